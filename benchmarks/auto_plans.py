@@ -1,7 +1,7 @@
 """Steps under `plan="auto"`, under a plan that was made by hand, and without a plan, while one rank and then another is
 late, or before and after links change.
 
-    jaxcomm testbed run late_host.toml -- jaxcomm profile --inject rank=3,ms=50 --out profile.json
+    jaxcomm testbed run late_host.toml -- jaxcomm profile --late rank=3,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run late_host.toml -- python benchmarks/auto_plans.py --plan plan.json
 

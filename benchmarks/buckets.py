@@ -68,7 +68,7 @@ def main() -> None:
 
 def report(params: Any, x: Any, late_s: float) -> None:
     """One table: the three sides with rank 3 late by so much."""
-    measured = measure_devices(DEVICES, inject={LATE: late_s} if late_s else {})
+    measured = measure_devices(DEVICES, late={LATE: late_s} if late_s else {})
     gradients = measure_gradients(loss, params, x[: len(x) // DEVICES], devices=DEVICES)
     plan = planner.plan(profile.with_gradients(measured, gradients, "the benchmark"))
     mesh = spmd.mesh(DEVICES)

@@ -1,4 +1,4 @@
-"""Whether training gets as far when its workers synchronise less: divide and shuffle, bounded loss, and others beside.
+"""Whether training gets as far when its workers synchronise less: divide and shuffle, bounded drops, and others beside.
 
     python benchmarks/convergence.py --out benchmarks/convergence
 
@@ -38,7 +38,7 @@ from common import synchronisation
 from common.synchronisation import Average, Synchronisation
 from common.task import Task
 from common.training import Training
-from jaxcomm.train import Loss, bounded_loss, divide_and_shuffle
+from jaxcomm.train import Drop, bounded_drop, divide_and_shuffle
 
 SEEDS = 5
 TUNING_SEEDS = [1000, 1001]
@@ -193,11 +193,11 @@ def prepare(task: str, scheme: str, rate: float) -> Training:
 def synchronise(scheme: str, workers: int) -> Synchronisation:
     """The recipes' synchronisations, and what only this study compares them with."""
     name, share, policy = SCHEMES[scheme]
-    loss = Loss(share, policy, segment_bytes=SEGMENT) if policy else None
+    drop = Drop(share, policy, segment_bytes=SEGMENT) if policy else None
     match name:
         case "mlt-feedback":
             own = Average(lambda _: (), lambda variables, state, step: (variables, state))  # what a rank left out, too
-            return Synchronisation(bounded_loss(devices.AXIS, loss, error_feedback=True), own)
+            return Synchronisation(bounded_drop(devices.AXIS, drop, error_feedback=True), own)
         case "every-step":
             return synchronisation.by_name("local-sgd", workers, every=1)
         case "ds-gradients":
@@ -216,7 +216,7 @@ def synchronise(scheme: str, workers: int) -> Synchronisation:
             return synchronisation.by_name("racks", workers, every=int(name.removeprefix("racks-")))
         case "zeros" | "alike":
             return Synchronisation(zero_filled(share, alike=name == "alike"))
-    return synchronisation.by_name(name, workers, loss=loss, every=EVERY)
+    return synchronisation.by_name(name, workers, drop=drop, every=EVERY)
 
 
 def group_mean(workers: int) -> Callable[[Any, jax.Array], Any]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxcomm.plan.consensus import AGREED
-from jaxcomm.plan.rank_groups import GroupCosts, RackRanks
+from jaxcomm.plan.groups import GroupCosts, RackRanks
 from jaxcomm.planner import groups
 from jaxcomm.report.tables import table
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from jaxcomm import schedules  # noqa: E402
-from jaxcomm.cluster import Topology  # noqa: E402
+from jaxcomm.profile.cluster import Topology  # noqa: E402
 from jaxcomm.report.tables import table  # noqa: E402
 from tests.planner.test_hosts import limit, shares, took  # noqa: E402
 

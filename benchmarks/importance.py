@@ -20,7 +20,7 @@ import numpy as np
 import optax
 
 from common.task import Task
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 RATES = {"digits": 0.1, "language-sgd": 0.1, "language-adam": 0.006}  # as the study chose them
 SHARES = (0.1, 0.2, 0.3)
@@ -36,7 +36,7 @@ class Segments(NamedTuple):
 
     def least(self, share: float) -> np.ndarray:
         """Those that MLT leaves out."""
-        count = Loss(share, segment_bytes=convergence.SEGMENT).dropped("", jnp.asarray(self.gradient))
+        count = Drop(share, segment_bytes=convergence.SEGMENT).dropped("", jnp.asarray(self.gradient))
         return np.argsort(np.abs(self.gradient).mean(axis=1))[:count]
 
 

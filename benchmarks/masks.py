@@ -1,4 +1,4 @@
-"""How fast the kernels behind `jaxcomm.train.Loss` pass over a gradient, beside this machine's copy.
+"""How fast the kernels behind `jaxcomm.train.Drop` pass over a gradient, beside this machine's copy.
 
     python benchmarks/masks.py --sizes 16MiB,64MiB
 

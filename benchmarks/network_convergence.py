@@ -3,7 +3,7 @@
     JAXCOMM_TRANSPORT=udp jaxcomm testbed run benchmarks/lossy_training.toml -- python benchmarks/network_convergence.py
 
 Each process is a worker and trains the recipe's model by SGD with momentum, then by Adam, with each seed three times:
-by the exact mean of gradients, by one of which a share may stay lost (`Loss(policy="network")`), and by one that leaves
+by the exact mean of gradients, by one of which a share may stay lost (`Drop(policy="network")`), and by one that leaves
 out the whole share at random. The learning rates are those of `benchmarks/convergence.py`. Process 0 prints nats per
 held-out character: each way's mean with its 95 % interval over the seeds, and the paired differences to the exact mean.
 """
@@ -29,7 +29,7 @@ import language  # joins the job
 from common import devices, synchronisation
 from common.training import Training
 from jaxcomm.report.tables import table
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 SEGMENT_BYTES = 1024  # the least there is: the tensors have some tens of KiB
 OPTIMIZERS = {"SGD": optax.sgd(0.1, momentum=0.9), "Adam": optax.adam(6e-3)}
@@ -45,16 +45,16 @@ def main() -> None:
     jaxcomm.init(deadline_s=600)  # while processes compile on few processors, the first one waits for the last
     ways = {
         "exact": ("jaxcomm", None),
-        "network": ("mlt", Loss(args.bound, policy="network", segment_bytes=SEGMENT_BYTES)),
-        "random": ("mlt", Loss(args.bound, policy="random", segment_bytes=SEGMENT_BYTES)),
+        "network": ("mlt", Drop(args.bound, policy="network", segment_bytes=SEGMENT_BYTES)),
+        "random": ("mlt", Drop(args.bound, policy="random", segment_bytes=SEGMENT_BYTES)),
     }
     rows: list[list[object]] = []
     for name, optimizer in OPTIMIZERS.items():
         task = dataclasses.replace(language.python_help(devices.AXIS), optimizer=optimizer)
         workers = jax.device_count()
         trainings = {
-            way: Training(task, synchronisation.by_name(how, workers, loss=loss), devices.mesh())
-            for way, (how, loss) in ways.items()
+            way: Training(task, synchronisation.by_name(how, workers, drop=drop), devices.mesh())
+            for way, (how, drop) in ways.items()
         }
         nats: dict[str, list[float]] = {way: [] for way in ways}
         lost: dict[str, list[float]] = {way: [] for way in ways}

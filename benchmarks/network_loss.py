@@ -1,9 +1,9 @@
 """What losses on the way cost a sum, and what they cost where some of a gradient may stay lost.
 
-    JAXCOMM_TRANSPORT=udp jaxcomm testbed run loss.toml -- python benchmarks/network_loss.py
+    JAXCOMM_TRANSPORT=udp jaxcomm testbed run packet_loss.toml -- python benchmarks/network_loss.py
 
 A process of a job: sums of --mib MiB in turn, --rounds times, of --sums: jaxcomm's, the same with
-`Loss(policy="network")`, and lax's, which is Gloo over TCP. Processes begin each sum together: where packets get lost,
+`Drop(policy="network")`, and lax's, which is Gloo over TCP. Processes begin each sum together: where packets get lost,
 they end the one before up to hundreds of milliseconds apart. Process 0 prints mean, median and 99 % of each, what
 processor time its process takes per GB that it sends, and the share that got lost.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 import jaxcomm
 from jaxcomm import jax_compat
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 BARRIER_MS = 60_000
 
@@ -34,10 +34,10 @@ def main() -> None:
     jax.distributed.initialize()
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     place = jax.NamedSharding(mesh, jax.P("data"))
-    loss = Loss(args.bound, policy="network")
+    drop = Drop(args.bound, policy="network")
     sums = {
         "jaxcomm": partial(jaxcomm.psum, axis_name="data"),
-        "network": partial(jaxcomm.psum, axis_name="data", loss=loss),
+        "network": partial(jaxcomm.psum, axis_name="data", drop=drop),
         "lax": partial(jax.lax.psum, axis_name="data"),
     }
     for mib in map(int, args.mib.split(",")):

@@ -24,8 +24,8 @@ import jaxcomm
 from jaxcomm.cli.common import spmd
 from jaxcomm.distributed import members
 from jaxcomm.distributed.settings import from_environment
+from jaxcomm.ffi.shares import UNITS, SharesFrom, in_units
 from jaxcomm.report.tables import seconds_text, table
-from jaxcomm.shares import UNITS, SharesFrom, in_units
 
 BYTES = flags.DEFINE_integer("bytes", 16 << 20, "of each rank's buffer")
 ROUNDS = flags.DEFINE_integer("rounds", 500, "in all", lower_bound=1)

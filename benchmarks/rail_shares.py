@@ -28,8 +28,8 @@ from jaxcomm.cli.common import spmd
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.distributed import members
 from jaxcomm.distributed.settings import from_environment
+from jaxcomm.ffi.shares import SharesFrom, in_units
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import SharesFrom, in_units
 
 BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 10, "turns of each way", lower_bound=1)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.curve import Curve, without_noise
-from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.rails import Rails
 from jaxcomm.planner import rails
 from jaxcomm.profile import Link, Profile, Provenance, Rail, Sample
+from jaxcomm.profile.fit import Curve, without_noise
 from jaxcomm.report.tables import table
 
 KINDS = [  # seconds of the smallest call, bytes per second

@@ -9,11 +9,11 @@ import itertools
 import sys
 import time
 
-from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.schedules.network_solver import solve_size
 from jaxcomm.planner.schedules.on_hosts import hierarchical_specs, late_hierarchical_specs
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.report.tables import table
 from jaxcomm.schedules import template
 from jaxcomm.simulate import Delays

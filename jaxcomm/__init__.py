@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         replace_lax,
         value_and_grad,
     )
-    from jaxcomm.communicator import use_plan
+    from jaxcomm.collectives.communicator import use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
     from jaxcomm.initialize import init
     from jaxcomm.statistics import reset_stats, stats
@@ -34,7 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
     **dict.fromkeys(["grad", "pcast", "value_and_grad"], "collectives"),
-    "use_plan": "communicator",
+    "use_plan": "collectives.communicator",
     "init": "initialize",
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     **dict.fromkeys(["stats", "reset_stats"], "statistics"),
@@ -87,4 +87,4 @@ def __dir__() -> list[str]:
 
 # A step that is being traced may be the first to name a collective, and must find them made.
 if sys.modules.get("jax"):
-    importlib.import_module("jaxcomm.contexts")
+    importlib.import_module("jaxcomm.jax_compat.contexts")

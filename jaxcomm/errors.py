@@ -12,10 +12,22 @@ or where its result is used. `translated` raises ours in its place, with the ran
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+
+# Packages that only some uses of jaxcomm need, with the extra that installs each.
+_EXTRAS: Final = {
+    "flax": "demo",
+    "matplotlib": "plot",
+    "optax": "train",
+    "ortools": "planner",
+    "scipy": "planner",
+    "sklearn": "demo",
+}
 
 # The sentences of cc/base/errors.h.
 _CALL: Final = (
@@ -95,7 +107,7 @@ class MismatchError(JaxcommError):
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
-    """What jaxcomm reported of a failed step, from the error that JAX raised; None if it is not about jaxcomm.
+    """The error that jaxcomm reported of a failed step, from the one that JAX raised; None if jaxcomm reported none.
 
     Where several calls failed together it is the first that JAX names.
 
@@ -127,6 +139,47 @@ def translated() -> Iterator[None]:
         if (ours := from_jax(error)) is None:
             raise
         raise ours from error
+
+
+def load_extra(module: str, use: str) -> Any:
+    """Imports a module of one of these packages.
+
+    Args:
+      module: its full name.
+      use: the part of jaxcomm that needs it, for the message.
+
+    Raises:
+      JaxcommError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise JaxcommError(missing_extra(package, use)) from None
+
+
+def require_extras(use: str, *packages: str) -> None:
+    """Checks that packages are installed; imports none.
+
+    Raises:
+      JaxcommError: as `load_extra`.
+    """
+    for package in packages:
+        if not is_installed(package):
+            raise JaxcommError(missing_extra(package, use))
+
+
+def missing_extra(package: str, use: str) -> str:
+    """The message that `use` needs a package, with the cure."""
+    wanted = f"'jaxcomm[{_EXTRAS[package]}]'" if package in _EXTRAS else package
+    return f"{use} needs the package {package}.\n  Cure: pip install {wanted}"
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; does not import it."""
+    return importlib.util.find_spec(package) is not None
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:

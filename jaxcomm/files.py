@@ -1,7 +1,4 @@
-"""Files: read up to a limit, written whole or not at all; and ours, which are JSON of one kind and version.
-
-Used by plan, profile and cli; imports nothing of ours but the errors.
-"""
+"""Files: read up to a limit, written whole or not at all; and ours, JSON of one kind and version that holds values."""
 
 from __future__ import annotations
 
@@ -14,14 +11,29 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import pydantic
+from pydantic import Field
 
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import printable
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+# Numbers and texts of profiles, with their bounds.
+Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
+Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
+Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
+Positive = Annotated[int, Field(ge=1, le=2**31, strict=True)]
+Text = Annotated[str, Field(max_length=4096)]
+
+
+class Value(pydantic.BaseModel):
+    """The base of all values in our files: frozen, and refused where a file has a field that it does not know."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
 def read(path: str | os.PathLike[str], limit: int, error: type[JaxcommError]) -> bytes:
@@ -69,7 +81,7 @@ def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommEr
 
 
 def check_writable(*paths: str | os.PathLike[str] | None, error: type[JaxcommError] = JaxcommError) -> None:
-    """What takes long asks first whether the files that it will write can be written; None is no file.
+    """Checks, before long work, that files can be written; None is no file.
 
     Raises:
       error: one of them cannot be.
@@ -81,7 +93,7 @@ def check_writable(*paths: str | os.PathLike[str] | None, error: type[JaxcommErr
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made where there is none, with those that it lies in.
+    """Makes the folder where it is missing, with those that it lies in.
 
     Raises:
       JaxcommError: it cannot be made.
@@ -171,7 +183,7 @@ class Kind(Generic[Model]):
 
 
 def explain(problem: pydantic.ValidationError, kind: str, unions: tuple[str, ...] = ()) -> str:
-    """What is wrong with a document: its first mistake, with the place, and how many others there are.
+    """A document's first mistake, with its place, and the number of others.
 
     Args:
       problem: what validating it raised.

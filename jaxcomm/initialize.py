@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 
-from jaxcomm import communicator, ffi, jax_compat
-from jaxcomm.choice import AUTO, PLANS
-from jaxcomm.communicator import Hashes, PlanLike
+from jaxcomm import ffi, jax_compat
+from jaxcomm.collectives import communicator
+from jaxcomm.collectives.choice import AUTO, PLANS
+from jaxcomm.collectives.communicator import Hashes, PlanLike
 from jaxcomm.errors import PlanError
 from jaxcomm.log import say_once
 
@@ -46,8 +47,7 @@ def init(
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
-      JaxcommError: rails that are none, a deadline that is no positive number, or a plan that is none; or the processes
-        cannot be connected. Nothing has been changed then.
+      JaxcommError: invalid rails, deadline or plan, or the processes cannot be connected; nothing has been changed.
     """
     named: Sequence[Any] = ()
     if rails is not None:
@@ -68,9 +68,9 @@ def init(
 
         plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
         planned = next((found for each in plans if (found := each.rails)), None)
-        transports = {each.between_hosts.transport for each in plans if each.between_hosts}
+        transports = {each.transport.protocol for each in plans if each.transport}
         if len(transports) > 1:
-            say_once("of the plans for several axes, some say TCP between hosts and some UDP: it is UDP.")
+            say_once("plans for different axes disagree on TCP or UDP between hosts; using UDP.")
         members.connected(named, planned.in_units() if planned else (), max(transports, default=""))
     elif members_used := sys.modules.get("jaxcomm.distributed.members"):  # there was a job of several processes
         members_used.leave_last_job()

@@ -22,7 +22,7 @@ def say(message: str) -> None:
 
 @functools.cache
 def say_once(message: str) -> None:
-    """As `say`, unless it was said before."""
+    """As `say`, unless it has logged this before."""
     say(message)
 
 

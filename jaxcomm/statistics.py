@@ -1,6 +1,7 @@
 """`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
 
-What it shows and writes is imported when it is asked for: a run that keeps statistics needs none of it.
+The active plan and auto_plan record here the plans that a run follows and what plan="auto" does;
+`profile.run_file` describes the records. Tables, traces and files are imported when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -8,12 +9,23 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from jaxcomm import ffi, plan_history
-from jaxcomm.shares import UNITS
+from jaxcomm import ffi
+from jaxcomm.ffi.shares import UNITS
+
+if TYPE_CHECKING:
+    from jaxcomm.profile.run_file import Outcome
+
+_BEGAN: Final = time.monotonic()  # the times of a run count from here: this is imported before any call
+_MOST_EVENTS: Final = 256  # the last ones are kept
+
+_plans: list[dict[str, Any]] = []
+_events: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
 
 
 class Stats(list[dict[str, Any]]):
@@ -49,17 +61,11 @@ class Stats(list[dict[str, Any]]):
 
     def json(self) -> str:
         """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
+        from jaxcomm.profile.run_file import FORMAT, VERSION
+
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         records = {"sites": self, "rails": self.rails, "gone": self.gone, "plans": self.plans, "events": self.events}
-        return json.dumps(
-            {
-                "format": plan_history.FORMAT,
-                "version": plan_history.VERSION,
-                "written": written,
-                "at_s": self.at_s,
-                **records,
-            }
-        )
+        return json.dumps({"format": FORMAT, "version": VERSION, "written": written, "at_s": self.at_s, **records})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `json()` to a file, whole or not at all.
@@ -72,7 +78,7 @@ class Stats(list[dict[str, Any]]):
         files.write(path, self.json() + "\n")
 
     def scalars(self) -> dict[str, float]:
-        """What metric writers plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
+        """Scalars for metric writers to plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
 
         A name is the site's operation, axes, plan, ranks x bytes, and one of: `calls`, `failed`, `early_bytes_share`;
         `wait_s`, from the first rank's arrival to the last one's; `lead_s`, from the last but one's to the last one's;
@@ -110,13 +116,13 @@ class Stats(list[dict[str, Any]]):
 
 
 def stats() -> Stats:
-    """What happened at each call site of this process since the start or the last `reset_stats`.
+    """The statistics of each call site of this process since the start or the last `reset_stats`.
 
     It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Loss`, of what the ranks of this process were to add; `below_calls`, how many ran what a
+    policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran what a
     plan's `by_step.below` says; and of the last 256 calls `arrivals` (seconds after the first rank, by rank) and
     `after_arrival_s`.
 
@@ -150,18 +156,33 @@ def stats() -> Stats:
         for name in {"spans", "changes"} & record.keys():
             record[name] = [_since_the_beginning(each) for each in record[name]]
     gone = map(_since_the_beginning, ffi.gone())
-    return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds(), gone)
+    return Stats(sites, rails, _plans, _events, _seconds(), gone)
 
 
 def reset_stats() -> None:
     """Forgets what `stats` has gathered."""
     ffi.reset_stats()
-    plan_history.forget()
+    _events.clear()
+
+
+def record_plans(plans: Iterable[Mapping[str, Any]]) -> None:
+    """From now on all threads follow these plans, each a record of `jaxcomm.stats().plans` without its time."""
+    _plans[:] = [{"since_s": _seconds(), **plan} for plan in plans]
+
+
+def record_event(said: str, outcome: Outcome, **about: Any) -> None:
+    """Records a deed of plan="auto": the log's line, and the rest of a record of `jaxcomm.stats().events`."""
+    _events.append({"at_s": _seconds(), "said": said, "outcome": outcome, **about})
+
+
+def _seconds() -> float:
+    """Since the run began."""
+    return time.monotonic() - _BEGAN
 
 
 def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
     """The core's microseconds of the monotonic clock as seconds of the run."""
-    times = {"at_s": round(record.pop("at_us") / 1e6 - plan_history.BEGAN, 6)}
+    times = {"at_s": round(record.pop("at_us") / 1e6 - _BEGAN, 6)}
     if "length_us" in record:
         times["length_s"] = record.pop("length_us") / 1e6
     return times | record

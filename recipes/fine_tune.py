@@ -29,7 +29,7 @@ from absl import flags
 from common import data, recipe, synchronisation
 from common.task import Task
 from common.training import Training
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 KNOWS = flags.DEFINE_enum("knows", "all", ("all", "half"), "digits that the front is pre-trained on: all, or 0 to 4")
 FRONT = flags.DEFINE_enum("front", "trained", ("trained", "frozen"), "whether the pre-trained layers learn on")
@@ -92,9 +92,9 @@ def pre_trained(known: int) -> Any:
     return jax.tree.map(np.asarray, state.worker.variables["params"]["front"])
 
 
-def allowed(bound: float, policy: str) -> Loss:
+def allowed(bound: float, policy: str) -> Drop:
     """What may be left out: so much of each of the front's kernels, or the back's."""
-    return Loss(0.0, policy, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
+    return Drop(0.0, policy, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
 
 
 def _below(part: data.Images, known: int) -> data.Images:
@@ -133,7 +133,7 @@ def main() -> None:
     """Pre-trains, then runs the recipe."""
     front = pre_trained(DIGITS if KNOWS.value == "all" else DIGITS // 2)
     frozen = FRONT.value == "frozen"
-    recipe.run("fine_tune", lambda axis: fine_tuning(front, frozen=frozen), loss=allowed, own=(KNOWS, FRONT, LOSE))
+    recipe.run("fine_tune", lambda axis: fine_tuning(front, frozen=frozen), drop=allowed, own=(KNOWS, FRONT, LOSE))
 
 
 if __name__ == "__main__":

@@ -72,12 +72,12 @@ def cifar10(axis: str | None, folder: Path) -> Task:
     return _task(Network((32, 64, 128, 256), (), axis), data.cifar10(folder), optax.sgd(0.05, momentum=0.9))
 
 
-def train(loss: jaxcomm.train.Loss | None, seed: int) -> Iterator[float]:
-    """Accuracy on the digits' test images, round by round without end; `loss` says what the gradients leave out.
+def train(drop: jaxcomm.train.Drop | None, seed: int) -> Iterator[float]:
+    """Accuracy on the digits' test images, round by round without end; `drop` says what the gradients leave out.
 
-    For `jaxcomm profile loss-bound recipes/images.py:train`.
+    For `jaxcomm profile drop-bound recipes/images.py:train`.
     """
-    return tolerance.rounds(digits, loss, seed, steps=STEPS_PER_ROUND)
+    return tolerance.rounds(digits, drop, seed, steps=STEPS_PER_ROUND)
 
 
 def layers() -> list[Layer]:

@@ -102,12 +102,12 @@ def python_help(axis: str | None = None, rate: float = 3e-3) -> Task:
     return Task(text.train, held_out, init, sample, loss, score, optax.adam(rate), "nats")
 
 
-def train(loss: jaxcomm.train.Loss | None, seed: int) -> Iterator[float]:
-    """Nats per held-out character, round by round without end; `loss` says what the gradients leave out.
+def train(drop: jaxcomm.train.Drop | None, seed: int) -> Iterator[float]:
+    """Nats per held-out character, round by round without end; `drop` says what the gradients leave out.
 
-    For `jaxcomm profile loss-bound recipes/language.py:train`.
+    For `jaxcomm profile drop-bound recipes/language.py:train`.
     """
-    return tolerance.rounds(python_help, loss, seed, steps=STEPS_PER_ROUND)
+    return tolerance.rounds(python_help, drop, seed, steps=STEPS_PER_ROUND)
 
 
 def layers() -> list[Layer]:

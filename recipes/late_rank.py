@@ -1,7 +1,7 @@
 """Straggler-aware data parallelism: a worker that is late in every step, found and planned for in the run.
 
     python recipes/late_rank.py
-    python recipes/late_rank.py --late_rank 5 --late_ms 40
+    python recipes/late_rank.py --late rank=5,ms=40
     jaxcomm testbed run late_host.toml -- recipes/late_rank.py
 
 The task is handwritten digits; one worker's gradients come late. The first --plan_at steps run without a plan, and
@@ -10,7 +10,7 @@ from the profile a plan, and the training goes on under the plan. Each line show
 after the next one (`late_ms`), how long the sum takes after its arrival (`after_ms`), and the whole step (`step_ms`):
 medians of the steps since the line before. On a machine that does something else as well, they say more about that.
 
-In a testbed the file's `delay_s` takes the place of --late_rank and --late_ms: a host's process sleeps as long before
+In a testbed the file's `delay_s` takes the place of --late: a host's process sleeps as long before
 each of its steps.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 import csv
 import os
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -46,11 +47,12 @@ from common.synchronisation import Synchronisation
 from common.task import Task
 from common.training import State, Training
 from jaxcomm import ffi, planner, profile
+from jaxcomm.cli.common import arguments
+from jaxcomm.cli.common.arguments import Late
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.words import nobody_late_text
 
-LATE_RANK = flags.DEFINE_integer("late_rank", 1, "the worker that is late", lower_bound=0)
-LATE_MS = flags.DEFINE_float("late_ms", 20.0, "by how many milliseconds", lower_bound=0)
+LATE = flags.DEFINE_string("late", "rank=1,ms=20", "the worker that is late, and by how many milliseconds")
 UNITS = flags.DEFINE_integer("units", 2048, "of each of two layers; 2048 make a gradient of 16.6 MiB", lower_bound=1)
 PLAN_AT = flags.DEFINE_integer("plan_at", 100, "steps after which the run makes its plan", lower_bound=1)
 
@@ -63,15 +65,16 @@ class Watched(Training):
 
     def __init__(self, task: Task, how: Synchronisation, mesh: Mesh, *, folder: Path) -> None:
         """As its base; the plan is `folder`/plan.json, where a run that is taken up again finds it."""
-        if LATE_RANK.value >= mesh.size:
-            raise JaxcommError(f"--late_rank is {LATE_RANK.value}; the workers are 0 to {mesh.size - 1}")
-
-        late_s = 0.0 if _TESTBED_DELAY_S in os.environ else LATE_MS.value / 1e3
+        rank, late_s = parsed_late(LATE.value)
+        if rank >= mesh.size:
+            raise JaxcommError(f"--late is {LATE.value}; the workers are 0 to {mesh.size - 1}")
+        if _TESTBED_DELAY_S in os.environ:
+            late_s = 0.0
         self._sleep_s = float(os.environ.get(_TESTBED_DELAY_S, "0"))
 
         def late(gradients: Any, params: Any) -> Any:
             del params
-            return ffi.delay(gradients, jnp.where(lax.axis_index(AXIS) == LATE_RANK.value, late_s, 0.0))
+            return ffi.delay(gradients, jnp.where(lax.axis_index(AXIS) == rank, late_s, 0.0))
 
         super().__init__(task, replace(how, gradients=optax.chain(optax.stateless(late), how.gradients)), mesh)
         self._workers, self._folder, self._seen = mesh.size, folder, dict[str, float]()
@@ -120,7 +123,7 @@ class Watched(Training):
         """Profile and plan of what the run has recorded in the first process; False if nobody is late."""
         found = profile.from_stats()
         profile.save(found, path.with_name("profile.json"))
-        late = profile.straggler(found)
+        late = profile.find_straggler(found)
         if not late.is_late:
             print(f"{nobody_late_text(f'worker {late.rank}', late, self._workers)}: it goes on without a plan")
             return False
@@ -152,6 +155,14 @@ class Watched(Training):
         one, other = (jax.device_get(each.worker.variables) for each in states.values())
         apart = max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), one, other)))
         devices.say(f"  parameters differ by at most {apart:.1e}")
+
+
+def parsed_late(text: str) -> Late:
+    """The late worker and its seconds, of `rank=1,ms=20`."""
+    try:
+        return arguments.late(text)
+    except ArgumentTypeError as error:
+        raise JaxcommError(f"--late: {error}") from None
 
 
 def of_gradients(sites: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -194,7 +205,7 @@ def summary(folder: Path) -> str:
 def main() -> None:
     """Runs the recipe and says what the plan changed."""
     folder = recipe.out("late_rank")
-    own = (LATE_RANK, LATE_MS, UNITS, PLAN_AT)
+    own = (LATE, UNITS, PLAN_AT)
     recipe.run("late_rank", lambda _: digits(UNITS.value), own=own, training=partial(Watched, folder=folder))
     if devices.is_first():
         print(summary(folder))

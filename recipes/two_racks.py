@@ -47,7 +47,7 @@ from common.training import State, Training
 from jaxcomm import ffi, train
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.consensus import contraction
-from jaxcomm.plan.rank_groups import GroupCosts, Groups
+from jaxcomm.plan.groups import GroupCosts, Groups
 from jaxcomm.planner.groups import on
 from jaxcomm.train.adjustment import ENOUGH
 

@@ -110,7 +110,7 @@ def main(kind: str, folder: Path) -> None:
     demo = ("demo", "--steps", "8", "--hidden", "16")
     command(*demo, folder=folder, lacks="demo" if bare else "")
     if bare:
-        for call in (lambda: jaxcomm.train.bounded_loss("data"), lambda: jaxcomm.train.outer_steps(2, None, "data")):
+        for call in (lambda: jaxcomm.train.bounded_drop("data"), lambda: jaxcomm.train.outer_steps(2, None, "data")):
             try:
                 call()
             except jaxcomm.JaxcommError as error:

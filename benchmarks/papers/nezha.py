@@ -21,12 +21,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from jaxcomm import files
-from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.planner import rails
 from jaxcomm.planner.rails.split import fastest_rail, slicing
 from jaxcomm.planner.rails.times import options
 from jaxcomm.profile import Link, Profile, Provenance, Rail, Sample
-from jaxcomm.report.rails_report import shares_text
+from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, table
 
 KB, MB = 2**10, 2**20

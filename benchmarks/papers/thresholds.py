@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from jaxcomm import files
-from jaxcomm.plan.queue_loss import losses, switch_losses
-from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
+from jaxcomm.plan.queue_drops import queue_drops, switch_drops
+from jaxcomm.planner.drops.queue_thresholds import Impact, thresholds
 from jaxcomm.report.tables import table
 
 SMALL_SHARE: Final = 0.5
@@ -53,7 +53,7 @@ def row(load: float) -> Row:
     inner = SMALL_SHARE * SMALL
     both = _full(load, LARGE - inner)
     printed = (load**inner - (SMALL_SHARE * load) ** (SMALL + 1)) / (1 - load ** (inner + 1))
-    ours = losses(load, SMALL_SHARE, SMALL, LARGE)
+    ours = queue_drops(load, SMALL_SHARE, SMALL, LARGE)
     [drawn] = draw([load], [(SMALL, LARGE)])
     return Row(
         load,
@@ -95,7 +95,7 @@ def switch() -> list[tuple[tuple[int, int], float, float]]:
     """Each queue's planned thresholds, the share of packets that is predicted to be lost, and that of drawn ones."""
     offered = [LOAD / QUEUES] * QUEUES
     chosen = thresholds(PACKETS, offered, SMALL_SHARE, BOUND, [_weight(queue + 1) for queue in range(QUEUES)])
-    predicted = [float(each.mean(SMALL_SHARE)) for each in switch_losses(offered, SMALL_SHARE, chosen)]
+    predicted = [float(each.mean(SMALL_SHARE)) for each in switch_drops(offered, SMALL_SHARE, chosen)]
     drawn = draw(offered, chosen) @ [SMALL_SHARE, 1 - SMALL_SHARE]
     return list(zip(chosen, predicted, drawn.tolist(), strict=True))
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
-from jaxcomm.distributed import gone, store
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.distributed import outages, store
+from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 
 _POLL_S: Final = 0.02
@@ -182,7 +182,7 @@ class Agreement(Generic[_T]):
 
     def require_all(self) -> None:
         """Raises ProcessGone if one of the processes is gone."""
-        gone.require(self._processes, "the processes do not switch plans any more")
+        outages.require_processes(self._processes, "the processes do not switch plans any more")
 
     def _end_switch(self, prepared: bool, outcome: Callable[[], bool]) -> bool:
         """Carries out what `outcome` returns, and returns it."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from jaxcomm import jax_compat, plan_history
+from jaxcomm import jax_compat, statistics
 from jaxcomm.auto_plan import planning
 from jaxcomm.auto_plan.agreement import Agreement
 from jaxcomm.auto_plan.gain import PERIODS, compare, is_shorter
@@ -19,13 +19,15 @@ from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
-from jaxcomm.choice import AUTO, without_plan
-from jaxcomm.distributed import at_exit
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.collectives.choice import AUTO
+from jaxcomm.collectives.default_schedules import default_schedule
+from jaxcomm.distributed.forks import run_at_exit
+from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
+from jaxcomm.profile.run_file import Outcome
 from jaxcomm.schedules import Schedule
 
 _RARELY: Final = 100  # times as long as the links were measured, until they may be again: one percent of the time
@@ -105,7 +107,7 @@ class AutoPlan:
         self._end.clear()
         self._thread = threading.Thread(target=self._work, name="jaxcomm auto_plan", daemon=True)
         self._thread.start()
-        self._at_exit = at_exit.register(self.close)
+        self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
         """Ends it; the run keeps the plan that it has."""
@@ -120,7 +122,7 @@ class AutoPlan:
             try:
                 self._run()
             except ProcessGone as error:
-                plan_history.follow([{"axes": [], "plan": AUTO}])
+                statistics.record_plans([{"axes": [], "plan": AUTO}])
                 if not (error.has_left or self._end.is_set()):  # the others may only have ended before this one
                     _say(f"{error.why}; {_ENDED}", "ended")
                 return
@@ -298,14 +300,14 @@ class AutoPlan:
         """What the sites' sums run by a plan; None: the same as without one."""
         found: list[Schedule | None] = []
         for _, _, nbytes in sites:
-            schedule, usual = plan.schedule_for(nbytes) if plan else None, without_plan(nbytes, self._hosts)
+            schedule, usual = plan.schedule_for(nbytes) if plan else None, default_schedule(nbytes, self._hosts)
             is_usual = schedule is None or schedule.kind == ("direct" if usual == "flat" else usual)
             found.append(None if is_usual else schedule)
         return found
 
 
-def _say(what: str, outcome: plan_history.Outcome, situation: Situation | None = None, **about: Any) -> None:
+def _say(what: str, outcome: Outcome, situation: Situation | None = None, **about: Any) -> None:
     """In the log, and in `jaxcomm.stats().events`."""
     late = {"late": [*situation.late], "late_by_s": situation.by_s} if situation else {}
-    plan_history.record_event(what, outcome, **late, **about)
+    statistics.record_event(what, outcome, **late, **about)
     say(f"plan='auto': {what}")

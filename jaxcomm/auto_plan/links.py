@@ -27,7 +27,7 @@ def measure(devices: Sequence[jax.Device], measurement: int | None = None) -> Me
       JaxcommError: a process is gone, or has not come so far before the deadline.
     """
     from jaxcomm.measure import placement
-    from jaxcomm.measure.processes import measure_links
+    from jaxcomm.measure.links import measure_links
 
     start = time.monotonic()
     found = measure_links(measurement, devices=devices, with_incast=True)

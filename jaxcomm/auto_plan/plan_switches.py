@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxcomm import ffi, plan_history
-from jaxcomm.choice import AUTO, planned_messages
+from jaxcomm import ffi, statistics
+from jaxcomm.collectives.choice import AUTO, planned_messages
 from jaxcomm.ffi.cpu import CPU
 
 Launches = Mapping[str, int]  # by communicator: the groups of devices that call
@@ -91,7 +91,7 @@ class Switches:
         """Whether what was prepared comes true."""
         CPU.call("switch_decide", commit)
         if commit:
-            plan_history.follow([{"axes": [], **self._loaded}])
+            statistics.record_plans([{"axes": [], **self._loaded}])
 
     def fail(self, why: str) -> None:
         """That cannot be known: the calls that wait end with this error, and all later ones."""

@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from jaxcomm import extras, plan_history
+from jaxcomm import statistics
 from jaxcomm.auto_plan import links
 from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, is_installed, missing_extra
 from jaxcomm.log import say
 
 # Measurements in the run have numbers from here on, those with fewer processes from so many more for each that lacks.
@@ -57,7 +57,7 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     end()
     missing = jax.process_count() - len(processes)
     name = f"auto-{hashlib.sha256(str(processes).encode()).hexdigest()[:16]}" if missing else "auto"
-    store.publish(f"{name}/begun/{process}", "" if extras.is_installed("ortools") else _NO_PLANNER)
+    store.publish(f"{name}/begun/{process}", "" if is_installed("ortools") else _NO_PLANNER)
     begun = [
         store.lookup(f"{name}/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')", each)
         for each in processes
@@ -65,14 +65,14 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     if begun[0] == _NO_PLANNER:
         _running = _Running(store.client(), processes, None)
         if process == processes[0]:
-            said = extras.missing("ortools", "sums run without a plan: planning")
-            plan_history.record_event(said, "no plan")
+            said = missing_extra("ortools", "sums run without a plan: planning")
+            statistics.record_event(said, "no plan")
             say(f"plan='auto': {said}")
         return
     found = links.measure(devices)
     if process == processes[0]:
         said = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
-        plan_history.record_event(said, "begun")
+        statistics.record_event(said, "begun")
         say(f"plan='auto': {said}")
 
     def measure_again(number: int) -> links.MeasuredLinks:

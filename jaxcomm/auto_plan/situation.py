@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.profile import Profile, lateness
+from jaxcomm.profile import Profile, straggler
 
 CALLS: Final = 32  # whose arrivals tell; both halves must say the same
 CHANGED: Final = 1.5  # times as late, from which on another plan is due
@@ -52,6 +52,6 @@ def steady(profile: Profile, arrivals: NDArray[np.float64]) -> Situation | None:
 
 
 def _of(profile: Profile) -> Situation:
-    late, by_s = lateness.late_ranks(profile), lateness.straggler(profile).median_s
+    late, by_s = straggler.late_ranks(profile), straggler.find_straggler(profile).median_s
     matters = late and profile.collective and by_s >= _MATTERS * profile.collective.seconds
     return Situation(late, by_s) if matters else Situation((), 0.0)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxcomm import choice, ffi
-from jaxcomm.choice import PLANS
-from jaxcomm.communicator import Hashes
+from jaxcomm import ffi
+from jaxcomm.collectives import choice, default_schedules
+from jaxcomm.collectives.choice import PLANS
+from jaxcomm.collectives.communicator import Hashes
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import say_once
 
@@ -51,7 +52,7 @@ def set_lists(digest: str = "") -> None:
         least, names = [0, *least], ["", *names]
     CPU.call(
         "backend_lists",
-        *choice.bounds_without_plan(),
+        *default_schedules.bounds(),
         digest[:8],
         PLANS[digest].ranks if digest in PLANS else 0,
         (ctypes.c_int64 * len(least))(*least),

@@ -10,9 +10,9 @@ import sys
 import threading
 import traceback
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import jax_compat
 from jaxcomm.backend import environment, groups, plans
-from jaxcomm.collectives import replacement
+from jaxcomm.collectives import communicator, replacement
 from jaxcomm.distributed import members
 from jaxcomm.ffi.cpu import CPU
 

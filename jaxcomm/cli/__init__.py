@@ -8,6 +8,7 @@ nothing of jaxcomm imports this folder.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -15,9 +16,8 @@ import threading
 from collections.abc import Sequence
 from typing import TextIO, cast
 
-from jaxcomm import extras
-from jaxcomm.cli.exit_codes import FAILED, INTERRUPTED, OK
-from jaxcomm.errors import JaxcommError
+from jaxcomm.cli.exit_codes import FAILED, INTERRUPTED, OK, VERSION, CommandError
+from jaxcomm.errors import JaxcommError, missing_extra
 from jaxcomm.log import printable
 
 
@@ -28,40 +28,68 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: the words after `jaxcomm`; None takes them from the process, which an interrupt (Ctrl-C) then ends.
 
     Returns:
-      0 on success, 1 when the input or a check failed (`error: …` on stderr), 2 on bad usage.
+      0 on success, 1 when the input or a check failed, 2 on bad usage. Errors go to standard error: `error: …`, or with
+      `--json` one line of JSON.
     """
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    errors = _Errors("--json" in words)
     if argv is None:
-        _end_on_interrupt()
+        _end_on_interrupt(errors)
         _open_streams()
     try:
         from jaxcomm.cli import dispatch
         from jaxcomm.cli.common.output import Printable
 
         with contextlib.redirect_stdout(cast(TextIO, Printable(sys.stdout))):
-            code = dispatch.dispatch(list(sys.argv[1:] if argv is None else argv))
+            code = OK
+            if call := dispatch.parse(words):
+                errors.as_json = call.as_json
+                code = call.run(call.arguments)
         sys.stdout.flush()
         return code
+    except CommandError as error:
+        return errors.show(str(error), error.exit_code, "CommandError")
     except JaxcommError as error:
-        return _fail(str(error))
+        return errors.show(str(error), kind=type(error).__name__)
     except OSError as error:
         if error.filename is not None:
-            return _fail(f"{error.filename}: {error.strerror}.\n  Cure: check the path.")
+            return errors.show(f"{error.filename}: {error.strerror}.\n  Cure: check the path.")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more when it ends
         if isinstance(error, BrokenPipeError):  # the reader of a pipe, such as `head`, has seen enough
             return OK
-        return _fail(f"what is printed cannot be written: {error.strerror}.\n  Cure: print to another place.")
+        return errors.show(f"the output cannot be written: {error.strerror}.\n  Cure: print to another place.")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "jaxcomm":
             raise
-        return _fail(extras.missing(package, "this command"))
+        return errors.show(missing_extra(package, "this command"))
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not str(error).startswith("RESOURCE_EXHAUSTED"):
             raise
-        return _fail("there is not enough memory for this.\n  Cure: smaller sizes, or fewer ranks")
+        return errors.show("there is not enough memory for this.\n  Cure: smaller sizes, or fewer ranks")
 
 
-def _end_on_interrupt() -> None:
+class _Errors:
+    """Shows errors on standard error, in words or as JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def show(self, message: str, exit_code: int = FAILED, kind: str = "JaxcommError") -> int:
+        """Shows an error, and returns its exit code."""
+        print(self.text(message, exit_code, kind), file=sys.stderr)
+        return exit_code
+
+    def text(self, message: str, exit_code: int, kind: str = "JaxcommError") -> str:
+        """The error in words with its cure, or one line of JSON."""
+        if not self.as_json:
+            return f"error: {printable(message, keep=chr(10))}"
+        error, _, cure = message.partition("\n  Cure: ")
+        document = {"kind": "error", "version": VERSION, "error": kind, "message": error, "cure": cure or None}
+        return json.dumps(document | {"exit_code": exit_code})
+
+
+def _end_on_interrupt(errors: _Errors) -> None:
     """Has SIGINT end the process with one line, at once: also while it imports, or waits for compiled code."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a job in the background
         return
@@ -72,7 +100,7 @@ def _end_on_interrupt() -> None:
     def wait() -> None:
         while os.read(reader, 1) != bytes([signal.SIGINT]):
             pass
-        os.write(2, b"error: interrupted\n")
+        os.write(2, f"{errors.text('interrupted', INTERRUPTED)}\n".encode())
         os._exit(INTERRUPTED)
 
     threading.Thread(target=wait, daemon=True).start()
@@ -80,13 +108,8 @@ def _end_on_interrupt() -> None:
 
 
 def _open_streams() -> None:
-    """Has this process print to nowhere where its output was closed, and what a terminal lacks letters for as `?`."""
+    """Opens closed output streams on /dev/null, and prints letters that a terminal lacks as `?`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # to the end
         getattr(sys, name).reconfigure(errors="replace")
-
-
-def _fail(message: str) -> int:
-    print("error:", printable(message, keep="\n"), file=sys.stderr)
-    return FAILED

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import arguments, job, output, progress
+from jaxcomm.cli.common import arguments, job, options, output, progress
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
@@ -35,11 +35,8 @@ psum_scatter and the result of all_gather. GB/s: these by time; bus: times (n-1)
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    sizes = arguments.sizes("1KiB,64KiB,1MiB,16MiB,64MiB")
     parser.add_argument("--devices", type=int, default=8, help="host devices, in one process (8)")
-    parser.add_argument(
-        "--sizes", type=arguments.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
-    )
+    options.sizes(parser, "1KiB,64KiB,1MiB,16MiB,64MiB", "bytes per rank")
     parser.add_argument(
         "--collective",
         choices=[*get_args(CollectiveKind)],
@@ -55,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule); with --late beside the others")
     parser.add_argument("--calls", type=arguments.counts, help="instead: this many independent 1 KiB psums in one jit")
-    parser.add_argument("--late", type=arguments.late, metavar="rank=R,ms=T", help="instead: this rank arrives late")
+    options.late(parser, None, "instead: this rank arrives late")
     parser.add_argument(
         "--schedules",
         type=lambda text: text.split(","),
@@ -65,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=int, default=10, help="turns of each side, A B A B (10)")
     parser.add_argument("--out", metavar="FILE", help="also write the JSON to a file")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -110,9 +107,9 @@ def run(args: Namespace) -> int:
         "rows": rows,
     }
     if args.out:
-        output.write_json(args.out, document)
+        output.write_json(args.out, "bench", document)
     if args.json:
-        output.print_json(document)
+        output.print_json("bench", document)
     else:
         print(_late_table(rows) if args.late else _psum_table(rows, args.peer, args.collective == "all_reduce"))
     if wrong:
@@ -125,7 +122,7 @@ def _psum_table(rows: list[dict[str, Any]], peer: str, whole: bool) -> str:
         "bytes": lambda row: bytes_text(row["bytes"]),
         "calls": lambda row: row["calls"],
         "schedule": lambda row: row["schedule"],
-        peer: lambda row: seconds_text(row[f"{peer}_s"]),
+        peer: lambda row: seconds_text(row["peer_s"]),
         "jaxcomm": lambda row: seconds_text(row["jaxcomm_s"]),
         f"{peer}/jaxcomm": lambda row: f"{row['ratio']:.2f}",
         "GB/s": lambda row: f"{row['gb_per_s']:.3g}",

@@ -1,4 +1,4 @@
-"""What `jaxcomm bench` compares with: JAX's own collectives, and MPI's, in a jitted step by mpi4jax or without JAX."""
+"""The peers of `jaxcomm bench`: JAX's own collectives, and MPI's, in a jitted step by mpi4jax or without JAX."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def by_mpi4py(collective: CollectiveKind) -> Callable[[list[Buffers]], list[Buff
 
 
 def row(array: jax.Array) -> jax.Array:
-    """What this process has of an array, as one of its own."""
+    """This process's part of an array, as an array of its own."""
     return jnp.asarray(spmd.here(array))
 
 

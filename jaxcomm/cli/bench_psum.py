@@ -82,7 +82,7 @@ def measure(
         "bytes": 4 * count,
         "calls": calls,
         "schedule": _kind(collective, plan, 4 * count),
-        f"{peer}_s": seconds[peer],
+        "peer_s": seconds[peer],
         "jaxcomm_s": seconds["jaxcomm"],
         "ratio": seconds[peer] / seconds["jaxcomm"],
         "gb_per_s": rate,
@@ -106,7 +106,7 @@ def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
 def _peer(
     peer: Peer, collective: CollectiveKind, mesh: Mesh, integers: list[jax.Array], zeros: list[jax.Array]
 ) -> tuple[list[np.ndarray[Any, Any]], Side]:
-    """What the peer makes of the integers here, and its turns."""
+    """The peer's sum of the integers of this process, and its turns."""
     whole = collective == "all_reduce"
     if peer == "mpi4py":
         on_host = bench_peers.by_mpi4py(collective)

@@ -8,7 +8,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from jaxcomm.cli.common import output, progress
+from jaxcomm.cli.common import options, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 
@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
     parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         rows = {name: {"shows": kind.SECTIONS[name], "left_out": kind.lacks(name)} for name in names}
         if args.json:
-            output.print_json(rows)
+            output.print_json("check-dry-run", {"sections": rows})
         else:
             for name, row in rows.items():
                 reason = row["left_out"]
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
             kind.keep({name: results[name]})
             bar.update()
     if args.json:
-        output.print_json({"sections": results, **kind.about()})
+        output.print_json("check", {"sections": results, **kind.about()})
     else:
         print("\n\n".join(_text(name, kind.SECTIONS[name], result) for name, result in results.items()))
         print(f"\n{kind.summary()}")

@@ -30,7 +30,7 @@ Row = list[str]
 
 
 class Wrong(Exception):
-    """What a section found wrong, in words."""
+    """A fault that a section found."""
 
 
 def why_off() -> str | None:
@@ -40,7 +40,7 @@ def why_off() -> str | None:
 
 
 def lacks(name: str) -> str | None:
-    """Nothing, whichever section it is."""
+    """None: no section needs anything."""
     del name
     return None
 
@@ -59,19 +59,19 @@ def run(name: str, elapsed: float) -> dict[str, Any]:
 
 
 def keep(results: dict[str, Any]) -> None:
-    """Nothing waits for these results."""
+    """Does nothing: these results are not kept."""
     del results
 
 
 def about() -> dict[str, Any]:
-    """What the results are of."""
+    """The number of ranks, and the instructions of the kernels."""
     from jaxcomm import ffi
 
     return {"ranks": RANKS, "kernel_isa": ffi.kernel_isa()}
 
 
 def summary() -> str:
-    """What was checked, in a line."""
+    """The line below the sections."""
     return f"The CPU core was checked on {RANKS} host devices of this machine."
 
 
@@ -129,7 +129,7 @@ def deadline() -> Iterator[Row]:
 
 
 def kernels() -> Iterator[Row]:
-    """What the core chose."""
+    """The instructions that the core chose."""
     from jaxcomm import ffi
 
     yield ["processor", "instructions"]
@@ -144,14 +144,14 @@ def speed() -> Iterator[Row]:
     yield ["bytes of a rank", "jax.lax", "jaxcomm", "ratio", "over the memory's floor"]
     for nbytes in TIMED_BYTES:
         row = bench_psum.measure("lax", "all_reduce", RANKS, None, nbytes, 1, ROUNDS, lambda: None)
-        times = [seconds_text(row["lax_s"]), seconds_text(row["jaxcomm_s"])]
+        times = [seconds_text(row["peer_s"]), seconds_text(row["jaxcomm_s"])]
         yield [bytes_text(row["bytes"]), *times, f"{row['ratio']:.2f}", f"{row['over_floor']:.2f}"]
         if row["wrong"]:
             raise Wrong(f"{row['wrong']} elements differ from jax.lax's")
 
 
 def collectives() -> Iterator[Row]:
-    """As the environment of this command says."""
+    """The library that this command's environment chooses."""
     yield ["carried by", "why not jaxcomm"]
     yield [*environment.implementation()]
 

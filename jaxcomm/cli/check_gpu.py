@@ -15,7 +15,7 @@ _USES = {"process": "of one process", "host": "of several processes on one host"
 
 
 def why_off() -> str | None:
-    """Why nothing can run here, with the cure."""
+    """The reason why no section can run here, with the cure."""
     off = sections.machine().off
     if off is None:
         return None
@@ -23,12 +23,12 @@ def why_off() -> str | None:
 
 
 def lacks(name: str) -> str | None:
-    """Why a section would be left out."""
+    """The reason why a section would be left out."""
     return sections.machine().off or sections.lacks(sections.ALL[name])
 
 
 def run(name: str, elapsed: float) -> Result:
-    """Runs one section, so many seconds after the first."""
+    """Runs one section, `elapsed` seconds after the first."""
     return sections.run(name, BUDGET - elapsed)
 
 
@@ -49,12 +49,12 @@ def keep(results: dict[str, Result]) -> None:
 
 
 def about() -> dict[str, Any]:
-    """What the results are of."""
+    """The certificate, and the machine that it is for."""
     return {"certificate": str(certificate.path()), "made_for": sections.machine().made_for}
 
 
 def summary() -> str:
-    """What psum over GPUs is from now on."""
+    """The implementation of psum over GPUs from now on."""
     shown = certificate.sections_for(sections.machine().made_for)
     lines = []
     for use, words in _USES.items():

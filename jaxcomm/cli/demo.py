@@ -11,15 +11,15 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import extras, files, plan, planner, profile, simulate
-from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm import files, plan, planner, profile, simulate
+from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, require_extras
 from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
-from jaxcomm.report import plots, story, timeline
+from jaxcomm.report import demo, plots, timeline
 from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.words import spec_text
@@ -40,9 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("--out", default="jaxcomm-demo", help="folder for the report and the pictures (jaxcomm-demo)")
     parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
-    parser.add_argument(
-        "--late", type=arguments.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
-    )
+    options.late(parser, Late(3, 0.02), "the late rank (rank=3,ms=20)")
     parser.add_argument(
         "--steps", type=arguments.whole(1, 10**6), default=60, help="training steps of each training (60)"
     )
@@ -56,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="of the parameters and the order of the images (0)",
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of the summary")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -76,12 +74,12 @@ def run(args: Namespace) -> int:
             f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images that there are.\n"
             f"  Cure: --batch {_IMAGES // args.devices}, or less."
         )
-    extras.require("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
+    require_extras("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
     out = files.make_folder(args.out)
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
     with progress.clock("1/4 profiling"):
-        measured = measure_devices(args.devices, _sizes(args.hidden), 50, inject={args.late.rank: args.late.seconds})
+        measured = measure_devices(args.devices, _sizes(args.hidden), 50, late={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")
     with progress.clock("2/4 planning and proving"):
         made = planner.plan(measured)
@@ -91,7 +89,7 @@ def run(args: Namespace) -> int:
     with progress.clock("4/4 measuring the collective alone"):
         report = _report(args, measured, made, trained) | {"proof": str(proof)}
     lines = {
-        story.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
+        demo.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
         for name, side in trained.items()
     }
     panel = plots.Panel(
@@ -104,14 +102,14 @@ def run(args: Namespace) -> int:
     assert schedule is not None  # without a dtype a plan has a schedule for every size
     files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
-    output.write_json(out / "report.json", report)
-    files.write(out / "report.md", story.markdown(report))
+    output.write_json(out / "report.json", "demo", report)
+    files.write(out / "report.md", demo.markdown(report))
     if args.json:
-        output.print_json(report)
+        output.print_json("demo", report)
     else:
         # `make demo` calls a program that is not on the user's PATH.
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
-        print(story.screen(report, args.out, called))
+        print(demo.screen(report, args.out, called))
     return 0
 
 
@@ -155,7 +153,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
-    """What report.json holds; the gains are what the plan saves of a ring, from the late rank's arrival to the end."""
+    """The content of report.json; the gains are savings over a ring, from the late rank's arrival to the end."""
     import jax
     import numpy as np
 
@@ -165,7 +163,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
 
     [trained_site] = [site for site in ffi.sites() if site["calls"] and site["plan"] == made.hash[:8]]
     nbytes = digits.gradient_bytes(args.hidden)
-    late, link = profile.straggler(measured), measured.link
+    late, link = profile.find_straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {
         name: simulate.seconds(

@@ -1,18 +1,17 @@
-"""The commands: finds the one that is asked for, and parses its arguments."""
+"""The commands: finds the one that the words name, and parses its arguments."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import importlib
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import jaxcomm
-from jaxcomm.cli.exit_codes import BAD_USAGE, OK
+from jaxcomm.cli.exit_codes import BAD_USAGE, CommandError
 from jaxcomm.errors import JaxcommError
 
 COMMANDS = {
@@ -20,14 +19,14 @@ COMMANDS = {
     "profile": "measure this machine's host devices, or a job's processes: link cost and who is late",
     "profile import": "turn another tool's log or trace into a profile; its format is recognized",
     "profile step": "measure when in your training step each gradient is ready, for the plan's buckets",
-    "profile loss-bound": "measure how much loss of gradients a training bears in the same rounds",
+    "profile drop-bound": "measure how much of its gradients a training can drop in the same rounds",
     "plan": "choose an allreduce schedule per byte range from a profile",
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",
-    "explain auto": 'say what a run with plan="auto" has seen, tried and gained; write its plan',
-    "report": "show a run over time: its rails, late ranks and plans, as a picture, a page, a trace, scalars",
+    "report": "show a saved run: the plan in force, late ranks and rails, as words, a picture, a page or a trace",
     "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
+    "simulate events": "run every schedule message by message, with shared links, queues and lost packets",
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum, on host devices or between a job's processes",
     "launch": "start the processes of a job on this machine; when one fails, end all",
@@ -39,21 +38,37 @@ COMMANDS = {
 }
 
 
-def dispatch(words: list[str]) -> int:
-    """Runs the command that the words after `jaxcomm` name, and returns its exit code."""
+class Call(NamedTuple):
+    """A command and its arguments."""
+
+    run: Callable[[argparse.Namespace], int]
+    arguments: argparse.Namespace
+
+    @property
+    def as_json(self) -> bool:
+        """Whether its output is to be JSON."""
+        return getattr(self.arguments, "json", False)
+
+
+def parse(words: list[str]) -> Call | None:
+    """The command that the words after `jaxcomm` name; None where they ask for help, which is printed.
+
+    Raises:
+      CommandError: there is no such command, or it has no such arguments.
+    """
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
-        return OK
+        return None
     if words[0] == "--version":
         print(f"jaxcomm {jaxcomm.__version__}")
-        return OK
+        return None
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
     members = [each for each in COMMANDS if each.startswith(f"{words[0]} ")]
     if name is None and members and words[1:] in ([], ["-h"], ["--help"]):
         print("\n".join([f"usage: jaxcomm {words[0]} COMMAND [options]", "", *_summaries(members)]))
-        return OK
+        return None
     if name is None:
-        return _unknown(words[0])
+        raise _unknown(words[0])
     command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
     parser = _Parser(
         prog=f"jaxcomm {name}",
@@ -64,11 +79,9 @@ def dispatch(words: list[str]) -> int:
     )
     command.add_arguments(parser)
     try:
-        args = parser.parse_args([*_with_flag_files(words[len(name.split()) :])])
-    except SystemExit as stop:  # --help, and bad usage
-        return stop.code if isinstance(stop.code, int) else BAD_USAGE
-    code: int = command.run(args)
-    return code
+        return Call(command.run, parser.parse_args([*_with_flag_files(words[len(name.split()) :])]))
+    except SystemExit:  # after --help
+        return None
 
 
 def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
@@ -87,10 +100,10 @@ def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One whose errors are a line, not the usage."""
+    """A parser that raises its errors."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_USAGE, f"error: {message}\n  Cure: see `{self.prog} --help`.\n")
+        raise CommandError(f"{message}\n  Cure: see `{self.prog} --help`.", BAD_USAGE)
 
 
 def _overview() -> str:
@@ -110,8 +123,7 @@ def _summaries(names: Iterable[str]) -> list[str]:
     return [f"  {name:<20}{COMMANDS[name]}" for name in names]
 
 
-def _unknown(word: str) -> int:
+def _unknown(word: str) -> CommandError:
     near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean `jaxcomm {near[0]}`?" if near else f"the commands are: {', '.join(COMMANDS)}."
-    print(f"error: jaxcomm has no command {word!r}; {hint}", file=sys.stderr)
-    return BAD_USAGE
+    return CommandError(f"jaxcomm has no command {word!r}; {hint}", BAD_USAGE)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import arguments, output
+from jaxcomm.cli.common import options, output
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import exporters
 from jaxcomm.report.tables import bytes_text
 
 EXAMPLE = """
     jaxcomm export plan.json --to mscclpp --out exported
-    jaxcomm export plan.json --to msccl-xml --bytes 16MiB --out allreduce.xml
+    jaxcomm export plan.json --to msccl-xml --size 16MiB --out allreduce.xml
 """
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.description = textwrap.fill(
         f"{parser.description} Files are for in-place sums among this plan's ranks, its late rank bound. Not exported: "
-        "element types, predictions, and decisions other than schedules, such as groups, rails or a loss policy. What "
+        "element types, predictions, and decisions other than schedules, such as groups, rails or a drop policy. What "
         "the format cannot hold is left out and said so; if nothing is left, the exit code is 1. MSCCL++ takes sizes "
         "that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL numbers of elements "
         "that are multiples of the chunks of all instances.",
@@ -31,12 +31,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("plan", help="a plan file")
     parser.add_argument("--to", required=True, choices=exporters.FORMATS, help="the format")
-    parser.add_argument("--bytes", type=arguments.size, metavar="SIZE", help="only the byte range of this size (all)")
+    options.size(parser, "only the byte range of this size (all)")
     parser.add_argument(
-        "--out", default="exported", help="the folder to write to, or with --bytes also a file .json or .xml (exported)"
+        "--out", default="exported", help="the folder to write to, or with --size also a file .json or .xml (exported)"
     )
     parser.add_argument("--dry-run", action="store_true", help="export and show, write nothing")
-    parser.add_argument("--json", action="store_true", help="print what was exported as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -44,14 +44,14 @@ def run(args: Namespace) -> int:
     loaded = plan.load(args.plan)
     form, out = exporters.FORMATS[args.to], Path(args.out)
     entries = range(len(loaded.collectives))
-    if args.bytes:
-        index = max(i for i in entries if loaded.collectives[i].min_bytes <= args.bytes)
+    if args.size:
+        index = max(i for i in entries if loaded.collectives[i].min_bytes <= args.size)
         entries = range(index, index + 1)
     one = out.suffix in (".json", ".xml")
-    if one and (out.suffix != form.suffix or not args.bytes):
+    if one and (out.suffix != form.suffix or not args.size):
         raise JaxcommError(
             f"--out is {out}, a file; --to {args.to} writes one file {form.suffix} per byte range.\n"
-            f"  Cure: name a folder, or one range with --bytes and a file that ends in {form.suffix}."
+            f"  Cure: name a folder, or one range with --size and a file that ends in {form.suffix}."
         )
     written: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -76,10 +76,13 @@ def run(args: Namespace) -> int:
             files.write(file, made.text)
         written.append({**row, "min_bytes": made.min_bytes, "max_bytes": made.max_bytes, "file": str(file)})
     if args.json:
-        output.print_json({"to": args.to, "plan": loaded.hash, "files": written, "left_out": left_out})
+        output.print_json("export", {"to": args.to, "plan": loaded.hash, "files": written, "left_out": left_out})
     else:
         _show(args, written, left_out)
-    return 0 if written else 1
+    if not written:
+        ranges = f"{len(left_out)} byte range{'s' * (len(left_out) != 1)}"
+        raise JaxcommError(f"{args.to} can hold none of the plan's {ranges}.\n  Cure: as said of each.")
+    return 0
 
 
 def _show(args: Namespace, written: list[dict[str, Any]], left_out: list[dict[str, Any]]) -> None:

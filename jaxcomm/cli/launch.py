@@ -129,7 +129,7 @@ def _threads(devices: int) -> str:
 
 def _print(command: list[str], variables: list[dict[str, str]], *, as_json: bool) -> None:
     if as_json:
-        output.print_json([{"command": command, "environment": each} for each in variables])
+        output.print_json("launch", {"processes": [{"command": command, "environment": each} for each in variables]})
         return
     for each in variables:
         print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))

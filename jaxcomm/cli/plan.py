@@ -6,21 +6,21 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli.common import arguments, network_options, output, progress
+from jaxcomm import files, plan, planner, profile
+from jaxcomm.cli.common import arguments, network_options, options, output, progress
 from jaxcomm.report import considered, explanation
-from jaxcomm.report.between_hosts_report import between_hosts_headline
-from jaxcomm.report.groups_report import groups_headline
-from jaxcomm.report.halves_report import halves_table
-from jaxcomm.report.loss_report import loss_headline
-from jaxcomm.report.rails_report import rails_headline
-from jaxcomm.report.step_report import relaxed_lines, step_headline
+from jaxcomm.report.drops import drops_headline
+from jaxcomm.report.groups import groups_headline
+from jaxcomm.report.halves import halves_table
+from jaxcomm.report.rails import rails_headline
+from jaxcomm.report.step import relaxed_lines, step_headline
+from jaxcomm.report.transport import transport_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
     jaxcomm plan profile.json --hosts 4+4 --nic host --slow 4
     jaxcomm plan profile.json --racks 5+3 --uplink 4 --model-bytes 100MiB
-    jaxcomm plan profile.json --model VGG16 --loss-budget 5%
+    jaxcomm plan profile.json --model VGG16 --drop-budget 5%
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
 """
 
@@ -29,36 +29,36 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
     parser.add_argument("--out", default="plan.json", help="the plan to write (plan.json)")
-    parser.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds for each search (10)")
+    parser.add_argument(
+        "--time-limit", type=arguments.seconds, default=10.0, metavar="S", help="seconds for each search (10)"
+    )
     parser.add_argument(
         "--min-gain",
         type=arguments.fraction,
         metavar="SHARE",
         help="what using the delay must save (the residual of the link's fit, at least 2%%)",
     )
-    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    options.ports(parser)
     network_options.add_arguments(parser)
+    options.model_bytes(parser, "all buckets, or the collective")
     parser.add_argument(
-        "--model-bytes",
-        type=arguments.size,
-        metavar="SIZE",
-        help="what groups average (all buckets, or the collective)",
-    )
-    parser.add_argument(
-        "--loss-bound",
+        "--drop-bound",
         type=arguments.fraction,
         metavar="SHARE",
         help="part of each gradient that may be lost (as measured)",
     )
     parser.add_argument(
-        "--loss-budget", type=arguments.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"
+        "--drop-budget",
+        type=arguments.fraction,
+        metavar="SHARE",
+        help="of all gradients that may be dropped (the bound)",
     )
-    parser.add_argument("--model", default="", metavar="NAME", help="take the loss bound published for this model")
+    parser.add_argument("--model", default="", metavar="NAME", help="take the bound of drops published for this model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the searches (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
-    parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    options.considered(parser)
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -73,8 +73,8 @@ def run(args: Namespace) -> int:
             seed=args.seed,
             min_gain=args.min_gain,
             ports=args.ports,
-            loss_bound=args.loss_bound,
-            loss_budget=args.loss_budget,
+            drop_bound=args.drop_bound,
+            drop_budget=args.drop_budget,
             model=args.model,
             progress=lambda share: bar.update(share - bar.n),
             log=log,
@@ -84,9 +84,9 @@ def run(args: Namespace) -> int:
     if not args.dry_run:
         plan.save(made, args.out)
     if args.explain_json:
-        output.write_json(args.explain_json, considered.considered(made))
+        output.write_json(args.explain_json, "considered", considered.considered(made))
     if args.json:
-        output.print_json(made.model_dump(mode="json"))
+        output.print_json("plan", {"plan": made.model_dump(mode="json")})
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))
@@ -105,10 +105,10 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield rails_headline(made.rails)
     if made.groups:
         yield groups_headline(made.groups)
-    if made.loss:
-        yield loss_headline(made.loss)
-    if made.between_hosts:
-        yield between_hosts_headline(made.between_hosts)
+    if made.drops:
+        yield drops_headline(made.drops)
+    if made.transport:
+        yield transport_headline(made.transport)
     if made.step:
         yield step_headline(made.step)
         yield from relaxed_lines(made.step)

@@ -7,20 +7,18 @@ from typing import Any
 
 from jaxcomm import files, profile
 from jaxcomm.cli import profile_job
-from jaxcomm.cli.common import arguments, job, output, progress
+from jaxcomm.cli.common import arguments, job, options, output, profiles, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices
 from jaxcomm.measure.processes import SECONDS
 from jaxcomm.measure.processes import SIZES as JOB_SIZES
-from jaxcomm.profile import Profile
-from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 EXAMPLE = """
     jaxcomm profile --devices 8 --out profile.json
-    jaxcomm profile --devices 8 --inject rank=3,ms=10 --dry-run
+    jaxcomm profile --devices 8 --late rank=3,ms=10 --dry-run
     jaxcomm profile --on cuda --devices 8              # GPUs: one kernel over all of them, and NCCL beside it
     jaxcomm launch -n 4 -- jaxcomm profile --out profile.json    # the links between the processes of a job
     jaxcomm profile run.json --out profile.json        # a run of yours, which wrote jaxcomm.stats().save("run.json")
@@ -43,17 +41,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seconds", type=arguments.seconds, metavar="S", help=f"of a job: roughly, for the transfers ({SECONDS:g})"
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
-    parser.add_argument(
-        "--inject",
-        type=arguments.late,
-        action="append",
-        default=[],
-        metavar="rank=R,ms=T",
-        help="make a rank late on purpose; may be given several times",
-    )
+    options.late_ranks(parser, "make a rank late on purpose")
     parser.add_argument("--out", default="profile.json", help="the profile to write (profile.json)")
     parser.add_argument("--dry-run", action="store_true", help="say what would be measured, measure nothing")
-    parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -68,26 +59,27 @@ def run(args: Namespace) -> int:
             "  Cure: leave out --seconds, or jaxcomm launch -n 4 -- jaxcomm profile"
         )
     args.devices, args.sizes = args.devices or 8, args.sizes or list(SIZES)
-    inject = {late.rank: late.seconds for late in args.inject}
+    late = {each.rank: each.seconds for each in args.late}
     if args.dry_run and args.json:
-        lates = [late._asdict() for late in args.inject]
-        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "steps": args.steps, "inject": lates}
-        output.print_json(wanted)
+        lates = [each._asdict() for each in args.late]
+        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "seconds": None}
+        wanted |= {"steps": args.steps, "late": lates}
+        output.print_json("profile-dry-run", wanted)
         return 0
     if args.dry_run:
-        late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in inject.items())
+        made_late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in late.items())
         sizes = ", ".join(map(bytes_text, args.sizes))
         gpus = f"GPUs, and {LOOPS * CALLS_PER_SIZE} beside as many of NCCL's,"
         which = "host devices" if args.on == "cpu" else gpus
         print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
-        print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
+        print(f"then record who arrives when in {args.steps} steps{made_late}; then write {args.out}.")
         return 0
     files.check_writable(args.out)
     if args.on == "cpu":
         use_host_devices(args.devices)
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
-        found = measure_devices(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
-    _show(found, args)
+        found = measure_devices(args.devices, args.sizes, args.steps, late=late, on=args.on)
+    profiles.finish(found, args.out, args)
     return 0
 
 
@@ -108,7 +100,7 @@ def _of_a_job(args: Namespace) -> int:
     if job.is_first():
         if not args.json:
             print(f"{profile_job.table_of(measured)}\n")
-        _show(measured.profile, args)
+        profiles.finish(measured.profile, args.out, args)
     return 0
 
 
@@ -120,24 +112,12 @@ def _of_a_run(args: Namespace) -> int:
         "sizes": None,
         "seconds": None,
         "steps": 50,
-        "inject": [],
+        "late": [],
     }
     if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
         raise JaxcommError(
             f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"
             f"  Cure: leave out --{given[0]}, or {args.run}"
         )
-    _show(profile.from_stats(args.run), args)
+    profiles.finish(profile.from_stats(args.run), args.out, args)
     return 0
-
-
-def _show(found: Profile, args: Namespace) -> None:
-    """Shows the profile, and writes it unless it is a trial."""
-    if not args.dry_run:
-        profile.save(found, args.out)
-    if args.json:
-        output.print_json(found.model_dump())
-    else:
-        print(measurements.summary(found))
-        written = f"Profile: {args.out}; next: jaxcomm plan {args.out}"
-        print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")

@@ -6,10 +6,9 @@ from argparse import ArgumentParser, Namespace
 from typing import get_args
 
 from jaxcomm import files, profile
-from jaxcomm.cli.common import arguments, output
+from jaxcomm.cli.common import arguments, options, profiles
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile.schema import MAX_RANKS, ExecutorName
-from jaxcomm.report import measurements
 
 EXAMPLE = """
     jaxcomm profile import training.log --out profile.json
@@ -44,13 +43,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--hosts",
         type=arguments.whole(1, MAX_RANKS),
         metavar="N",
-        help="FILE describes one of so many hosts that are alike",
+        help="FILE describes one host; the profile has this number of such hosts",
     )
     parser.add_argument(
         "--into", metavar="PROFILE", help="the profile that gets the times, or learns where its ranks are"
     )
     parser.add_argument("--dry-run", action="store_true", help="read and show, write nothing")
-    parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -77,12 +76,5 @@ def run(args: Namespace) -> int:
         found = profile.with_network(profile.load(args.into), found)
     elif args.hosts:
         found = profile.on_hosts(found, args.hosts)
-    if not args.dry_run:
-        profile.save(found, out)
-    if args.json:
-        output.print_json(found.model_dump())
-    else:
-        print(measurements.summary(found))
-        written = f"Profile: {out}; next: jaxcomm plan {out}"
-        print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")
+    profiles.finish(found, out, args)
     return 0

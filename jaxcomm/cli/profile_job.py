@@ -14,11 +14,21 @@ from jaxcomm.report.tables import bytes_text, seconds_text, table
 def print_dry_run(args: Namespace, ranks: int) -> None:
     """For --dry-run."""
     sizes, seconds = args.sizes or list(SIZES), args.seconds or SECONDS
-    lates = [late._asdict() for late in args.inject]
+    lates = [late._asdict() for late in args.late]
     if args.json:
-        output.print_json({"ranks": ranks, "sizes": sizes, "seconds": seconds, "steps": args.steps, "inject": lates})
+        output.print_json(
+            "profile-dry-run",
+            {
+                "on": "processes",
+                "devices": ranks,
+                "sizes": sizes,
+                "seconds": seconds,
+                "steps": args.steps,
+                "late": lates,
+            },
+        )
         return
-    late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.inject)
+    late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.late)
     print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time, for {seconds:g} s,")
     print(f"at up to {len(sizes)} sizes from {bytes_text(min(sizes))} to {bytes_text(max(sizes))};")
     print("then, between several hosts, count the packets that get lost, for 5 s;")
@@ -27,11 +37,11 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
 
 def measure(args: Namespace) -> Measured:
     """Measures; the first process shows how far it is."""
-    seconds, inject = args.seconds or SECONDS, {late.rank: late.seconds for late in args.inject}
+    seconds, late = args.seconds or SECONDS, {each.rank: each.seconds for each in args.late}
 
     def measured(update: Callable[[float], object]) -> Measured:
         sizes = args.sizes or SIZES
-        return measure_processes(sizes, args.steps, seconds=seconds, inject=inject, progress=update)
+        return measure_processes(sizes, args.steps, seconds=seconds, late=late, progress=update)
 
     if not job.is_first():
         return measured(lambda share: None)
@@ -40,7 +50,7 @@ def measure(args: Namespace) -> Measured:
 
 
 def table_of(measured: Measured) -> str:
-    """What an exchange takes, both ways at once, by where the two ranks are."""
+    """The times of exchanges, both ways at once, by the places of the two ranks."""
     sizes = measured.transfers.sizes
     racks = [rack.ranks for rack in measured.profile.racks]
     rows = [

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli.common import functions, output, progress
+from jaxcomm.cli.common import functions, options, output, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure import measure_gradients
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="host devices that work at once (the profile's ranks)")
     parser.add_argument("--steps", type=int, default=20, help="steps of which the median is taken (20)")
     parser.add_argument("--axis", default="data", help="the mesh axis that the loss may use (data)")
-    parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     found = profile.with_gradients(before, buckets, f"{args.example} on {devices} host devices")
     profile.save(found, out)
     if args.json:
-        output.print_json(found.model_dump())
+        output.print_json("profile", {"profile": found.model_dump()})
     else:
         print(_table(buckets))
         print(f"\nProfile: {out}; next: jaxcomm plan {out}")

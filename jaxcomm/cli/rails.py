@@ -9,15 +9,15 @@ from statistics import median
 from typing import Any
 
 from jaxcomm import plan
-from jaxcomm.cli.common import job, output
+from jaxcomm.cli.common import job, options, output
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.distributed import rails, settings
 from jaxcomm.distributed.interfaces import interfaces
 from jaxcomm.distributed.job import is_job
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import UNITS, SharesFrom
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import UNITS, SharesFrom
 
 EXAMPLE = """
     jaxcomm rails
@@ -29,7 +29,7 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("--plan", metavar="PLAN", help="shares are those of this plan's rails")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     source = rails.source(ends, planned, is_named=any(each.rate for each in chosen.rails))
     if args.json:
         ranges = [{"min_bytes": low, "shares": dict(each)} for low, each in shares]
-        output.print_json({"rails": rows, "shares_from": source, "ranges": ranges, "of": UNITS})
+        output.print_json("rails", {"rails": rows, "shares_from": source, "ranges": ranges, "of": UNITS})
     else:
         print(_table(rows))
         print(f"Shares, here of the largest calls: {source}.")

@@ -1,14 +1,20 @@
-"""`jaxcomm report`: a run as a picture, a page, a trace, and scalars for TensorBoard."""
+"""`jaxcomm report`: a saved run in words, as a picture, a page, a trace, and scalars for TensorBoard."""
 
 from __future__ import annotations
 
+import datetime
+import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from jaxcomm import files
-from jaxcomm.cli.common import output
+from jaxcomm import files, plan
+from jaxcomm.cli.common import options, output
 from jaxcomm.cli.exit_codes import OK
+from jaxcomm.errors import JaxcommError
+from jaxcomm.plan import Plan
+from jaxcomm.plan.files import decode
 from jaxcomm.profile import run_file
+from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report import run_page, run_picture, run_trace, run_words, tensorboard
 
 EXAMPLE = """
@@ -16,6 +22,7 @@ EXAMPLE = """
     jaxcomm report run.json --html run.html --svg run.svg
     jaxcomm report run.json --trace run_trace.json     # open it in ui.perfetto.dev
     jaxcomm report run.json --tensorboard logs         # then: tensorboard --logdir logs
+    jaxcomm report auto_run.json --save-plan plan.json     # the plan of plan="auto", for the next run to begin with
 """
 
 
@@ -26,14 +33,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="also write a page with the picture and the tables")
     parser.add_argument("--trace", metavar="FILE", help="also write a trace, for ui.perfetto.dev")
     parser.add_argument("--tensorboard", metavar="FOLDER", help="also write scalars over time, for TensorBoard")
-    parser.add_argument("--json", action="store_true", help="print the records as JSON")
+    parser.add_argument("--save-plan", metavar="FILE", help='also write the plan of plan="auto" that was in force')
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
     """Reads, writes and prints."""
     found = run_file.load(args.run)
-    files.check_writable(args.svg, args.html, args.trace)
-    written = [(name, path) for name in ("svg", "html", "trace", "tensorboard") if (path := getattr(args, name))]
+    files.check_writable(args.svg, args.html, args.trace, args.save_plan)
+    made = _plan_in_force(found, args.run) if args.save_plan else None
     if args.svg:
         files.write(args.svg, run_picture.svg(found))
     if args.html:
@@ -44,10 +52,22 @@ def run(args: Namespace) -> int:
         began = found.written.timestamp() - found.at_s if found.written else 0.0
         name = f"events.out.tfevents.{round(began)}.{Path(args.run).name}"  # a later save of the run replaces it
         files.write(files.make_folder(args.tensorboard) / name, tensorboard.events(found, began))
+    if made:
+        plan.save(made, args.save_plan)
     if args.json:
-        output.print_json(found.model_dump(mode="json"))
+        output.print_json("run", {"run": found.model_dump(mode="json")})
         return OK
-    print(run_words.summary(found))
-    for name, path in written:
-        print(f"\n{name}: {path}")
+    print(run_words.in_force(found, datetime.datetime.now(datetime.UTC)), run_words.summary(found), sep="\n\n")
+    for name in ("svg", "html", "trace", "tensorboard"):
+        if path := getattr(args, name):
+            print(f"\n{name}: {path}")
+    if made:
+        print(f'\nplan: {args.save_plan}; next: jaxcomm.init(plan="{args.save_plan}")')
     return OK
+
+
+def _plan_in_force(found: SavedRun, path: str) -> Plan:
+    made = next((each for each in found.plans if each.file), None)
+    if made is None:
+        raise JaxcommError(f'{path}: no plan that plan="auto" made was in force.\n  Cure: leave out --save-plan.')
+    return decode(json.dumps(made.file).encode(), f"{path}: the plan {made.plan}")

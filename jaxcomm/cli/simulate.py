@@ -1,168 +1,105 @@
-"""`jaxcomm simulate`: the α–β time of every schedule over sizes, delays and ranks, or runs message by message."""
+"""`jaxcomm simulate`: the α–β time of every schedule over sizes, delays and ranks."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import get_args
 
-from jaxcomm import extras, files, plan, profile, simulate
-from jaxcomm.cli import simulate_events, simulate_halves
-from jaxcomm.cli.common import arguments, output, progress
-from jaxcomm.cluster import Cluster
-from jaxcomm.errors import JaxcommError
-from jaxcomm.planner.schedules import choose_executor
+from jaxcomm import files
+from jaxcomm.cli import simulate_rows
+from jaxcomm.cli.common import options, output, progress, simulated
+from jaxcomm.cli.simulate_rows import SimulatedTimes
+from jaxcomm.errors import require_extras
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules.schedule import CollectiveKind
-from jaxcomm.simulate import SweepRow
 
 EXAMPLE = """
-    jaxcomm simulate --ranks 8,64,1024 --delay-ms 0,20 --alpha-us 10 --gigabytes-per-s 25 --plot times.png
+    jaxcomm simulate --ranks 8,64,1024 --late-ms 0,20 --alpha-us 10 --gigabytes-per-s 25 --plot times.png
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB --collective all_gather
-    jaxcomm simulate --profile profile.json --plan plan.json --sizes 64MiB --events --loss 0.1% --bound 10%
 """
 
-_MAX_RANKS = 1024
-_MAX_PORTS = 4096
-_COLUMNS = {
-    "ring": "ring",
-    "halving_doubling": "halving/doubling",
-    "direct": "direct",
-    "broadcast": "broadcast",
-    "straggler": "straggler",
-    "plan": "plan",
-    "lower_bound": "lower bound",
-}
+_LATE_NOTE = "straggler: the best of its family, in this many chunks; saves: of the fastest that uses no delay"
+_HALF_NOTE = "A late rank gains nothing: its own port bounds the call as when all come together."
+_USE_DELAY = ("broadcast", "straggler")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("--ranks", type=arguments.counts, default=[8, 64, 1024], help="numbers of ranks (8,64,1024)")
+    simulated.add_arguments(parser)
+    options.ports(parser)
     parser.add_argument(
-        "--sizes",
-        type=arguments.sizes,
-        default=arguments.sizes("1KiB..1GiB"),
-        help="sizes; A..B in steps of 4x (1KiB..1GiB)",
+        "--collective",
+        choices=[*get_args(CollectiveKind)],
+        default="all_reduce",
+        help="the collective; sizes are of the whole buffer (all_reduce)",
     )
-    parser.add_argument("--delay-ms", type=arguments.milliseconds, help="how late one rank is (0,20)")
-    parser.add_argument("--alpha-us", type=float, default=10.0, help="latency of a round in microseconds (10)")
-    parser.add_argument("--gigabytes-per-s", type=float, default=25.0, help="of a rank; 200 Gbit/s are 25 (25)")
-    parser.add_argument("--profile", help="take the ranks, the link and the median delay from this profile")
-    parser.add_argument("--plan", help="also predict this plan, for its number of ranks")
-    parser.add_argument(
-        "--collective", choices=[*get_args(CollectiveKind)], default="all_reduce", help="which one (all_reduce)"
-    )
-    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
-    parser.add_argument("--events", action="store_true", help="run message by message, on the profile's network")
-    parser.add_argument("--loss", type=arguments.fraction, metavar="0.1%", help="with --events: packets that are lost")
-    parser.add_argument(
-        "--bound",
-        type=arguments.fraction,
-        metavar="10%",
-        help="with --events: share of a message that may stay lost (nothing)",
-    )
-    parser.add_argument("--repeat", type=int, default=100, help="with --events: runs of each schedule, at most (100)")
     parser.add_argument("--plot", metavar="FILE.png", help="also draw the table, both axes logarithmic")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
     """Predicts, prints and plots."""
-    if not (0 <= args.alpha_us <= 1e9 and 1e-9 <= args.gigabytes_per_s <= 1e9 and 1 <= args.ports <= _MAX_PORTS):
-        raise JaxcommError(
-            f"--alpha-us is {args.alpha_us:g}, --gigabytes-per-s {args.gigabytes_per_s:g} and --ports {args.ports}; "
-            f"a latency must be in 0..1e9, a bandwidth in 1e-9..1e9, and a rank's ports in 1..{_MAX_PORTS}.\n"
-            "  Cure: change the one that is outside."
-        )
-    if not 2 <= min(args.ranks) <= max(args.ranks) <= _MAX_RANKS:
-        raise JaxcommError(
-            f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}.\n"
-            "  Cure: name such ranks."
-        )
-    if args.loss is not None and args.loss > 0.5:
-        raise JaxcommError(
-            f"--loss is {100 * args.loss:g}%; no model of ours is for links that lose more than half.\n"
-            "  Cure: a smaller one."
-        )
-    if not args.events and (args.loss is not None or args.bound is not None):
-        raise JaxcommError("--loss and --bound need runs message by message.\n  Cure: add --events")
-    if args.events and args.plot:
-        raise JaxcommError("--events draws no --plot.\n  Cure: leave out one of them")
-    if args.repeat < 1:
-        raise JaxcommError(f"--repeat is {args.repeat}; it must be at least 1.\n  Cure: leave it out.")
-    alpha, beta = args.alpha_us / 1e6, 1e-9 / args.gigabytes_per_s
-    ranks, delays = args.ranks, args.delay_ms or [0.0, 0.02]
-    topology, incast = None, 1.0
-    if args.profile:
-        measured, _ = choose_executor(profile.load(args.profile))
-        alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
-        topology, incast = measured.network, measured.incast or 1.0
-        if args.delay_ms is None and measured.arrivals:
-            late = profile.straggler(measured)
-            delays = [late.median_s if late.is_late else 0.0]
     files.check_writable(args.plot)
     if args.plot:
-        extras.require("--plot", "matplotlib")
-    planned = plan.load(args.plan) if args.plan else None
-    if planned and planned.ranks not in ranks:
-        raise JaxcommError(
-            f"{args.plan} is for {planned.ranks} ranks, which are not among those predicted: "
-            f"{', '.join(map(str, ranks))}.\n  Cure: --ranks {planned.ranks}"
-        )
-    if planned and not args.profile:
-        topology = planned.network.topology if planned.network else None
-        incast = planned.assumptions.incast or 1.0
-    if args.collective != "all_reduce":
-        return simulate_halves.run(args, Cluster(alpha, beta, topology, incast=incast), ranks, planned)
-    if args.events:
-        return simulate_events.run(args, alpha, beta, ranks, delays, planned)
-    rows = simulate.sweep(
-        ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports, topology=topology, incast=incast
-    )
-    with progress.Bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
-        found = []
-        for row in rows:
-            found.append(row)
+        require_extras("--plot", "matplotlib")
+    given = simulated.read(args)
+    delays = given.delays or (simulated.LATE if args.collective == "all_reduce" else [0.0])
+    rows = []
+    with progress.Bar(len(given.ranks) * len(args.sizes) * len(delays), "simulating") as bar:
+        for row in simulate_rows.rows(args.collective, given, args.sizes, delays, args.ports):
+            rows.append(row)
             bar.update()
     if args.plot:
-        picture = plots.png([*_panels(found)], x="bytes of one rank's buffer", y="seconds after the arrival", log=True)
+        picture = plots.png([*_panels(rows)], x="bytes of one rank's buffer", y="seconds after the arrival", log=True)
         files.write(args.plot, picture)
+    alpha, beta = given.links.alpha, given.links.beta
     if args.json:
-        document = {"alpha_s": alpha, "beta_s_per_byte": beta, "rows": [dataclasses.asdict(row) for row in found]}
-        output.print_json(document)
-    else:
-        print(f"{seconds_text(alpha)} and {1e-9 / beta:.3g} GB/s a round; times from the late rank's arrival on")
-        names = [key for key in _COLUMNS if any(getattr(row, key) is not None for row in found)]
-        header = ["ranks", "bytes", "late by", *(_COLUMNS[key] for key in names), "chunks", "fastest", "saves"]
-        print(table(header, [_cells(row, names) for row in found]))
-        print("straggler: the best of its family, in so many chunks; saves: of the fastest that uses no delay")
+        found = [dataclasses.asdict(row) for row in rows]
+        output.print_json(
+            "simulation", {"collective": args.collective, "alpha_s": alpha, "beta_s_per_byte": beta, "rows": found}
+        )
+        return 0
+    speed = f"{seconds_text(alpha)} and {1e-9 / beta:.3g} GB/s a round"
+    print(f"{args.collective}: {speed}; times from the late rank's arrival on")
+    print(_table(rows))
+    print(_LATE_NOTE if args.collective == "all_reduce" else _HALF_NOTE)
     return 0
 
 
-def _cells(row: SweepRow, names: list[str]) -> list[object]:
-    seconds = [getattr(row, name) for name in names]
-    shown = [None if each is None else seconds_text(each) for each in seconds]
+def _table(rows: list[SimulatedTimes]) -> str:
+    kinds = list(dict.fromkeys(kind for row in rows for kind in row.times()))
+    has_chunks = any(row.chunks for row in rows)
+    header = ["ranks", "bytes", "late by", *kinds, *["chunks"] * has_chunks, "fastest", "saves"]
+    return table(header, [_cells(row, kinds, has_chunks) for row in rows])
+
+
+def _cells(row: SimulatedTimes, kinds: list[str], has_chunks: bool) -> list[object]:
+    times = [row.times().get(kind) for kind in kinds]
+    shown = [None if seconds is None else seconds_text(seconds) for seconds in times]
     chunks = str(row.chunks) if row.covered == row.chunks else f"{row.chunks} ({row.covered} covered)"
-    plain = {"ring": row.ring, "halving/doubling": row.halving_doubling, "direct": row.direct or math.inf}
-    fastest = min(plain, key=lambda name: plain[name])
-    gain = 1 - row.straggler / plain[fastest]
+    plain = {kind: seconds for kind, seconds in row.seconds.items() if kind not in _USE_DELAY}
+    fastest = min(plain, key=lambda kind: plain[kind])
+    gain = 1 - row.seconds.get("straggler", plain[fastest]) / plain[fastest]
     verdict = ["straggler", f"{gain:.0%}"] if gain > 0 else [fastest, None]
-    return [row.ranks, bytes_text(row.nbytes), seconds_text(row.delay_s), *shown, chunks, *verdict]
+    ends = [*[chunks] * has_chunks, *verdict]
+    return [row.ranks, bytes_text(row.bytes), seconds_text(row.late_s), *shown, *ends]
 
 
-def _panels(found: list[SweepRow]) -> Iterator[list[plots.Panel]]:
-    for delay in dict.fromkeys(row.delay_s for row in found):
+def _panels(rows: list[SimulatedTimes]) -> Iterator[list[plots.Panel]]:
+    """A row of panels for each delay, a panel for each number of ranks."""
+    for delay in dict.fromkeys(row.late_s for row in rows):
         panels = []
-        for ranks in dict.fromkeys(row.ranks for row in found):
-            here = [row for row in found if (row.ranks, row.delay_s) == (ranks, delay)]
-            lines = {}
-            for key, name in _COLUMNS.items():
-                points = [(row.nbytes, getattr(row, key)) for row in here if getattr(row, key) is not None]
-                if points:
-                    lines[name] = ([float(x) for x, _ in points], [y for _, y in points])
+        for ranks in dict.fromkeys(row.ranks for row in rows):
+            lines: dict[str, tuple[list[float], list[float]]] = {}
+            for row in rows:
+                if (row.ranks, row.late_s) == (ranks, delay):
+                    for kind, seconds in row.times().items():
+                        xs, ys = lines.setdefault(kind, ([], []))
+                        xs.append(float(row.bytes))
+                        ys.append(seconds)
             panels.append(plots.Panel(f"{ranks} ranks, one late by {seconds_text(delay)}", lines))
         yield panels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import output
+from jaxcomm.cli.common import options, output
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError
 
@@ -18,14 +18,15 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("file", nargs="?", help="a testbed, in TOML; without it, whatever a testbed can have is asked")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
     """Lists the requirements; fails if one is not met."""
     found = testbed.requirements(testbed.load(args.file) if args.file else None)
     if args.json:
-        output.print_json({each.name: {"met": not each.cure, "cure": each.cure} for each in found})
+        met = {each.name: {"met": not each.cure, "cure": each.cure} for each in found}
+        output.print_json("testbed-check", {"requirements": met})
     else:
         print("\n".join(f"{each.name}: {'missing' if each.cure else 'there'}" for each in found))
     if lacking := [each for each in found if each.cure]:

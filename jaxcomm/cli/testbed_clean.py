@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import output
+from jaxcomm.cli.common import options, output
 from jaxcomm.cli.exit_codes import OK
 
 EXAMPLE = """
@@ -15,14 +15,14 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
     """Removes them, and names those that are in use."""
     removed, used = testbed.clean(), testbed.in_use()
     if args.json:
-        output.print_json({"removed": removed, "in_use": used})
+        output.print_json("testbed-clean", {"removed": removed, "in_use": used})
         return OK
     print(f"removed: {', '.join(removed) or 'nothing was left'}")
     for id, process in used.items():

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import arguments, output
-from jaxcomm.cli.exit_codes import INTERRUPTED, OK
+from jaxcomm.cli.common import arguments, options, output
+from jaxcomm.cli.exit_codes import INTERRUPTED, OK, CommandError
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("command", nargs="+", help="after --: what every process of the testbed runs")
     parser.add_argument("--time-limit", type=arguments.seconds, default=600.0, metavar="S", help="seconds; default 600")
     parser.add_argument("--dry-run", action="store_true", help="print the commands that it would run, and run none")
-    parser.add_argument("--json", action="store_true", help="print JSON; the processes' output goes to standard error")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -51,8 +51,7 @@ def run(args: Namespace) -> int:
             finally:
                 _ignore_signals()  # until it is removed
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        raise CommandError("interrupted", INTERRUPTED) from None
 
 
 def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
@@ -82,7 +81,7 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
     links, queues = testbed.counters(layout), testbed.queue_counters(layout)
     if args.json:
         counted = {"links": [link._asdict() for link in links], "queues": [queue._asdict() for queue in queues]}
-        output.print_json({"testbed": _document(layout), **counted})
+        output.print_json("testbed-run", {"testbed": _document(layout), **counted})
     else:
         print(_links(links), flush=True)
         if queues:
@@ -96,13 +95,11 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
         return OK
     if failure.process is None:
         raise KeyboardInterrupt
-    return _report(failure.status, f"process {failure.process} on {own[failure.process]['JAXCOMM_HOST']}")
-
-
-def _report(status: int, process: str) -> int:
+    status, host = failure.status, own[failure.process]["JAXCOMM_HOST"]
     how = f"ended with exit status {status}" if status > 0 else f"was ended by signal {-status}"
-    print(f"error: {process} {how}; so the others were ended.", file=sys.stderr)
-    return status if status > 0 else 128 - status
+    raise CommandError(
+        f"process {failure.process} on {host} {how}; so the others were ended.", status if status > 0 else 128 - status
+    )
 
 
 def _environments(layout: Layout) -> list[dict[str, str]]:
@@ -173,12 +170,13 @@ def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
     own, events = _environments(layout), testbed.timeline(layout)
     if args.json:
         output.print_json(
+            "testbed-dry-run",
             {
                 "testbed": _document(layout),
                 "build": build,
                 "processes": [{"command": command, "environment": each} for each in own],
                 "events": [event._asdict() for event in events],
-            }
+            },
         )
         return OK
     print(testbed.picture(layout))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from jaxcomm import plan, schedules
-from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import proof
 from jaxcomm.program import program, verifier
@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="chunk counts of schedules that have them (1, n-1 and 2n+1, where n is the ranks; hierarchical: 1, 16)",
     )
     parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -102,7 +102,7 @@ def run(args: Namespace) -> int:
                     bar.write(f"proved  {file}, {kind}: {words}", file=sys.stdout)
     failed = [row for row in rows if row["error"]]
     if args.json:
-        output.print_json({"proved": len(rows) - len(failed), "failed": len(failed), "rows": rows})
+        output.print_json("proofs", {"proved": len(rows) - len(failed), "failed": len(failed), "rows": rows})
     if failed:
         raise JaxcommError(f"{len(failed)} of {len(rows)} not proved; the first: {failed[0]['error']}")
     if not args.json:
@@ -143,11 +143,12 @@ def _prove(name: str, schedule: Schedule, programs: bool) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         proof = verifier.verify_schedule(schedule)
-        row |= {**proof.counts, "by": proof.method}
+        counts = {**proof.counts}
         if programs and schedule.collective != "all_reduce":
-            row |= verify_messages(compile_messages(schedule), schedule.collective).counts
+            counts |= verify_messages(compile_messages(schedule), schedule.collective).counts
         elif programs:
-            row |= verifier.verify_program(program.compile(schedule), schedule).counts
+            counts |= verifier.verify_program(program.compile(schedule), schedule).counts
+        row |= {"counts": {name.replace(" ", "_"): count for name, count in counts.items()}, "by": proof.method}
     except PlanError as error:
         return row | {"error": str(error)}
     return row | {"error": None, "seconds": time.perf_counter() - start}
@@ -156,7 +157,8 @@ def _prove(name: str, schedule: Schedule, programs: bool) -> dict[str, Any]:
 def _line(row: dict[str, Any]) -> str:
     if row["error"]:
         return f"FAILED  {row['name']}: {row['ranks']} ranks, {row['chunks']} chunks: {row['error']}"
-    names = ("ranks", "chunks", "rounds", "transfers", "operations", "messages")
-    counts = ", ".join(f"{row[name]} {name[: -1 if row[name] == 1 else None]}" for name in names if name in row)
-    proof = "exactly once, free of races" if "operations" in row else "exactly once"
+    shown = {"ranks": row["ranks"], "chunks": row["chunks"], **row["counts"]}
+    names = [name for name in ("ranks", "chunks", "rounds", "transfers", "operations", "messages") if name in shown]
+    counts = ", ".join(f"{shown[name]} {name[: -1 if shown[name] == 1 else None]}" for name in names)
+    proof = "exactly once, free of races" if "operations" in shown else "exactly once"
     return f"proved  {row['name']}: {counts}: {proof}, by {row['by']}; {seconds_text(row['seconds'])}"

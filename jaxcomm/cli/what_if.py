@@ -10,20 +10,20 @@ from typing import Any, Final
 import numpy as np
 
 from jaxcomm import planner, profile, simulate
-from jaxcomm.cli.common import arguments, network_options, output, progress
+from jaxcomm.cli.common import arguments, network_options, options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.change import Change
 from jaxcomm.planner import rails
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
-from jaxcomm.report.rails_report import shares_text
+from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import nobody_late_text, spec_text
 
 EXAMPLE = """
     jaxcomm what-if profile.json
-    jaxcomm what-if profile.json --rate 1/4 --bytes 64MiB,1GiB
+    jaxcomm what-if profile.json --rate 1/4 --sizes 64MiB,1GiB
     jaxcomm what-if profile.json --late rank=5,ms=20
     jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --nic-rate 3=1/2
     jaxcomm what-if late.json --no-straggler --late rank=5,ms=20      # where a rank is late
@@ -32,7 +32,7 @@ EXAMPLE = """
     Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
 """
 
-_BYTES: Final = "1MiB,64MiB,1GiB"
+_SIZES: Final = "1MiB,64MiB,1GiB"
 _QUARTER: Final = Fraction(1, 4)
 _LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj et al. measured 9.45 ms on average
 
@@ -41,14 +41,14 @@ _LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj e
 class Prediction:
     """One call under the plan for a profile; `seconds` and `lower_bound` count from the last rank's arrival on.
 
-    `straggler` is the rank that is last most often, None if nobody is known to be.
+    `straggler` is the rank that is last most often, None if no late rank is known.
     The bound grants the others the time between the arrivals of the last two ranks, or, under a schedule for late
-    ranks, between those of the last early and the last late one, not that before.
-    `wait_s` is how long the first rank waits for the last, on average over the steps.
-    `rails` is who carries the buffer, and `rails_seconds` the time by the rails' own tables, in which all ranks come
+    ranks, between those of the last early and the last late one.
+    `wait_s` is the mean time from the first arrival to the last.
+    `rails` are the shares of the buffer, and `rails_seconds` is the time by the rails' own tables if all ranks arrive
     together; None without rails.
-    `groups_s` is the slowest group of the plan, for the model's bytes, `rho` what a period of `groups_period`
-    iterations leaves of the distance from agreement; None where no link or NIC is slow.
+    `groups_s` is the time of the slowest group of the plan, for the model's bytes, and `rho` the share of the distance
+    from agreement that remains after `groups_period` iterations; None where no link or NIC is slow.
     """
 
     schedule: str
@@ -67,58 +67,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
     parser.add_argument("--no-straggler", action="store_true", help="the late rank comes when the median of the others")
-    parser.add_argument("--rate", type=arguments.rate, metavar="1/4", help="every link at so many times its rate")
-    parser.add_argument(
-        "--late",
-        type=arguments.late,
-        action="append",
-        default=[],
-        metavar="rank=R,ms=T",
-        help="a rank comes later than it did; may be given several times",
-    )
-    parser.add_argument(
-        "--without-rail", action="append", default=[], metavar="NAME", help="a rail is gone; may be given several times"
-    )
-    parser.add_argument(
-        "--rail-rate",
-        type=arguments.rail_rate,
-        action="append",
-        default=[],
-        metavar="NAME=1/4",
-        help="one rail at so many times its rate; may be given several times",
-    )
-    parser.add_argument(
-        "--uplink-rate",
-        type=arguments.uplink_rate,
-        action="append",
-        default=[],
-        metavar="RACK=1/4",
-        help="the uplink of a rack at so many times its rate; may be given several times",
-    )
-    parser.add_argument(
-        "--nic-rate",
-        type=arguments.nic_rate,
-        action="append",
-        default=[],
-        metavar="RANK=1/4",
-        help="a rank's NIC at so many times its rate; counts for groups; may be given several times",
-    )
+    parser.add_argument("--rate", type=arguments.rate, metavar="1/4", help="every link at this multiple of its rate")
+    options.late_ranks(parser, "a rank comes later than it did")
+    options.repeated(parser, "--without-rail", str, "NAME", "a rail is gone")
+    for name, parse, metavar, subject in (
+        ("--rail-rate", arguments.rail_rate, "NAME=1/4", "one rail"),
+        ("--uplink-rate", arguments.uplink_rate, "RACK=1/4", "the uplink of a rack"),
+        ("--nic-rate", arguments.nic_rate, "RANK=1/4", "a rank's NIC, which counts for groups,"),
+    ):
+        options.repeated(parser, name, parse, metavar, f"{subject} at this multiple of its rate")
     network_options.add_arguments(parser)
-    parser.add_argument(
-        "--model-bytes",
-        type=arguments.size,
-        metavar="SIZE",
-        help="what groups average (all buckets, the collective, or the largest of --bytes)",
-    )
-    parser.add_argument(
-        "--bytes",
-        type=arguments.sizes,
-        default=arguments.sizes(_BYTES),
-        metavar="SIZES",
-        help=f"sizes of a call ({_BYTES})",
-    )
-    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options.model_bytes(parser, "all buckets, the collective, or the largest of --sizes")
+    options.sizes(parser, _SIZES, "bytes of a call")
+    options.ports(parser)
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -130,23 +92,23 @@ def run(args: Namespace) -> int:
         *map(tuple, (args.late, args.without_rail, args.rail_rate, args.uplink_rate, args.nic_rate)),
     )
     model = args.model_bytes or sum(bucket.bytes for bucket in measured.buckets)
-    model = model or (measured.collective.bytes if measured.collective else max(args.bytes))
+    model = model or (measured.collective.bytes if measured.collective else max(args.sizes))
     changes = [asked] if asked != Change() else _standard(measured)
     profiles = [measured, *(change.apply(measured) for change in changes)]
     with progress.Bar(len(profiles), "planning") as bar:
         predicted = []
         for each in profiles:
-            predicted.append(_predict(each, args.bytes, args.ports, model))
+            predicted.append(_predict(each, args.sizes, args.ports, model))
             bar.update()
     today, *changed = predicted
     rows = [
         (change, nbytes, before, after)
         for change, found in zip(changes, changed, strict=True)
-        for nbytes, before, after in zip(args.bytes, today, found, strict=True)
+        for nbytes, before, after in zip(args.sizes, today, found, strict=True)
     ]
     if args.json:
         document = {"profile": measured.hash, "ranks": measured.ranks, "rows": [_json(*row) for row in rows]}
-        output.print_json(document)
+        output.print_json("what-if", document)
         return 0
     print(f"{measured.ranks} ranks, {_lateness(measured)}; times from the last rank's arrival on\n")
     header = ["change", "bytes", "today", "runs", "changed", "would run", "its bound", "difference", "with the wait"]
@@ -164,7 +126,7 @@ def run(args: Namespace) -> int:
 
 
 def _standard(measured: Profile) -> list[Change]:
-    """The changes that are worth a look in every profile; who is late already is left out, joined and replaced."""
+    """The usual changes: no late rank, slower links, another late rank, one rail less."""
     several = measured.rails if len(measured.rails) > 1 else []
     gone = [Change(without_rails=(rail.name,)) for rail in several]
     late = _straggler(measured)
@@ -212,7 +174,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
 def _lateness(measured: Profile) -> str:
     if not measured.arrivals:
         return "nobody known to be late"
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     if not late.is_late:
         return nobody_late_text(f"rank {late.rank}", late, measured.ranks)
     return (
@@ -221,8 +183,8 @@ def _lateness(measured: Profile) -> str:
 
 
 def _straggler(measured: Profile) -> Straggler | None:
-    """Who is late, if anybody is known to be."""
-    late = profile.straggler(measured) if measured.arrivals else None
+    """The late rank, if one is known."""
+    late = profile.find_straggler(measured) if measured.arrivals else None
     return late if late and late.is_late else None
 
 

@@ -4,9 +4,10 @@ The public functions (api, and buckets for a step's gradients) trace lax's and b
 (reroute, primitive). Compiled (lowering), those are requests, and these custom calls of a core (request, custom_call),
 also where XLA still partitions the step (partition); replacement does the same for layers that call lax. gradients,
 batch_arguments, batch_ties, batch_split and manual_axes are for steps that leave the collectives to jax.jit, bounded
-and loss for sums that leave something out, and grouped for groups that are data.
-May be imported by cli, gpu, lax, measure and train; imports choice, communicator, ffi and jax_compat, types of plan and
-profile, and distributed when a step needs it; what lowers for GPUs is found by its name (platforms).
+and drop for sums that leave something out, and grouped for groups that are data.
+communicator has the active plan and the deadline, choice the program or message lists of a call.
+Imports ffi, jax_compat, schedules, program, types of plan and profile, and distributed when a step needs it; finds the
+lowering for GPUs by its name (platforms).
 """
 
 from jaxcomm.collectives import lowering

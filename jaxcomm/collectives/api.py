@@ -9,11 +9,10 @@ from typing import Any
 import jax
 from jax import lax
 
-from jaxcomm import communicator
-from jaxcomm.collectives import axes
+from jaxcomm.collectives import axes, communicator
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
-from jaxcomm.collectives.loss import Loss, check_loss
+from jaxcomm.collectives.drop import Drop, check_drop
 from jaxcomm.collectives.primitive import replace_collectives, vary_together
 
 Groups = Sequence[Sequence[int]] | None
@@ -25,7 +24,7 @@ def psum(
     *,
     axis_index_groups: Groups = None,
     plan: communicator.PlanLike = None,
-    loss: Loss | None = None,
+    drop: Drop | None = None,
 ) -> Any:
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
@@ -39,21 +38,21 @@ def psum(
       axis_index_groups: groups of indices along the axis that sum among themselves; of unlike sizes only where
         check_vma is False, as in lax.
       plan: path of a plan file, a `jaxcomm.plan.Plan`, or a mapping from axes to these; None runs the active plan
-        (`jaxcomm.use_plan`) if that is for so many ranks, or else the direct schedule.
-      loss: what may be left out of a gradient's sum; None leaves out nothing.
+        (`jaxcomm.use_plan`) if that is for this number of ranks, or else the direct schedule.
+      drop: what may be left out of a gradient's sum; None leaves out nothing.
 
     Raises:
       NameError: no such axis here.
       PlanError: `plan` is for another number of ranks.
       JaxcommError: `plan` is no plan.
     """
-    if loss is None:
+    if drop is None:
         return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
-    check_loss("psum", loss)
+    check_drop("psum", drop)
     axes.check("psum", axis_name)
     ranks = _ranks(axis_name, axis_index_groups)
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
-    return bounded_sum(x, loss, total, ranks, axis_name, axis_index_groups)[0]
+    return bounded_sum(x, drop, total, ranks, axis_name, axis_index_groups)[0]
 
 
 def pmean(
@@ -62,7 +61,7 @@ def pmean(
     *,
     axis_index_groups: Groups = None,
     plan: communicator.PlanLike = None,
-    loss: Loss | None = None,
+    drop: Drop | None = None,
 ) -> Any:
     """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors are those of `psum`.
 
@@ -70,9 +69,9 @@ def pmean(
     """
     if axis_index_groups is not None:
         _ranks(axis_name, axis_index_groups)  # lax divides by the first group's size, whatever the others' are
-    if loss is None:
+    if drop is None:
         return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
-    total = psum(x, axis_name, axis_index_groups=axis_index_groups, plan=plan, loss=loss)
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups, plan=plan, drop=drop)
     ranks = _ranks(axis_name, axis_index_groups)
     return jax.tree.map(lambda leaf: leaf / ranks, total)
 
@@ -187,13 +186,13 @@ def _call(
 
 
 def _ranks(axis_name: AxisName, groups: Groups) -> int:
-    """How many ranks sum together."""
+    """The number of ranks that sum together."""
     if groups is None:
         return lax.axis_size(axis_name)
     sizes = {len(group) for group in groups}
     if len(sizes) != 1:
         raise ValueError(
-            f"axis_index_groups have {sorted(sizes)} ranks; for a mean or with a loss they must have one size.\n"
-            "  Cure: make them equal, or divide the `psum` without a loss by each group's size."
+            f"axis_index_groups have {sorted(sizes)} ranks; for a mean or with a drop they must have one size.\n"
+            "  Cure: make them equal, or divide the `psum` without a drop by each group's size."
         )
     return sizes.pop()

@@ -1,4 +1,4 @@
-"""Which arguments of a loss are its batch: those that the caller states, or that lie split, or that have its rows."""
+"""Finds the batch among a loss's arguments: those that the caller states, that lie split, or that have its rows."""
 
 from __future__ import annotations
 
@@ -224,5 +224,5 @@ def _spec_of_place(x: Any, names: tuple[Any, ...], mesh: Any) -> P | None:
 
 
 def _spec_of_type(x: Any, names: tuple[Any, ...]) -> P:
-    """What of `names` splits each dimension of an array, by its type."""
+    """The axes among `names` that split each dimension of an array, by its type."""
     return P(*[tuple(n for n in entry_axes(entry) if n in names) or None for entry in jax.typeof(x).sharding.spec])

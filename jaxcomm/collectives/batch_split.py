@@ -155,7 +155,7 @@ def is_array(leaf: Any) -> bool:
 
 
 def ranks_of(mesh: Any, names: Sequence[Any]) -> int:
-    """How many ranks the axes have together."""
+    """The number of ranks of all axes together."""
     return math.prod(mesh.shape[name] for name in names)
 
 

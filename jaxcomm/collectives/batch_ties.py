@@ -73,7 +73,7 @@ class _Trial(NamedTuple):
     function: Callable[..., Any]
 
     def used(self, split: Split, longer: Split | None = None) -> list[bool] | None:
-        """Which arrays the function's results depend on; None if it cannot be traced with this split.
+        """The arrays that the function's results depend on; None if it cannot be traced with this split.
 
         The arrays are twice as long where `longer` splits them.
         """

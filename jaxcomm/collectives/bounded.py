@@ -15,23 +15,23 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxcomm.collectives import axes
+from jaxcomm.collectives.drop import Drop
 from jaxcomm.collectives.leaves import leaf_name
-from jaxcomm.collectives.loss import Loss
 from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import replace_collectives
-from jaxcomm.collectives.request import AllowedLoss
+from jaxcomm.collectives.request import AllowedDrop
 from jaxcomm.ffi import segments
 
 Reduce = Callable[[Any], Any]
 Arrays = list[jax.Array]
 
 
-def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
-    """The sum of a tree over the ranks without what the loss leaves out, and what this rank left out.
+def bounded_sum(x: Any, drop: Drop, total: Reduce, ranks: int, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
+    """The sum of a tree over the ranks without what the drop leaves out, and what this rank left out.
 
     Args:
       x: tree of arrays.
-      loss: what may be left out; only floating-point arrays of as many segments as that takes are touched.
+      drop: what may be left out; only floating-point arrays of as many segments as that takes are touched.
       total: sums a tree over the ranks; called twice at most.
       ranks: how many there are.
       axis_name: the axes that tell this rank from the others.
@@ -51,32 +51,32 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any, g
     paths, tree = jax.tree_util.tree_flatten_with_path(x)
     leaves = [jnp.asarray(leaf) for _, leaf in paths]
     names = [leaf_name(path) for path, _ in paths]
-    loss.check(names)
-    if loss.policy == "random":
-        cut = [i for i, leaf in enumerate(leaves) if leaf.size and loss.share(names[i], leaf)]
+    drop.check(names)
+    if drop.policy == "random":
+        cut = [i for i, leaf in enumerate(leaves) if leaf.size and drop.share(names[i], leaf)]
     else:
-        cut = [i for i, leaf in enumerate(leaves) if loss.dropped(names[i], leaf)]
+        cut = [i for i, leaf in enumerate(leaves) if drop.dropped(names[i], leaf)]
     rest = [i for i in range(len(leaves)) if i not in set(cut)]
     flat, whole = [_constant(leaves[i]).reshape(-1) for i in cut], [leaves[i] for i in rest]
-    if loss.policy == "agreed":
-        dropped = [loss.dropped(names[i], leaves[i]) for i in cut]
-        sums, exact, kept = _agreed(flat, dropped, whole, loss, total)
-    elif loss.policy == "network":
-        allowed = AllowedLoss(tuple(loss.share(names[i], leaves[i]) for i in cut), loss.segment_bytes)
-        sums, kept = _by_network(flat, loss, allowed, axis_name, groups)
+    if drop.policy == "agreed":
+        dropped = [drop.dropped(names[i], leaves[i]) for i in cut]
+        sums, exact, kept = _agreed(flat, dropped, whole, drop, total)
+    elif drop.policy == "network":
+        allowed = AllowedDrop(tuple(drop.share(names[i], leaves[i]) for i in cut), drop.segment_bytes)
+        sums, kept = _by_network(flat, drop, allowed, axis_name, groups)
         exact = total(whole) if whole else []
     else:
-        if loss.policy == "local":
-            kept = [_least_left_out(x, loss.dropped(names[i], x), loss) for i, x in zip(cut, flat, strict=True)]
+        if drop.policy == "local":
+            kept = [_least_left_out(x, drop.dropped(names[i], x), drop) for i, x in zip(cut, flat, strict=True)]
         else:
-            kept = _left_out_at_random(flat, [loss.share(names[i], leaves[i]) for i in cut], loss, axis_name)
-        sums, exact = _averaged(flat, kept, whole, loss, total, ranks)
+            kept = _left_out_at_random(flat, [drop.share(names[i], leaves[i]) for i in cut], drop, axis_name)
+        sums, exact = _averaged(flat, kept, whole, drop, total, ranks)
     results, left_out = list(leaves), [jnp.zeros_like(leaf) for leaf in leaves]
     for i, result in zip(rest, exact, strict=True):
         results[i] = result
     for i, x, result, keep in zip(cut, flat, sums, kept, strict=True):
         results[i] = result.reshape(leaves[i].shape)
-        left_out[i] = _scale(x, 1 - keep, loss).reshape(leaves[i].shape)
+        left_out[i] = _scale(x, 1 - keep, drop).reshape(leaves[i].shape)
     return tree.unflatten(results), tree.unflatten(left_out)
 
 
@@ -99,16 +99,16 @@ def _constant(x: jax.Array) -> jax.Array:
 def _refuse(primals: Any, tangents: Any) -> Any:
     del primals, tangents
     raise NotImplementedError(
-        "jaxcomm: a sum with a loss is of gradients; it cannot be differentiated itself.\n"
-        "  Cure: take the gradient first and sum that, or leave out `loss` inside of what is differentiated."
+        "jaxcomm: a sum with a drop is of gradients; it cannot be differentiated itself.\n"
+        "  Cure: take the gradient first and sum that, or leave out `drop` inside of what is differentiated."
     )
 
 
 def _agreed(
-    flat: Sequence[jax.Array], dropped: Sequence[int], whole: Sequence[jax.Array], loss: Loss, total: Reduce
+    flat: Sequence[jax.Array], dropped: Sequence[int], whole: Sequence[jax.Array], drop: Drop, total: Reduce
 ) -> tuple[Arrays, Arrays, Arrays]:
-    size = loss.segment_bytes
-    matter = total([segments.importance(x, _seed(loss, x), size, segments.NO_SAMPLE)[0] for x in flat]) if flat else []
+    size = drop.segment_bytes
+    matter = total([segments.importance(x, _seed(drop, x), size, segments.NO_SAMPLE)[0] for x in flat]) if flat else []
     kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
     packed = [segments.pack(x, axes.as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
     sums = total([*packed, *whole])
@@ -116,46 +116,46 @@ def _agreed(
         segments.unpack(part, which, x.size, size) for part, which, x in zip(sums[: len(flat)], kept, flat, strict=True)
     ]
     keep = [jnp.zeros(each.shape).at[which].set(1) for each, which in zip(matter, kept, strict=True)]
-    unpacked = [_not_finite(*each, loss) for each in zip(unpacked, matter, keep, strict=True)]
+    unpacked = [_not_finite(*each, drop) for each in zip(unpacked, matter, keep, strict=True)]
     return unpacked, sums[len(flat) :], keep
 
 
-def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, loss: Loss) -> jax.Array:
+def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Drop) -> jax.Array:
     """NaN for what is not finite and had to be left out because more segments are so than are kept."""
     lost = (keep == 0) & ~jnp.isfinite(matter)
     factors = jnp.where(lost, jnp.nan, jnp.ones_like(keep))
-    known: jax.Array = lax.cond(lost.any(), lambda x: _scale(x, factors, loss), lambda x: x, result)
+    known: jax.Array = lax.cond(lost.any(), lambda x: _scale(x, factors, drop), lambda x: x, result)
     return known
 
 
-def _least_left_out(x: jax.Array, count: int, loss: Loss) -> jax.Array:
+def _least_left_out(x: jax.Array, count: int, drop: Drop) -> jax.Array:
     """1 for the segments of this rank that are kept: all but at most `count` of the least below the median."""
-    matter, median = segments.importance(x, _seed(loss, x), loss.segment_bytes, loss.sample_stride)
+    matter, median = segments.importance(x, _seed(drop, x), drop.segment_bytes, drop.sample_stride)
     least = jnp.argsort(matter)[:count]
     return jnp.ones_like(matter).at[least].set(~(matter[least] < median))
 
 
 def _by_network(
-    flat: Sequence[jax.Array], loss: Loss, allowed: AllowedLoss, axis_name: Any, groups: Any
+    flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
 ) -> tuple[Arrays, Arrays]:
     """Sums of which the network may lose segments that matter no more than the tensor's median one."""
     if not flat:
         return [], []
     important = []
     for x in flat:
-        matter, _ = segments.importance(x, _seed(loss, x), loss.segment_bytes, segments.NO_SAMPLE)
+        matter, _ = segments.importance(x, _seed(drop, x), drop.segment_bytes, segments.NO_SAMPLE)
         important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
     over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
-    _, *sums = replace_collectives(over, "", loss=allowed)([jnp.concatenate(important), *flat])
+    _, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
     return sums, [jnp.ones(each.shape) for each in important]
 
 
-def _left_out_at_random(flat: Sequence[jax.Array], shares: Sequence[float], loss: Loss, axis_name: Any) -> Arrays:
+def _left_out_at_random(flat: Sequence[jax.Array], shares: Sequence[float], drop: Drop, axis_name: Any) -> Arrays:
     """1 for the segments of this rank that are kept, each with probability 1 − share."""
-    key = jax.random.fold_in(jax.random.key(jnp.asarray(loss.seed, jnp.uint32)), lax.axis_index(axes.names(axis_name)))
+    key = jax.random.fold_in(jax.random.key(jnp.asarray(drop.seed, jnp.uint32)), lax.axis_index(axes.names(axis_name)))
     kept = []
     for i, (x, share) in enumerate(zip(flat, shares, strict=True)):
-        drawn = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - share, (segments.count(x, loss.segment_bytes),))
+        drawn = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - share, (segments.count(x, drop.segment_bytes),))
         kept.append(drawn.astype(jnp.float32))
     return kept
 
@@ -164,24 +164,24 @@ def _averaged(
     flat: Sequence[jax.Array],
     kept: Sequence[jax.Array],
     whole: Sequence[jax.Array],
-    loss: Loss,
+    drop: Drop,
     total: Reduce,
     ranks: int,
 ) -> tuple[Arrays, Arrays]:
     """Sums in which each segment counts `ranks` over those that kept it."""
-    scaled = [_scale(x, keep, loss) for x, keep in zip(flat, kept, strict=True)]
+    scaled = [_scale(x, keep, drop) for x, keep in zip(flat, kept, strict=True)]
     sums, counts, rest = total(
         [scaled, [axes.as_varying(keep, x) for keep, x in zip(kept, flat, strict=True)], [*whole]]
     )
     averaged = [
-        _scale(part, jnp.where(count > 0, ranks / count, 0), loss) for part, count in zip(sums, counts, strict=True)
+        _scale(part, jnp.where(count > 0, ranks / count, 0), drop) for part, count in zip(sums, counts, strict=True)
     ]
     return averaged, rest
 
 
-def _scale(x: jax.Array, factors: jax.Array, loss: Loss) -> jax.Array:
-    return segments.scale(axes.as_varying(x, factors), axes.as_varying(factors, x), loss.segment_bytes)
+def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:
+    return segments.scale(axes.as_varying(x, factors), axes.as_varying(factors, x), drop.segment_bytes)
 
 
-def _seed(loss: Loss, x: jax.Array) -> jax.Array:
-    return axes.as_varying(jnp.asarray(loss.seed, jnp.uint32), x)
+def _seed(drop: Drop, x: jax.Array) -> jax.Array:
+    return axes.as_varying(jnp.asarray(drop.seed, jnp.uint32), x)

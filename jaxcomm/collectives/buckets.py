@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm import communicator
-from jaxcomm.collectives import axes
+from jaxcomm.collectives import axes, communicator
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.primitive import replace_collectives

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm import choice, ffi
-from jaxcomm.collectives.request import AllowedLoss, Device, Operand, Request, extent
+from jaxcomm import ffi
+from jaxcomm.collectives import choice
+from jaxcomm.collectives.request import AllowedDrop, Device, Operand, Request, extent
 
 
 def target(request: Request) -> str:
@@ -25,7 +26,7 @@ def is_in_place(request: Request) -> bool:
 
 
 def unsharded(request: Request, operands: int) -> range:
-    """Which of so many operands have a first dimension that must not be sharded."""
+    """Marks the operands whose first dimension must not be sharded."""
     return range(1 if request.divided else 0 if is_in_place(request) else operands)
 
 
@@ -49,7 +50,7 @@ def attributes(
     hosts = _hosts(request)
     for group in {*hosts}:
         call = request.kind, len(group), nbytes, dtype, plan, request.call
-        if request.loss:
+        if request.drop:
             choices[group] = choice.lossy_messages(len(group))
         elif len(group) > 1:
             choices[group] = choice.choose_messages(*call, group) if request.site else choice.choose(*call)
@@ -72,8 +73,8 @@ def attributes(
         processes = [device.process for group in request.groups for device in group]
         found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}
     if request.site and not request.divided:
-        loss = request.loss or AllowedLoss((), 0)
-        found |= {"shares": np.array(loss.shares, np.float64), "segment_bytes": np.int64(loss.segment_bytes)}
+        drop = request.drop or AllowedDrop((), 0)
+        found |= {"shares": np.array(drop.shares, np.float64), "segment_bytes": np.int64(drop.segment_bytes)}
     return found
 
 
@@ -90,7 +91,7 @@ def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, 
     others = list(programs)
     for index, ranks in enumerate(request.sizes):
         alone = len(request.sizes) == 1 or not request.site
-        if request.kind != "all_reduce" or request.loss or ranks == 1 or not alone:
+        if request.kind != "all_reduce" or request.drop or ranks == 1 or not alone:
             continue
         if by_step := choice.choose_by_step(ranks, nbytes, dtype, request.plan, bool(request.site)):
             programs[index], others[index] = by_step.above, by_step.below

@@ -13,8 +13,7 @@ from typing import Any, SupportsIndex
 import jax
 from jax.sharding import PartitionSpec as P
 
-from jaxcomm import communicator
-from jaxcomm.collectives import api, axes
+from jaxcomm.collectives import api, axes, communicator
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.batch_arguments import split_arguments
 from jaxcomm.collectives.batch_split import (

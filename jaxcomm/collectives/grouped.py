@@ -16,7 +16,8 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import jax_compat
+from jaxcomm.collectives import communicator
 from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.lax_lowering import has_devices, say_that_lax_runs
@@ -121,7 +122,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 
 
 def _transpose(cotangents: Sequence[Any], groups: Any, *leaves: Any, **params: Any) -> Sequence[Any]:
-    """Who adds to whom is symmetric, so the sum is its own transpose."""
+    """Groups are symmetric, so the sum is its own transpose."""
     moving = [i for i, cotangent in enumerate(cotangents) if i > 0 and not isinstance(cotangent, ad.Zero)]
     results: list[Any] = [None, *(ad.Zero(leaf.aval) for leaf in leaves)]
     for i, result in zip(moving, _grouped.bind(groups, *[cotangents[i] for i in moving], **params)[1:], strict=True):

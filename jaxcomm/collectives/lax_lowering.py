@@ -1,4 +1,4 @@
-"""What a collective becomes where it runs as lax's own, and when that is."""
+"""Lowers a collective to lax's own, and says when that is so."""
 
 from __future__ import annotations
 

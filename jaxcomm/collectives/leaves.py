@@ -1,4 +1,4 @@
-"""What plans, profiles and losses call a leaf of a tree."""
+"""The name of a tree's leaf in plans, profiles and drops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collective becomes when a step is compiled.
+"""Lowers a collective when a step is compiled.
 
 On CPUs, and for sums over GPUs, it is a call of the core; elsewhere, and where a plan gives a sum over GPUs to NCCL,
 what lax makes of it.
@@ -15,7 +15,8 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import choice, communicator, jax_compat
+from jaxcomm import jax_compat
+from jaxcomm.collectives import choice, communicator
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import core_attributes, is_in_place, target
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
@@ -23,7 +24,7 @@ from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.ranks import cpus_at, ranks_of, spans_processes
-from jaxcomm.collectives.request import AllowedLoss, Request
+from jaxcomm.collectives.request import AllowedDrop, Request
 
 
 def register() -> None:
@@ -54,7 +55,7 @@ def lower_to_core(
     plan: str,
     where: str,
     bucket: str = "",
-    loss: AllowedLoss | None = None,
+    drop: AllowedDrop | None = None,
     **params: Any,
 ) -> Sequence[Any]:
     """The lowering rule of our counterpart of `lax` on CPUs, in the core's form."""
@@ -68,10 +69,10 @@ def lower_to_core(
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     if spans_processes(groups):
         request = with_site(request, context, where)
-    if loss is None:
+    if drop is None:
         return call_core(context, operands, request)
     if request.site and not _is_partitioned(scope.mesh, scope.manual_axes):
-        return call_core(context, operands, dataclasses.replace(request, loss=loss))
+        return call_core(context, operands, dataclasses.replace(request, drop=drop))
     rest = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
     return [operands[0], *call_core(rest, operands[1:], request)]  # nothing is lost within a process
 
@@ -103,9 +104,9 @@ def _lower_on_gpus(
     *operands: Any,
     plan: str,
     bucket: str,
-    loss: Any,
+    drop: Any,
     where: str,
     **params: Any,
 ) -> Sequence[Any]:
-    del loss, where  # nothing is lost on GPUs
+    del drop, where  # nothing is lost on GPUs
     return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, **params)

@@ -1,4 +1,4 @@
-"""What lowers sums on platforms other than CPUs: modules that are found by name when a step needs them.
+"""The modules that lower sums on platforms other than CPUs, found by name when a step needs them.
 
 So nothing here depends on them, and a run on CPUs imports none.
 """
@@ -16,7 +16,7 @@ _MODULES: Final = {"cuda": "jaxcomm.gpu.lowering"}
 
 
 class PlatformRules(Protocol):
-    """What such a module has."""
+    """The functions of such a module."""
 
     def lower(
         self,

@@ -12,7 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives.request import AllowedLoss
+from jaxcomm.collectives.request import AllowedDrop
 from jaxcomm.collectives.reroute import reroute
 from jaxcomm.log import say_once
 
@@ -69,11 +69,11 @@ COLLECTIVES = {
 
 # lax's parameter for the dimension that is cut or grows, by kind.
 DIMENSION = {"reduce_scatter": "scatter_dimension", "all_gather": "all_gather_dimension"}
-OUR_PARAMS = ("plan", "bucket", "loss")
+OUR_PARAMS = ("plan", "bucket", "drop")
 
 
 def replace_collectives(
-    function: Callable[..., Any], plan: str, bucket: str = "", loss: AllowedLoss | None = None
+    function: Callable[..., Any], plan: str, bucket: str = "", drop: AllowedDrop | None = None
 ) -> Callable[..., Any]:
     """Returns `function` with ours in place of every collective that lax binds in it.
 
@@ -81,15 +81,15 @@ def replace_collectives(
       function: takes arrays and calls `jax.lax`.
       plan: hash of the plan that they follow, or "" for the default schedules.
       bucket: which of a step's buckets they sum, for messages and statistics; "" for none.
-      loss: what the network may lose.
+      drop: what the network may lose.
     """
-    ours = {"plan": plan, "bucket": bucket, "loss": loss}
+    ours = {"plan": plan, "bucket": bucket, "drop": drop}
     return reroute(function, {lax: partial(bind_ours, lax, ours) for lax in PRIMITIVES})
 
 
 def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
     """Returns `function`, which calls `jax.lax.pcast`, with one cast of all arrays; their cotangents follow `plan`."""
-    bind = partial(VARY.bind, plan=plan, bucket="", loss=None)
+    bind = partial(VARY.bind, plan=plan, bucket="", drop=None)
     return reroute(function, {jax_compat.lax_pvary(): lambda params, operands: bind(*operands, **params)})
 
 
@@ -157,9 +157,9 @@ def _primitive(lax: Primitive) -> Primitive:
         return results, changes
 
     def transpose(
-        cotangents: Sequence[Any], *operands: Any, plan: str, bucket: str, loss: Any, **params: Any
+        cotangents: Sequence[Any], *operands: Any, plan: str, bucket: str, drop: Any, **params: Any
     ) -> Sequence[Any]:
-        del loss  # such sums are not differentiated
+        del drop  # such sums are not differentiated
         rule = ad.primitive_transposes[lax]
         linear = [ad.is_undefined_primal(operand) for operand in operands]
         moving = [i for i, cotangent in enumerate(cotangents) if linear[i] and not isinstance(cotangent, ad.Zero)]
@@ -174,11 +174,11 @@ def _primitive(lax: Primitive) -> Primitive:
         return results
 
     def batch(
-        axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, bucket: str, loss: Any, **params: Any
+        axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, bucket: str, drop: Any, **params: Any
     ) -> Any:
-        if loss is not None:
+        if drop is not None:
             raise NotImplementedError(
-                'jaxcomm: a loss of the policy "network" has no batches of jax.vmap.\n  Cure: another policy there.'
+                'jaxcomm: a drop of the policy "network" has no batches of jax.vmap.\n  Cure: another policy there.'
             )
         plain: Any = batching.primitive_batchers  # untyped in JAX
         rule = batching.fancy_primitive_batchers.get(lax) or partial(_batch_each, plain[lax])
@@ -192,8 +192,8 @@ def _primitive(lax: Primitive) -> Primitive:
     ad.primitive_jvps[ours] = jvp
     ad.primitive_transposes[ours] = transpose
     batching.fancy_primitive_batchers[ours] = batch
-    jax_compat.drop_unused_outputs(ours, but="loss")
-    jax_compat.ask_policies_as(ours, lax, OUR_PARAMS, but="loss")
+    jax_compat.drop_unused_outputs(ours, but="drop")
+    jax_compat.ask_policies_as(ours, lax, OUR_PARAMS, but="drop")
     return ours
 
 
@@ -211,9 +211,9 @@ def _core_primitive(lax: Primitive) -> Primitive:
 
 
 def _abstract_eval(
-    lax: Primitive, *avals: Any, plan: str, bucket: str, loss: Any, **params: Any
+    lax: Primitive, *avals: Any, plan: str, bucket: str, drop: Any, **params: Any
 ) -> tuple[list[Any], set[Any]]:
-    del plan, bucket, loss
+    del plan, bucket, drop
     results, effects = zip(*[lax.abstract_eval(aval, **params) for aval in avals], strict=True)
     return list(results), set().union(*effects)
 

@@ -1,4 +1,4 @@
-"""Which devices a call's ranks are, as a mesh places them."""
+"""The devices of a call's ranks, as a mesh places them."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from typing import Any
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import jax_compat
+from jaxcomm.collectives import communicator
 from jaxcomm.collectives.lax_lowering import has_devices
 from jaxcomm.collectives.lowering import lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES, bind_ours
-from jaxcomm.contexts import replacing_lax
+from jaxcomm.jax_compat.contexts import replacing_lax
 
 
 @contextlib.contextmanager
@@ -73,6 +74,6 @@ def _lower(
     plan, where = communicator.plan_hash(None, axes), jax_compat.source_line(context)
     if collective.kind == "all_reduce":
         return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
-    bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "loss": None}, params)
+    bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "drop": None}, params)
     results = mlir.lower_fun(lambda x: bind([x]), multiple_results=True)(context, operand)
     return results

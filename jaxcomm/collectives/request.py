@@ -28,8 +28,8 @@ class Device(NamedTuple):
 Groups = tuple[tuple[Device, ...], ...]
 
 
-class AllowedLoss(NamedTuple):
-    """What the network may lose of a sum, whose first operand says which segments must not be lost.
+class AllowedDrop(NamedTuple):
+    """The parts of a sum that the network may lose; the first operand marks the segments that it must not.
 
     Attributes:
       shares: of each other operand.
@@ -70,7 +70,7 @@ class Request:
       divided: whether these groups, then of one size, are divided further by the first operand: int32, a number for
         each rank, the same for those that reduce together.
       site: of a call that spans processes, on CPUs.
-      loss: of a sum that spans processes; None: nothing may be lost.
+      drop: of a sum that spans processes; None: nothing may be lost.
       hosts: of each process a number of its host; (): what the call runs does not depend on them.
     """
 
@@ -82,7 +82,7 @@ class Request:
     groups: Groups
     divided: bool = False
     site: Site | None = None
-    loss: AllowedLoss | None = None
+    drop: AllowedDrop | None = None
     hosts: tuple[int, ...] = ()
 
     @property
@@ -104,10 +104,10 @@ class Request:
         """The inverse of `to_json`."""
         fields = json.loads(text)
         groups = tuple(tuple(Device(*device) for device in group) for group in fields.pop("groups"))
-        site, loss = fields.pop("site"), fields.pop("loss")
-        allowed = AllowedLoss(tuple(loss[0]), *loss[1:]) if loss else None
+        site, drop = fields.pop("site"), fields.pop("drop")
+        allowed = AllowedDrop(tuple(drop[0]), *drop[1:]) if drop else None
         hosts = tuple(fields.pop("hosts"))
-        return cls(**fields, groups=groups, site=Site(*site) if site else None, loss=allowed, hosts=hosts)
+        return cls(**fields, groups=groups, site=Site(*site) if site else None, drop=allowed, hosts=hosts)
 
 
 def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:

@@ -113,7 +113,7 @@ def bound_socket(address: str, interface: str, kind: socket.SocketKind = socket.
 
 
 def make_room(made: socket.socket, room: int) -> None:
-    """Has the kernel keep so many bytes of what has come and not been read, or as many as this process may ask for."""
+    """Sets the kernel's receive buffer in bytes, or the largest that this process may ask for."""
     for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
         with contextlib.suppress(PermissionError):
             made.setsockopt(socket.SOL_SOCKET, option, room)
@@ -124,7 +124,7 @@ def listening_socket(address: str, interface: str) -> socket.socket:
     """As `bound_socket`, bound to a free port of the address, too.
 
     Raises:
-      JaxcommError: the process may not bind it, or the address is none of this machine.
+      JaxcommError: the process may not bind it, or the address is not this machine's.
     """
     made = bound_socket(address, interface)
     try:

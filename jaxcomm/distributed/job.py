@@ -1,4 +1,4 @@
-"""Whether this process is one of a job, by what those who start processes tell each of them. Imports no JAX."""
+"""Whether this process is one of a job, by the variables that launchers set. Imports no JAX."""
 
 from __future__ import annotations
 

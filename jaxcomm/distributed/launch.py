@@ -23,7 +23,7 @@ _OPEN_MPI = ("OMPI_COMM_WORLD_", "OMPI_MCA_orte_hnp_uri")  # JAX would ask Open 
 
 
 def command(words: Sequence[str], *, is_module: bool = False) -> list[str]:
-    """What each process runs: a Python script, a Python module, or another program.
+    """The program of each process: a Python script, a Python module, or another one.
 
     Args:
       words: the script's path, the module's name or the program, and its arguments.
@@ -74,7 +74,7 @@ def variables(
     Args:
       process: its number.
       processes: of the job.
-      devices: CPU devices of each process; where JAX_PLATFORMS names GPUs, so many of these.
+      devices: CPU devices of each process; where JAX_PLATFORMS names GPUs, its number of GPUs.
       coordinator: "host:port".
       transport: for JAXCOMM_TRANSPORT, or None to leave it.
       environment: what is there.

@@ -16,18 +16,19 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcomm import ffi
-from jaxcomm.distributed import at_exit, bootstrap
+from jaxcomm.distributed import bootstrap, forks
+from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 
 _POLL_S: Final = 0.002
 
 
 def connected(
     named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = (), planned_transport: str = ""
-) -> bootstrap.Membership:
+) -> Membership:
     """The processes that this one is connected with, which the first call does. Args as for `bootstrap.connect`.
 
     Raises:
@@ -46,22 +47,22 @@ def leave_last_job() -> None:
 
 
 class Connections:
-    """What `bootstrap` connects: the core's transports."""
+    """The core's transports, which `bootstrap` connects."""
 
     def __init__(self) -> None:
-        """Makes them; the core has them once in a generation."""
+        """Opens the job in the core; once in a generation."""
         self._processes = jax.process_count()  # JAX is not to be asked by a thread of ours
         CPU.call("job_open", jax.process_index(), self._processes)
         self._at_exit: Callable[[], None] = _leave  # once it is registered, what takes it back
 
     def shm_file(self) -> tuple[int, int]:
-        """The descriptor of this process's shared-memory file, and the number that it bears."""
+        """The descriptor of this process's shared-memory file, and the file's number."""
         fd, nonce = ctypes.c_int(), ctypes.c_uint64()
         CPU.call("job_shm_file", ctypes.byref(fd), ctypes.byref(nonce))
         return fd.value, nonce.value
 
     def add_shm(self, process: int, fd: int, nonce: int) -> None:
-        """Takes the descriptor of another process's file, which must bear this number."""
+        """Takes the descriptor of another process's file, which must have this number."""
         CPU.call("job_add_shm", process, fd, nonce)
 
     def open_rails(self, kind: str, names: list[str]) -> None:
@@ -113,7 +114,7 @@ class Connections:
     def start(self, hosts: Sequence[int]) -> None:
         """All others have been added; the number of each process's host."""
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
-        self._at_exit = at_exit.register(_leave)
+        self._at_exit = forks.run_at_exit(_leave)
 
     def close(self) -> None:
         """Leaves the job as at the end of the process, and releases the connections."""

@@ -1,15 +1,39 @@
-"""Says in the log when a rail was cut, and when it is back."""
+"""Processes that are gone, and rails that are cut: the log says when, and when a rail is back."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from jaxcomm import ffi
+from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 
 _QUIET_S = 60.0  # from a line on an outage to the next one of the same rail
+
+
+class ProcessGone(JaxcommError):
+    """A process that is needed is gone.
+
+    Attributes:
+      why: in the words of its connection: "process 3 has left".
+      has_left: it ended by itself; else it was killed, or its host does not answer.
+    """
+
+    def __init__(self, needed: str, why: str, has_left: bool) -> None:
+        # As in cc/base/errors.h.
+        cure = "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on"
+        super().__init__(f"{needed}: {why}.\n  Cure: start {cure} without it.")
+        self.why, self.has_left = why, has_left
+
+
+def require_processes(processes: Collection[int], needed: str) -> None:
+    """Raises ProcessGone if one of these processes is gone; `needed` says what for, in the error."""
+    for record in ffi.gone():
+        if record["process"] in processes:
+            raise ProcessGone(needed, record["why"].splitlines()[0].rstrip("."), record["has_left"])
 
 
 class RailTo(NamedTuple):
@@ -27,7 +51,7 @@ class _Outage:
 
 
 class Outages:
-    """The rails that are cut now. Of those that follow one another closely only some are said."""
+    """The rails that are cut now. Of those that follow one another closely only some are logged."""
 
     def __init__(self, names: Sequence[str], down: Iterable[RailTo] = ()) -> None:
         """`names` are those of the rails, by number; `down` are cut once from the start, as the log says already."""

@@ -9,14 +9,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from jaxcomm.distributed import host, rails
-from jaxcomm.distributed.cold_rail import cold_rail, round_trip_s, with_cold_range
+from jaxcomm.distributed import rails
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S
-from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.lowest_latency_rail import lowest_latency_rail, round_trip_s, with_range_for_small_calls
+from jaxcomm.distributed.records import Record, share_memory
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
-from jaxcomm.shares import SharesFrom
 
 _AGAIN_S: Final = 1.0  # for a rail to a process that did not lead to another one
 
@@ -25,7 +25,7 @@ def rails_between(own: Record, peer: Record) -> list[str]:
     """The rails that lead to another process.
 
     Raises:
-      JaxcommError: there is none, or the two have different plans for them.
+      JaxcommError: there is no common rail, or the two have different plans for them.
     """
     lower, higher = sorted((own, peer))
     if lower.planned != higher.planned:
@@ -51,7 +51,7 @@ def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]
       lacking: the rails without which it must go.
     """
     records = sorted(records)
-    pairs = [each for each in itertools.combinations(records, 2) if not host.share_memory(*each)]
+    pairs = [each for each in itertools.combinations(records, 2) if not share_memory(*each)]
     return [
         name
         for name in rails.names([record.rails for record in records])
@@ -156,15 +156,17 @@ def rails_shares(
     round_trips: Mapping[tuple[int, str], float],
     planned: Sequence[SharesFrom],
 ) -> dict[int, list[SharesFrom]]:
-    """What the rails to each process carry: as planned, else small calls by round trips and others by rates."""
+    """Shares of the rails to each process: as planned, else small calls by round trips and others by rates."""
     shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
     if rails.is_planned(own.rails, planned):
         return shares
     by_rate = {other: each[0].shares for other, each in shares.items()}
-    cold = cold_rail({other: max(each, key=each.__getitem__) for other, each in by_rate.items()}, round_trips)
-    if cold is None:
+    chosen = lowest_latency_rail(
+        {other: max(each, key=each.__getitem__) for other, each in by_rate.items()}, round_trips
+    )
+    if chosen is None:
         return shares
     return {
-        other: with_cold_range(by_rate[other], rails.rates(lead, own.rails, peers[other].rails), cold)
+        other: with_range_for_small_calls(by_rate[other], rails.rates(lead, own.rails, peers[other].rails), chosen)
         for other, lead in leads.items()
     }

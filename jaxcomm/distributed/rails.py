@@ -16,7 +16,7 @@ from jaxcomm.distributed.addresses import listening_socket, local_address
 from jaxcomm.distributed.interfaces import Interface, interfaces
 from jaxcomm.distributed.settings import MOST_RAILS, Settings
 from jaxcomm.errors import JaxcommError
-from jaxcomm.shares import SharesFrom, in_units
+from jaxcomm.ffi.shares import SharesFrom, in_units
 
 ANY_HOST: Final = "192.0.2.1:1"  # for documents only, RFC 5737: nothing is sent there, but there is a way to it
 DEFAULT: Final = ""  # the name of the one rail, if nobody names rails: hosts may call its interface differently
@@ -121,7 +121,7 @@ def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
 def shares(
     lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd], planned: Sequence[SharesFrom]
 ) -> list[SharesFrom]:
-    """What each rail between two processes carries: as planned, by their rates, or, where one is unknown, evenly.
+    """Shares of the rails between two processes: as planned, by their rates, or, where one is unknown, even.
 
     Args:
       lead: the rails that lead from one to the other.

@@ -1,10 +1,22 @@
-"""What each process publishes of itself for the others to connect with it, signed with the generation's key."""
+"""The job's name, and what each process publishes of itself: its host, its devices and a signed record.
+
+From the records follows how two processes are connected: over shared memory within a host (one kernel, PID namespace
+and user), else over TCP or UDP.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
+import jax
+
+from jaxcomm.distributed import store
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.secret import is_mac, mac
 from jaxcomm.errors import JaxcommError
@@ -18,7 +30,7 @@ class Record(NamedTuple):
     Attributes:
       process: its number in the job.
       transport: its JAXCOMM_TRANSPORT.
-      udp_between_hosts: whether it would go over UDP to other hosts; all do where all would.
+      allows_udp: whether it takes UDP to other hosts; all do where all allow it.
       host: processes with the same one can share memory.
       pid: of the process in its PID namespace.
       fd: of its shared-memory file there; -1 for none.
@@ -30,7 +42,7 @@ class Record(NamedTuple):
 
     process: int
     transport: str
-    udp_between_hosts: bool
+    allows_udp: bool
     host: str
     pid: int
     fd: int
@@ -38,6 +50,98 @@ class Record(NamedTuple):
     rails: tuple[RailEnd, ...]
     planned: str = ""
     host_name: str = ""
+
+
+@store.cached
+def job_name() -> str:
+    """A name that all processes of the job have in common, and no other job has.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized.
+    """
+    store.publish("job", uuid.uuid4().hex)
+    return store.lookup("job", "no process has named the job")
+
+
+@store.cached
+def host_name(process: int) -> str:
+    """The name of the host that a process runs on; where hosts or their /dev/shm differ, another name.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized, or the process has not published it after five minutes.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    store.publish(f"host/{jax.process_index()}", f"{socket.gethostname()} {boot} {os.stat('/dev/shm').st_dev}")
+    return store.lookup(f"host/{process}", f"process {process} has not published its host")
+
+
+def hardware_number(device: jax.Device) -> int:
+    """The number that the runtime of a device's process, such as CUDA, gives it.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized, or the process has not published it after five minutes.
+    """
+    if device.process_index == jax.process_index():
+        number: int = device.local_hardware_id
+        return number
+    return _hardware_numbers(device.process_index, device.platform)[str(device.id)]
+
+
+@store.cached
+def _hardware_numbers(process: int, platform: str) -> dict[str, int]:
+    here = {device.id: device.local_hardware_id for device in jax.local_devices(backend=platform)}
+    store.publish(f"{platform}/{jax.process_index()}", json.dumps(here))
+    numbers: dict[str, int] = json.loads(
+        store.lookup(f"{platform}/{process}", f"process {process} has not published its devices")
+    )
+    return numbers
+
+
+def host_identity() -> str:
+    """The same for processes that can open each other's files by /proc/PID/fd/FD, and different for others."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')} uid:{os.getuid()}"
+
+
+def transport(records: Iterable[Record]) -> str:
+    """The transport between processes that share no memory: "udp" where all allow it, else "tcp"."""
+    return "udp" if all(record.allows_udp for record in records) else "tcp"
+
+
+def share_memory(one: Record, other: Record) -> bool:
+    """Whether two processes go over shared memory; the same whichever of them asks.
+
+    Raises:
+      JaxcommError: their settings conflict, or ask for shared memory that they do not have in common.
+    """
+    first, second = sorted((one, other))
+    if first.transport != second.transport:
+        raise JaxcommError(
+            f"JAXCOMM_TRANSPORT is {first.transport} in process {first.process} and {second.transport} in process "
+            f"{second.process}.\n  Cure: the same for all processes."
+        )
+    if first.transport == "shm" and first.host != second.host:
+        raise JaxcommError(
+            f"JAXCOMM_TRANSPORT is shm, but process {first.process} (host {first.host}) and process {second.process} "
+            f"(host {second.host}) share no memory.\n  Cure: JAXCOMM_TRANSPORT=auto, or tcp."
+        )
+    return first.transport not in ("tcp", "udp") and first.host == second.host
+
+
+def open_shared_memory(peer: Record) -> int:
+    """A descriptor of the peer's shared-memory file.
+
+    Raises:
+      JaxcommError: it cannot be opened, though the peer is on this host.
+    """
+    path = f"/proc/{peer.pid}/fd/{peer.fd}"
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise JaxcommError(
+            f"the shared memory of process {peer.process}, {path}, cannot be opened: {error.strerror}.\n"
+            "  Cure: run both as one user in one PID namespace, or JAXCOMM_TRANSPORT=tcp for all processes."
+        ) from error
 
 
 def signed(record: Record, key: bytes) -> str:

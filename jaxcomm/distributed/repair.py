@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from jaxcomm.distributed import at_exit, handshake, host
+from jaxcomm.distributed import handshake
 from jaxcomm.distributed.connector import MTU_CURE, LongLost, connect_once
+from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.outages import Outages, RailTo
-from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.records import Record, transport
 from jaxcomm.distributed.udp_paths import UdpPath, agree_with
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
@@ -32,7 +33,7 @@ _MOST_ATTEMPTS = 32  # at once
 
 
 class RailsCore(Protocol):
-    """What carries messages over several rails."""
+    """The transport over several rails."""
 
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
@@ -79,7 +80,7 @@ class Repair:
           down: the processes and rails that were not connected at the start, which count as cut once.
         """
         self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
-        self._is_udp = host.between_hosts([own, *peers.values()]) == "udp"
+        self._is_udp = transport([own, *peers.values()]) == "udp"
         self._bound = bound
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # when the last attempt did
@@ -88,7 +89,7 @@ class Repair:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
         self._thread.start()
-        self._at_exit = at_exit.register(self.close)
+        self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
         """Ends it: the core is not asked any more, and nobody listens."""

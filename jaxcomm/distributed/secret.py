@@ -59,7 +59,7 @@ def mac(key: bytes, purpose: str, content: bytes) -> bytes:
 
     Args:
       key: 32 bytes.
-      purpose: at most 16 letters; a signature for one is none for another.
+      purpose: at most 16 letters; a signature for one is invalid for another.
     """
     return hashlib.blake2b(content, key=key, digest_size=MAC_BYTES, person=purpose.encode()).digest()
 

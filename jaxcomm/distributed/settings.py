@@ -17,7 +17,7 @@ _RATE: Final = re.compile("[0-9]{1,10}")
 
 
 class NamedRail(NamedTuple):
-    """A rail that somebody names: an interface or an IPv4 address, and its rate beside the others'; 0: not said."""
+    """A named rail: an interface or an IPv4 address, and its rate beside the others'; 0: not given."""
 
     name: str
     rate: int = 0
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """What the environment says.
+    """The settings in the environment.
 
     Raises:
       JaxcommError: a variable's value cannot be meant.
@@ -90,7 +90,7 @@ def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...
       words: one for each rail, or one string with commas between them.
 
     Raises:
-      JaxcommError: a word is no rail, there is none, one is named twice, or some have rates and others have none.
+      JaxcommError: a word names no rail, no word is given, one is named twice, or only some have rates.
     """
     each_word = words.split(",") if isinstance(words, str) else words
     if not isinstance(each_word, Sequence) or not all(isinstance(word, str) for word in each_word) or not each_word:

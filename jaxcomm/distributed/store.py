@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import gone
+from jaxcomm.distributed import outages
 from jaxcomm.errors import JaxcommError
 
 _P = ParamSpec("_P")
@@ -55,7 +55,7 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
             return _get(key, min(_TIMEOUT_S if of is None else _LOOK_S, max(deadline - time.monotonic(), _AT_ONCE_S)))
         except jax.errors.JaxRuntimeError as error:
             if of is not None:
-                gone.require([of], missing)
+                outages.require_processes([of], missing)
             if "DEADLINE_EXCEEDED" in str(error) and time.monotonic() < deadline:
                 continue
             raise JaxcommError(
@@ -85,7 +85,7 @@ def remove(key: str) -> None:
 
 
 def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str], list[int]]:
-    """What each of several processes has published, or publishes before a deadline; and those that have not.
+    """The texts that processes have published, or publish before a deadline; and the processes that have not.
 
     Args:
       keys: of each process.

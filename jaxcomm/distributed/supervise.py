@@ -7,18 +7,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import selectors
 import signal
 import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
-
-from jaxcomm.distributed.lines import Lines
+from typing import Final, NamedTuple
 
 GRACE_S = 3.0  # from SIGTERM to SIGKILL; JAX's own handler of SIGTERM does not end a process
 _LAST_LINES = 10
+_PROGRESS_S: Final = 1.0  # between two states of a progress bar
+_MOST_LINE_BYTES: Final = 65536
+_END: Final = re.compile(rb"\r?\n|\r(?!\Z)")  # the byte after a last \r decides its meaning
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _prctl = ctypes.CDLL(None).prctl
@@ -213,3 +215,37 @@ def _guard() -> Iterator[int]:
             yield guard.stdin.fileno()
         finally:
             guard.kill()  # its groups have ended
+
+
+class Lines:
+    """Splits bytes into lines.
+
+    What a carriage return ends is a state of a progress bar, which the next one replaces: of those, one a second.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._next_progress = 0.0
+
+    def add(self, data: bytes, now: float) -> list[str]:
+        """The lines that end in this, or are longer than 64 KiB.
+
+        Args:
+          data: what has come; b"" for the end of the stream.
+          now: in seconds.
+        """
+        self._rest += data
+        found, start = [], 0
+        for end in _END.finditer(self._rest):
+            text = self._rest[start : end.start()]
+            start = end.end()
+            if end[0] != b"\r":
+                found.append(text)
+            elif text and now >= self._next_progress:
+                found.append(text)
+                self._next_progress = now + _PROGRESS_S
+        self._rest = self._rest[start:]
+        if self._rest and (not data or len(self._rest) > _MOST_LINE_BYTES):
+            found.append(self._rest.rstrip(b"\r"))
+            self._rest = b""
+        return [line.decode(errors="replace") for line in found]

@@ -120,7 +120,7 @@ def agree_with(
     """The path to one process over one rail, which owns the connection. Args as for `agree`.
 
     Raises:
-      JaxcommError, OSError: there is none; the connection is closed.
+      JaxcommError, OSError: no path works; the connection is closed.
     """
     to = other, end.name
     with contextlib.ExitStack() as after_failure:
@@ -230,7 +230,7 @@ class _Side:
 
 
 def full_packet_bytes(connected: socket.socket) -> int:
-    """What a packet to the other side may carry, by the MTU that the kernel knows."""
+    """The most bytes of a packet to the other side, by the MTU that the kernel knows."""
     is_v6 = connected.family == socket.AF_INET6
     level, option, headers = (socket.IPPROTO_IPV6, _IPV6_MTU, 48) if is_v6 else (socket.IPPROTO_IP, _IP_MTU, 28)
     return min(max(connected.getsockopt(level, option), _LEAST_MTU), _MOST_MTU) - headers

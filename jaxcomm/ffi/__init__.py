@@ -45,7 +45,7 @@ def register() -> None:
 
 
 class Backend(Protocol):
-    """What runs programs elsewhere than on CPUs; it registers itself."""
+    """An executor of programs on other devices than CPUs; it registers itself."""
 
     def register_program(self, name: str, data: bytes) -> None:
         """As `jaxcomm.ffi.register_program`, under a name that is given."""

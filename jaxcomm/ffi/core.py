@@ -16,7 +16,7 @@ from jaxcomm.errors import JaxcommError
 
 ArgumentTypes = tuple[Any, ...]
 
-# What a function that returns a text takes for it, behind its other arguments: buffer, size, length of the whole text.
+# The last arguments of a function that returns a text: buffer, size, length of the whole text.
 TEXT: Final[ArgumentTypes] = (ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
 _ERROR: Final[ArgumentTypes] = (ctypes.c_char_p, ctypes.c_int64)

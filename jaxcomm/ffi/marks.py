@@ -16,7 +16,7 @@ _TARGET = "jaxcomm_mark"
 
 
 class Mark(NamedTuple):
-    """A device, by its id, had the operand of the mark of this number, so many seconds after the start."""
+    """A device, by its id, had the operand of the mark of this number these seconds after the start."""
 
     number: int
     device: int

@@ -34,7 +34,7 @@ def add_platform(name: str, counters: int) -> None:
 
 
 def count(x: jax.Array, segment_bytes: int) -> int:
-    """How many segments `x` has."""
+    """The number of segments of `x`."""
     return math.ceil(x.size * x.dtype.itemsize / segment_bytes)
 
 
@@ -45,7 +45,7 @@ def importance(x: jax.Array, seed: jax.Array, segment_bytes: int, stride: int) -
       x: flat floats of 16, 32 or 64 bits.
       seed: a uint32 scalar; the same seed takes the same sample.
       segment_bytes: a multiple of the element's size.
-      stride: one of so many elements is in the sample.
+      stride: one of `stride` elements is in the sample.
 
     Returns:
       float32 [segments], and a float32 scalar: the lower middle value of the sample, rounded down to bfloat16; 0 if the

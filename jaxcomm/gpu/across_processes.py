@@ -17,9 +17,9 @@ from typing import Any
 import jax
 from jax.interpreters import mlir
 
-from jaxcomm import choice
+from jaxcomm.collectives import choice
 from jaxcomm.collectives.request import Groups, Request, extent
-from jaxcomm.distributed import names, store
+from jaxcomm.distributed import records, store
 from jaxcomm.gpu import nccl
 
 
@@ -30,7 +30,7 @@ def spans_hosts(members: Iterable[int]) -> bool:
       JaxcommError: one has not published on which it is.
     """
     ordered = sorted(members)
-    return len(ordered) > 1 and len({names.host(process) for process in ordered}) > 1
+    return len(ordered) > 1 and len({records.host_name(process) for process in ordered}) > 1
 
 
 def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""What `jaxcomm check` has shown of the GPUs of this machine: a file, of which sums over GPUs use exactly what it says.
+"""The certificate of this machine's GPUs: `jaxcomm check` writes it, and sums over GPUs use exactly what it allows.
 
 A certificate holds for the devices and versions that it was made with, and for no others.
 """
@@ -41,7 +41,7 @@ def path() -> Path:
 
 @functools.cache
 def here() -> dict[str, Any]:
-    """What a certificate is made for: the kinds of this process's GPUs, and every version that matters."""
+    """The machine of a certificate: the kinds of this process's GPUs, and every version that matters."""
     import jax
 
     driver = Path("/proc/driver/nvidia/version")
@@ -63,7 +63,7 @@ def content(made_for: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
 
 
 def sections_for(made_for: Mapping[str, Any]) -> dict[str, Any]:
-    """What the certificate says of this machine's sections; nothing if it is for another machine, or there is none."""
+    """This machine's sections in the certificate; none if it is for another machine, or missing."""
     try:
         document = _read()
     except ValueError:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxcomm import ffi
 from jaxcomm.collectives.request import Device
-from jaxcomm.distributed import names
+from jaxcomm.distributed import records
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.gpu import nccl
 from jaxcomm.gpu.core import CUDA
@@ -117,7 +117,7 @@ def join_processes() -> None:
     """
     import jax
 
-    CUDA.call("fused_join", names.job(), jax.process_index())
+    CUDA.call("fused_join", records.job_name(), jax.process_index())
     for device in jax.local_devices(backend="cuda"):
         with jax.ensure_compile_time_eval():  # while a step is traced, too
             there = jax.device_put(np.zeros(1, np.uint8), device)

@@ -17,13 +17,14 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import choice, communicator, ffi
+from jaxcomm import ffi
+from jaxcomm.collectives import choice, communicator
 from jaxcomm.collectives.custom_call import attributes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
 from jaxcomm.collectives.request import Device, Groups, Request, extent
-from jaxcomm.distributed.hardware import hardware_number
+from jaxcomm.distributed.records import hardware_number
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import across_processes, certificate, core, fused, nccl
 from jaxcomm.log import say_once

@@ -30,7 +30,7 @@ def version() -> tuple[int, int, int]:
     """NCCL's version, such as (2, 30, 7).
 
     Raises:
-      JaxcommError: there is none; the message says why.
+      JaxcommError: NCCL is missing; the message says why.
     """
     code = ctypes.c_int()
     if (reason := CUDA.failure("nccl_version", path(), ctypes.byref(code))) is not None:

@@ -1,4 +1,4 @@
-"""Every private JAX name that jaxcomm uses, and nothing else.
+"""Every private JAX name that jaxcomm uses, and the settings of ours on which JAX's caches depend (contexts).
 
 Each was read in JAX 0.10.2, 0.11.2 and 0.12.0; `tests/package/test_jax_compat.py` has one test per function, and
 `make test-all` runs it with the lowest and the newest JAX.

@@ -1,4 +1,4 @@
-"""What is known of a step while JAX traces and lowers it."""
+"""Facts about a step while JAX traces and lowers it."""
 
 from __future__ import annotations
 

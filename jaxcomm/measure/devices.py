@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import math
 import os
 import platform
 import time
@@ -17,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.measure.psum_loop import WARMUP_STEPS, loop, run, zeros
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, loop, run, wrong_late_ranks, zeros
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
 
 SIZES = tuple(2**power for power in range(12, 25, 2))
@@ -35,7 +34,7 @@ def measure_devices(
     sizes: Sequence[int] = SIZES,
     steps: int = 50,
     *,
-    inject: Mapping[int, float] | None = None,
+    late: Mapping[int, float] | None = None,
     on: Platform = "cpu",
 ) -> Profile:
     """Profiles `devices` of this process's CPU devices or GPUs.
@@ -43,13 +42,13 @@ def measure_devices(
     A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. For
     each size the median over 40 warm calls in a jitted loop is a sample. The arrivals are those of `steps` further
     calls at the largest size, in a loop that does nothing else: who is late there is late by the machine, or by
-    `inject`. On GPUs the psum is the fused executor's; it and NCCL's allreduce are also timed alike, in loops of 40.
+    `late`. On GPUs the psum is the fused executor's; it and NCCL's allreduce are also timed alike, in loops of 40.
 
     Args:
       devices: ranks n, at least 2; JAX must have as many.
       sizes: bytes per rank, each at least 4; rounded down to whole float32.
       steps: rows of `arrivals`, at least 1.
-      inject: seconds by rank by which to make ranks late on purpose, in the steps only.
+      late: seconds by rank by which to make ranks late on purpose, in the steps only.
       on: "cpu" or "cuda".
 
     Returns:
@@ -58,11 +57,12 @@ def measure_devices(
     Raises:
       ProfileError: an argument that cannot be, too few devices, or GPUs that run no plans.
     """
-    inject = dict(inject or {})
-    _check(devices, sizes, steps, inject)
+    late = dict(late or {})
+    _check(devices, sizes, steps, late)
     import jax
 
-    from jaxcomm import communicator, ffi
+    from jaxcomm import ffi
+    from jaxcomm.collectives import communicator
 
     mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
     where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
@@ -73,13 +73,12 @@ def measure_devices(
         for size in sorted(sizes):
             calls = run(timed, zeros(mesh, size), CALLS_PER_SIZE)
             samples.append(Sample(bytes=size // 4 * 4, seconds=float(np.median(calls["after_arrival_s"]))))
-        stepped = loop(mesh, inject)
+        stepped = loop(mesh, late)
         arrivals: list[list[float]] = []
         while len(arrivals) < steps:
             count = min(steps - len(arrivals), _CALLS_KEPT)
             arrivals += run(stepped, zeros(mesh, max(sizes)), count)["arrivals"]
         executors = _executors(mesh, sorted(sizes), host) if on == "cuda" else {}
-    late = "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(inject.items()))
     link = fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct")
     return Profile(
         ranks=devices,
@@ -89,7 +88,7 @@ def measure_devices(
         collective=Collective(bytes=samples[-1].bytes, seconds=samples[-1].seconds),
         executors=executors,
         provenance=Provenance(
-            source=host + late,
+            source=host + late_text(late),
             tool="jaxcomm profile",
             versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -159,15 +158,11 @@ def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]
     return jax.jit(mapped, donate_argnums=0)
 
 
-def _check(devices: int, sizes: Sequence[int], steps: int, inject: Mapping[int, float]) -> None:
+def _check(devices: int, sizes: Sequence[int], steps: int, late: Mapping[int, float]) -> None:
     wrong = [f"devices is {devices}; at least 2 are needed"] if devices < 2 else []
     wrong += [f"sizes has {size}; each must be 4 bytes or more" for size in sizes if size < 4]
     wrong += [] if sizes else ["sizes is empty; one or more are needed"]
     wrong += [f"steps is {steps}; at least 1 is needed"] if steps < 1 else []
-    for rank, seconds in inject.items():
-        if not 0 <= rank < devices:
-            wrong.append(f"inject names rank {rank}; the ranks are 0 to {devices - 1}")
-        if not (0 <= seconds < math.inf):
-            wrong.append(f"inject makes rank {rank} late by {seconds} s; that must be a finite time of 0 or more")
+    wrong += wrong_late_ranks(late, devices)
     if wrong:
         raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")

@@ -1,4 +1,4 @@
-"""What it costs hosts to exchange with several others, rather than each with the next one."""
+"""The cost for hosts to exchange with several others, rather than each with the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many packets get lost between hosts that have nothing else to say: UDP packets, evenly paced."""
+"""Counts the packets that get lost between hosts without other traffic: UDP packets, evenly paced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.udp_paths import full_packet_bytes
 
 if TYPE_CHECKING:
-    from jaxcomm.distributed.bootstrap import Membership
+    from jaxcomm.distributed.membership import Membership
 
 _SECONDS: Final = 5.0
 _SHARE: Final = 0.1  # of what the slowest link carries
@@ -32,7 +32,7 @@ _SO_RXQ_OVFL: Final = 40  # of the kernel's headers
 
 
 class LostPackets(NamedTuple):
-    """What came of the packets from one host to another.
+    """The packets from one host to another: sent and received.
 
     Attributes:
       sender: name of the one.
@@ -53,7 +53,7 @@ class LostPackets(NamedTuple):
 
 
 def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[LostPackets]:
-    """What is lost from each host to the next one. All processes of the job call it, and get the same.
+    """The packets lost from each host to the next one. All processes of the job call it, and get the same.
 
     All hosts send at once, for five seconds: a tenth of what the slowest link carries, 2 000 packets a second at most.
     So what is counted is what the network loses while it has nothing else to do, and what the sending host does not
@@ -117,7 +117,7 @@ def _receiver(rail: RailEnd) -> socket.socket:
 
 
 def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: float) -> int:
-    """How many packets have been sent there; what this host itself does not let out counts, too."""
+    """The packets sent there, with those that this host itself does not let out."""
     with bound_socket(rail.address, rail.interface, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         size = min(_MOST_BYTES, full_packet_bytes(sender))
@@ -131,7 +131,7 @@ def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: fl
             with contextlib.suppress(OSError):
                 sender.send(_HEADER.pack(token, number) + rest)
             number += 1
-            # What this process has missed while it did not run is left out: at once it would overflow queues.
+            # Packets due while this process did not run are left out: at once they would overflow queues.
             due = max(due, time.monotonic() - _BURST * pause) + pause
     return number
 
@@ -150,7 +150,7 @@ class _Counter:
         self._thread.start()
 
     def stop(self) -> int:
-        """How many have come, with those that the socket had no room for."""
+        """The packets that came, with those that the socket had no room for."""
         self._ends.set()
         self._thread.join()
         return len(self._numbers) + self._overflown

@@ -1,4 +1,4 @@
-"""Which hosts are in one rack, which NICs and uplinks are slow: from what transfers between all pairs of ranks took.
+"""Finds racks, slow NICs and slow uplinks from the times of transfers between all pairs of ranks.
 
 Pure functions of the measured times.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jaxcomm.profile import schema
 from jaxcomm.profile.find_racks import find_racks
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -36,7 +36,7 @@ class ExchangeRound(NamedTuple):
 
 
 class Exchanges(NamedTuple):
-    """What exchanges took.
+    """The times of exchanges.
 
     Attributes:
       sizes: bytes in each direction, ascending; at least two.
@@ -65,7 +65,7 @@ def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
-    """Matchings of the ranks in so many orders, at most so many of each; the same wherever they are asked for."""
+    """Matchings of the ranks in several orders, with a limit for each order; the same in all processes."""
     dice, found = random.Random(0), list[list[Pair]]()
     for _ in range(times):
         order = [*range(ranks)]
@@ -76,7 +76,7 @@ def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
 
 
 def describe(found: Exchanges) -> dict[str, Any]:
-    """What a profile says of the links: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
+    """The links' fields of a profile: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
     and `incast`.
 
     `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over

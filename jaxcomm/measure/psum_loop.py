@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,18 +11,18 @@ import numpy as np
 WARMUP_STEPS = 5
 
 
-def loop(mesh: Any, inject: Mapping[int, float]) -> Callable[[Any, int], Any]:
-    """A jitted, donated loop of so many psums, each after its rank's injected delay."""
+def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
+    """A jitted, donated loop of psums, before each of which the ranks in `late` wait for their seconds."""
     import jax
 
     from jaxcomm import collectives, ffi
 
     spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
-    late = [inject.get(rank, 0.0) for rank in range(mesh.size)]
+    seconds = [late.get(rank, 0.0) for rank in range(mesh.size)]
 
     def step(_: Any, x: Any) -> Any:
-        if inject:
-            x = ffi.delay(x, jax.numpy.array(late)[jax.lax.axis_index("data")])
+        if late:
+            x = ffi.delay(x, jax.numpy.array(seconds)[jax.lax.axis_index("data")])
         return collectives.psum(x, "data")
 
     def steps(x: Any, count: Any) -> Any:
@@ -32,7 +33,7 @@ def loop(mesh: Any, inject: Mapping[int, float]) -> Callable[[Any, int], Any]:
 
 
 def zeros(mesh: Any, nbytes: int) -> Any:
-    """So many bytes on every device of the mesh."""
+    """`nbytes` of zeros on every device of the mesh."""
     import jax
 
     spec: Any = jax.sharding.PartitionSpec
@@ -51,3 +52,18 @@ def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]
     [site] = [site for site in ffi.sites() if site["calls"]]
     record: dict[str, Any] = site
     return record
+
+
+def late_text(late: Mapping[int, float]) -> str:
+    """The ranks that were made late, for a profile's provenance."""
+    return "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(late.items()))
+
+
+def wrong_late_ranks(late: Mapping[int, float], ranks: int) -> list[str]:
+    """One sentence for each rank that does not exist or has no valid time."""
+    wrong = [f"late names rank {rank}; the ranks are 0 to {ranks - 1}" for rank in late if not 0 <= rank < ranks]
+    return wrong + [
+        f"late makes rank {rank} late by {seconds} s; that must be a finite time of 0 or more"
+        for rank, seconds in late.items()
+        if not 0 <= seconds < math.inf
+    ]

@@ -1,4 +1,4 @@
-"""What the links between ranks in known racks are like: for groups, of which one at a time crosses an uplink.
+"""Measures the links between ranks in known racks: for groups, of which one at a time crosses an uplink.
 
 Pure functions of the measured times.
 """
@@ -87,7 +87,7 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
 
 
 def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.ndarray]:
-    """Which two ranks are in one rack, through NICs where it has several hosts; and which are in two racks."""
+    """Two ranks in one rack, through NICs where it has several hosts; and two ranks in two racks."""
     home = np.empty(len(hosts), int)
     inside = np.empty(len(hosts), bool)
     for index, rack in enumerate(racks):

@@ -11,18 +11,17 @@ from pydantic import Field
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.numbers import Positive, Share, Text
-from jaxcomm.values import Value
+from jaxcomm.files import Positive, Share, Text, Value
 
 if TYPE_CHECKING:
-    from jaxcomm.collectives.loss import Loss
+    from jaxcomm.collectives.drop import Drop
 
-Train = Callable[["Loss | None", int], Iterable[float]]
+Train = Callable[["Drop | None", int], Iterable[float]]
 MAX_BYTES: Final = 16 * 2**20
 
 
 class TrainingKey(Value):
-    """What a kept number of rounds depends on; `source` is the SHA-256 of the file that defines the training."""
+    """The key of a kept number of rounds; `source` is the SHA-256 of the file that defines the training."""
 
     train: Text
     source: Text
@@ -33,7 +32,7 @@ class TrainingKey(Value):
 
 
 class FinishedTraining(Value):
-    """A finished training: its share of loss (0: none), its seed, and its rounds (null: the target was not reached)."""
+    """A finished training: the share that it drops (0: none), its seed, its rounds (null: target not reached)."""
 
     share: Share
     seed: Annotated[int, Field(ge=0, strict=True)]
@@ -49,7 +48,7 @@ class Kept(Value):
     runs: list[FinishedTraining] = []
 
 
-_KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile loss-bound`")
+_KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile drop-bound`")
 
 
 class Trainings:
@@ -95,41 +94,41 @@ class Trainings:
 
 
 def rounds_to_target(
-    train: Train, loss: Loss | None, seed: int, setting: TrainingKey, each_round: Callable[[int, float], object]
+    train: Train, drop: Drop | None, seed: int, setting: TrainingKey, each_round: Callable[[int, float], object]
 ) -> int | None:
     """Trains until the metric reaches the target: the number of rounds, from 1; None: it does not.
 
-    A metric that is not a number ends a training with losses, which then does not reach the target.
+    A metric that is not a number ends a training with drops, which then does not reach the target.
 
     Args:
       train: yields the metric after each round.
-      loss: its first argument.
+      drop: its first argument.
       seed: its second.
       setting: target and limit.
       each_round: called with each round's number and metric.
 
     Raises:
-      ProfileError: without losses, the target is not reached or the metric is not a number; or the metric is none.
+      ProfileError: without drops, the target is not reached or the metric is not a number; or the metric is missing.
     """
     name, count, metric = setting.train, 0, math.nan
-    for count, given in enumerate(train(loss, seed), 1):
+    for count, given in enumerate(train(drop, seed), 1):
         metric = _metric(given, name, count)
         each_round(count, metric)
         if (metric <= setting.target) if setting.falling else (metric >= setting.target):
             return count
         if not math.isfinite(metric) or count == setting.max_rounds:
             break
-    if loss is not None:
+    if drop is not None:
         return None
     if not count:
         raise ProfileError(f"{name}: yielded no metric with seed {seed}.\n  Cure: yield the metric after each round.")
     if not math.isfinite(metric):
-        what, cure = f"the metric is {metric} after round {count}", "mend the training; it diverges without losses, too"
+        what, cure = f"the metric is {metric} after round {count}", "mend the training; it diverges without drops, too"
     else:
         reached = "fallen" if setting.falling else "risen"
         what = f"after {count} rounds the metric is {metric:.4g}; it has not {reached} to the target {setting.target:g}"
         cure = "an easier --target, more --max-rounds, or --falling for a metric that falls, such as a loss"
-    raise ProfileError(files.mistake(name, f"{what} (seed {seed}, no losses)", cure))
+    raise ProfileError(files.mistake(name, f"{what} (seed {seed}, no drops)", cure))
 
 
 def _metric(given: Any, name: str, count: int) -> float:

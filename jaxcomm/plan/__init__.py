@@ -1,6 +1,6 @@
 """The plan file: its schema, reading and writing, the proof of all that it holds, and its exports.
 
-Imports schedules, program, cluster, curve, files, numpy and pydantic; never JAX, and OR-Tools only if a template must
+Imports schedules, program, profile, ffi, files, numpy and pydantic; never JAX, and OR-Tools only if a template must
 be found anew. What this face shows is imported when it is first used: running without a plan needs no pydantic.
 """
 

@@ -33,7 +33,7 @@ def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> fl
 
 
 def left(rho: float, seconds: float, after: float) -> float:
-    """The share of disagreement that is left after so many seconds of a pattern whose periods take `seconds`."""
+    """The share of disagreement that is left after a time, for a pattern whose periods take `seconds`."""
     return float(max(rho, AGREED) ** (after / seconds)) if seconds else 0.0
 
 

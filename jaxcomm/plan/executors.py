@@ -1,4 +1,4 @@
-"""What runs a plan's calls on CUDA devices: an executor of our schedules, or NCCL's own allreduce."""
+"""Executors of a plan's calls on CUDA devices: one for our schedules, or NCCL's own allreduce."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from jaxcomm.curve import Curve
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Seconds
-from jaxcomm.values import Value
+from jaxcomm.profile.fit import Curve
 
 OwnName = Literal["fused", "messages"]
 
 
 class Timed(Value):
-    """A measured allreduce of so many bytes."""
+    """A measured allreduce: its bytes and seconds."""
 
     bytes: Count
     seconds: Seconds
 
 
 class Executors(Value):
-    """What was timed on the plan's CUDA devices.
+    """The executors that were timed on the plan's CUDA devices.
 
     `own` runs our schedules there, and its times are those that the plan assumes: "fused" is one kernel over memory
     that all ranks can read, "messages" sends and receives; null: not timed, so `assumptions` are of the profile's link.
@@ -39,11 +39,11 @@ class Executors(Value):
         return Curve.of([each.bytes for each in self.nccl], [each.seconds for each in self.nccl])
 
     def nccl_seconds(self, nbytes: int) -> float:
-        """What NCCL's allreduce of so many bytes takes from the last rank's arrival on; there must be a table."""
+        """Seconds of NCCL's allreduce of `nbytes` from the last rank's arrival on; there must be a table."""
         return float(self._curve(nbytes))
 
     def nccl_best_rate(self, nbytes: int) -> float:
-        """The most bytes per second of any of NCCL's allreduces of at most so many bytes; there must be a table."""
+        """The most bytes per second of any of NCCL's allreduces of at most `nbytes`; there must be a table."""
         sizes = np.array([nbytes, *(each.bytes for each in self.nccl if each.bytes < nbytes)])
         return float((sizes / self._curve(sizes)).max())
 

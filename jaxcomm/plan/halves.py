@@ -1,4 +1,4 @@
-"""What a plan says of the halves of an all-reduce: reduce-scatters, and backwards all-gathers."""
+"""The halves of an all-reduce in a plan: reduce-scatters, and backwards all-gathers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from jaxcomm.cluster import Topology
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, HalvingDoubling, Hierarchical, Plain, Seconds
-from jaxcomm.values import Value
+from jaxcomm.profile.cluster import Topology
 
 HalfSpec = Annotated[Plain | HalvingDoubling | Hierarchical, Field(discriminator="kind")]
 
@@ -21,7 +21,7 @@ class HalfAlternative(Value):
 
 
 class HalfEntry(Value):
-    """What reduce-scatters of `min_bytes` to `max_bytes` bytes run, both included, and backwards all-gathers.
+    """The schedule of reduce-scatters of `min_bytes` to `max_bytes` bytes, both included, and backwards of all-gathers.
 
     Bytes are those of the whole buffer, the operand of the one and the result of the other; null means no limit. Both
     are predicted to take `seconds` of `reference_bytes` if all ranks come together, and neither can then take less than

@@ -1,4 +1,4 @@
-"""What a plan that is followed has in force: ranges and their schedules, and the shares and threshold of rails."""
+"""The parts of a plan that are in force: ranges and their schedules, and the shares and threshold of rails."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def in_force(plan: Plan) -> dict[str, Any]:
     """The record of a plan that is followed.
 
     Returns:
-      `plan`, the name in statistics; `ranks`; `roles`; `collectives`, the schedule of all-reduces from so many bytes
-      on, and `by_step`, null or what calls switch between; `rails`, null or the bytes from which several share a call,
-      and the planned shares from so many bytes on.
+      `plan`, the name in statistics; `ranks`; `roles`; `collectives`, the schedules of all-reduces by their
+      least bytes, and `by_step`, null or the schedules that calls switch between; `rails`, null or the least bytes of
+      a call that several rails share, and the planned shares by least bytes.
     """
     rails = plan.rails and {
         "threshold_bytes": plan.rails.threshold_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sized
 from typing import get_args
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import rank_groups
+from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Nccl, StragglerSpec, Transfers
 from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
@@ -15,7 +15,7 @@ from jaxcomm.schedules.halves import Half
 
 
 def verify(subject: Plan | Schedule) -> Proof:
-    """Proves that a schedule, or every schedule of a plan, gives every rank the sum, and that its loss policy holds.
+    """Proves that a schedule, or every schedule of a plan, gives every rank the sum, and that its drop policy holds.
 
     Args:
       subject: a schedule, or a plan.
@@ -36,9 +36,9 @@ def verify(subject: Plan | Schedule) -> Proof:
             counts[name] = counts.get(name, 0) + count
     methods = [proof.method for proof in found]
     _check_loss(subject)
-    if subject.loss:
-        counts["layers that may lose"] = len(subject.loss.layers)
-        methods.append("loss policy by computing it again")
+    if subject.drops:
+        counts["layers that may drop"] = len(subject.drops.layers)
+        methods.append("drop policy by computing it again")
     chunks = max(proof.chunks for proof in found)
     return Proof("plan", subject.ranks, chunks, counts, "; ".join(dict.fromkeys(methods)))
 
@@ -70,7 +70,7 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """What a plan decides beside its schedules, each with the words for what holds of it; groups and loss are proved.
+    """The decisions of a plan beside its schedules, each with words on its proof; groups and drops are proved.
 
     Of rails and of the step a plan holds only values that were checked when it was made.
 
@@ -90,21 +90,20 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
         deal = f"{_count(divided.iterations, 'iteration')}, a partition each, at most one group per uplink"
         yield "groups", f"{deal}, all ranks meet, rho = {divided.rho:.3g}"
     _check_loss(plan)
-    if policy := plan.loss:
+    if policy := plan.drops:
         layers = (
-            f"{_count(policy.layers, 'layer')}, at most {policy.bound:.3g} of each lost, {policy.budget:.3g} of all"
+            f"{_count(policy.layers, 'layer')}, at most {policy.bound:.3g} of each dropped, {policy.budget:.3g} of all"
         )
         queues = f", {_count(policy.buffer.queues, 'queue')} that lose what is stated" if policy.buffer else ""
-        yield "loss", layers + queues
-    if chosen := plan.between_hosts:
+        yield "drops", layers + queues
+    if chosen := plan.transport:
         yield (
-            "between hosts",
-            f"{chosen.transport}: {chosen.loss_rate:.2%} of packets get lost, udp is from {chosen.udp_from:.2%} on",
+            "transport",
+            f"{chosen.protocol}: {chosen.loss_rate:.2%} of packets get lost, udp is from {chosen.udp_from:.2%} on",
         )
-    for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
-        if step:
-            held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"
-            yield name, f"{held}, which run the schedules of their sizes, one at a time on a rail; not below the bound"
+    if step := plan.step:
+        held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"
+        yield "step", f"{held}, which run the schedules of their sizes, one at a time; not below the bound"
 
 
 def verify_embedded(plan: Plan) -> None:
@@ -138,11 +137,11 @@ def verify_embedded(plan: Plan) -> None:
 
 def _check_groups(plan: Plan) -> None:
     if plan.groups:
-        rank_groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+        groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
 
 def _check_loss(plan: Plan) -> None:
-    for mistake in plan.loss.mistakes() if plan.loss else ():
+    for mistake in plan.drops.mistakes() if plan.drops else ():
         raise PlanError(mistake)
 
 

@@ -15,53 +15,44 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
-from jaxcomm.cluster import Cluster
-from jaxcomm.plan.between_hosts import BetweenHosts
-from jaxcomm.plan.entry_ranges import check_ranges
+from jaxcomm.files import Value
+from jaxcomm.plan.byte_ranges import check_ranges
+from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
-from jaxcomm.plan.loss_policy import LossPolicy
-from jaxcomm.plan.planned_step import Step
-from jaxcomm.plan.rail_shares import Rails
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
-from jaxcomm.plan.specs import build, build_half, build_solved
+from jaxcomm.plan.spec_check import SpecCheck
+from jaxcomm.plan.specs import build, build_half
+from jaxcomm.plan.step import Step
+from jaxcomm.plan.transport import Transport
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
     MAX_LISTED,
     MAX_SOLVED,
-    MAX_TOGETHER,
     Assumptions,
     ByStep,
     Chain,
-    DirectJoin,
     Entry,
-    HalvingDoubling,
     Hierarchical,
     Hosts,
-    Hybrid,
     Matches,
     Nccl,
-    Plain,
     PlanProvenance,
     Rank,
     RoleName,
     Rotation,
     Sha256,
     Spec,
-    Stragglers,
-    StragglerSpec,
-    Transfers,
 )
-from jaxcomm.program.program import MAX_PIECES
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half
-from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss", "between_hosts")
 
 
 class Plan(Value):
@@ -82,11 +73,10 @@ class Plan(Value):
     halves: Annotated[tuple[HalfEntry, ...], Field(fail_fast=True, min_length=1, max_length=4096)] | None = None
     assumptions: Assumptions
     step: Step | None = None
-    rail_step: Step | None = None
     rails: Rails | None = None
     groups: Groups | None = None
-    loss: LossPolicy | None = None
-    between_hosts: BetweenHosts | None = None
+    drops: Drops | None = None
+    transport: Transport | None = None
     provenance: PlanProvenance
 
     @property
@@ -96,7 +86,7 @@ class Plan(Value):
 
     @property
     def links(self) -> Cluster:
-        """What its predictions take for the links."""
+        """The links that its predictions assume."""
         given, topology = self.assumptions, self.network.topology if self.network else None
         return Cluster(given.alpha_s, given.beta_s_per_byte, topology, incast=given.incast or 1.0)
 
@@ -107,22 +97,8 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting`, a topology's racks, an entry's `by_step`, the assumed incast or α where there are none.
-        """
-        undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
-        nothing: dict[str, Any] = {
-            name: {"accepting"}
-            for name, step in (("step", self.step), ("rail_step", self.rail_step))
-            if step and not step.accepting
-        }
-        flat: dict[str, Any] = {}
-        if self.network and not self.network.topology.racks:
-            flat = {"network": {"topology": {"racks", "uplinks"}}}
-        static = {i: {"by_step"} for i, entry in enumerate(self.collectives) if entry.by_step is None}
-        assumed = {name for name in ("incast", "alpha_assumed") if not getattr(self.assumptions, name)}
-        left_out = {"hash": True, "collectives": static, "assumptions": assumed, **undecided, **nothing, **flat}
-        return canonical(self.model_dump(mode="json", exclude=left_out))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without `hash`."""
+        return canonical(self.model_dump(mode="json", exclude={"hash"}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -156,7 +132,7 @@ class Plan(Value):
         return self._made_halves[collective, spec]
 
     def nccl_seconds(self, nbytes: int) -> float | None:
-        """What NCCL's allreduce is predicted to take, if the plan has calls of this size run it; else None."""
+        """The predicted seconds of NCCL's allreduce, if the plan has calls of this size run it; else None."""
         spec = self.collectives[self.index_for(nbytes)].schedule
         return self.executors.nccl_seconds(nbytes) if self.executors and isinstance(spec, Nccl) else None
 
@@ -173,7 +149,7 @@ class Plan(Value):
         return self._made[spec]
 
     def switched_for(self, nbytes: int, dtype: str | None = None) -> ByStep | None:
-        """What calls of this size run by how late others came to the one before; args as of `schedule_for`."""
+        """The schedules that calls of this size switch between, by lateness in the call before; see `schedule_for`."""
         return self.collectives[self.index_for(nbytes)].by_step if self._is_for(dtype) else None
 
     @property
@@ -231,8 +207,9 @@ class Plan(Value):
                 first.setdefault(spec, f"collectives[{i}].{name}")
             if entry.by_step and entry.by_step.late not in self.roles:
                 raise ValueError(f'collectives[{i}].by_step.late is "{entry.by_step.late}", which roles does not bind')
+        specs = SpecCheck(self.ranks, self.roles, self.network, self.executors, self.template is not None)
         for spec, where in first.items():
-            self._check_spec(where, spec)
+            specs.check(where, spec)
         halves = [entry.schedule for entry in self.halves or ()]
         for i, half in enumerate(halves):
             check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)
@@ -252,101 +229,21 @@ class Plan(Value):
 
     @pydantic.model_validator(mode="after")
     def _step_runs_the_entries(self) -> Self:
-        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
-            for i, bucket in enumerate(step.planned if step else ()):
-                index = self.index_for(bucket.bytes)
-                if bucket.schedule != self.collectives[index].schedule:
-                    raise ValueError(
-                        f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
-                        f"{bucket.bytes} bytes run"
-                    )
-        members = {member.name for member in self.rails.members} if self.rails else set()
-        known: dict[str, set[str | None]] = {"step": {None}, "rail_step": {*members}}
-        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
-            for i, bucket in enumerate(step.planned if step else ()):
-                for j, part in enumerate(bucket.parts):
-                    if part.rail not in known[name]:
-                        what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
-                        raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
-        decided = ["loss"] * bool(self.loss) + ["groups"] * bool(self.groups)
-        allowed = [decided, [*decided, "loss_and_groups"]][len(decided) > 1]
-        for name, step, may in (("step", self.step, allowed), ("rail_step", self.rail_step, [])):
-            whats = [each.what for each in step.accepting] if step else []
-            if whats and whats != may:
+        for i, bucket in enumerate(self.step.planned if self.step else ()):
+            index = self.index_for(bucket.bytes)
+            if bucket.schedule != self.collectives[index].schedule:
                 raise ValueError(
-                    f"{name}.accepting is for {', '.join(whats)}; it must be for {', '.join(may) or 'nothing'}"
+                    f"step.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
+                    f"{bucket.bytes} bytes run"
                 )
+        decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
+        may = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
+        accepted = [each.what for each in self.step.accepting] if self.step else []
+        if accepted and accepted != may:
+            raise ValueError(
+                f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"
+            )
         return self
-
-    def _check_spec(self, where: str, spec: Spec) -> None:
-        if isinstance(spec, Plain):
-            return
-        if isinstance(spec, HalvingDoubling | Hierarchical) and not self.network:
-            raise ValueError(f"network is null, but {where} is made for the hosts of its topology")
-        if isinstance(spec, HalvingDoubling):
-            return
-        most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
-        if (
-            isinstance(spec, StragglerSpec | Hybrid | DirectJoin | Hierarchical | Transfers | Stragglers | Chain)
-            and spec.chunks > most
-        ):
-            raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
-        if isinstance(spec, Nccl):
-            if not (self.executors and self.executors.nccl):
-                raise ValueError(f"{where}.kind is nccl, but executors has no times of it to choose it by")
-            return
-        names = spec.late if isinstance(spec, Stragglers | Chain | Hierarchical) else (spec.late,)
-        for name in names:
-            if name not in self.roles:
-                raise ValueError(f'{where}.late is "{name}", which roles does not bind')
-        bound = {name: self.roles[name] for name in names}
-        if len({*bound.values()}) < len(names):
-            raise ValueError(
-                f"{where}.late is {', '.join(names)}, which roles binds to {', '.join(map(str, bound.values()))}; "
-                "every one must be another rank"
-            )
-        if len(names) > 1 and self.ranks > MAX_TOGETHER:
-            raise ValueError(
-                f"{where}.late names {len(names)} ranks; with {self.ranks} ranks, more than {MAX_TOGETHER}, only one "
-                "can be late"
-            )
-        if len(names) >= self.ranks:
-            raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
-        if isinstance(spec, Hierarchical) and max(spec.within, spec.across) > (spec.chunks if names else 0):
-            raise ValueError(
-                f"{where}.within is {spec.within} and across {spec.across}; neither may be above "
-                + ("chunks" if names else "0, as nobody is late")
-                + f", which is {spec.chunks}" * bool(names)
-            )
-        if isinstance(spec, StragglerSpec | Hybrid | Chain) and self.template is None:
-            raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
-        if isinstance(spec, Transfers):
-            self._check_transfers(where, spec)
-        if isinstance(spec, Hybrid) and spec.covered >= spec.chunks:
-            raise ValueError(f"{where}.covered is {spec.covered}; it must be below chunks, which is {spec.chunks}")
-        if isinstance(spec, Hybrid) and (spec.chunks - spec.covered) % self.ranks:
-            raise ValueError(
-                f"{where}.chunks - covered is {spec.chunks - spec.covered}; a ring over {self.ranks} ranks needs a "
-                f"multiple of {self.ranks}"
-            )
-
-    def _check_transfers(self, where: str, spec: Transfers) -> None:
-        solved = self.network.schedules if self.network else ()
-        if spec.index >= len(solved):
-            raise ValueError(f"{where}.index is {spec.index}; network has {len(solved)} schedules")
-        chosen, late = solved[spec.index], self.roles[spec.late]
-        if chosen.chunks != spec.chunks:
-            raise ValueError(f"{where}.chunks is {spec.chunks}; network.schedules[{spec.index}] has {chosen.chunks}")
-        if chosen.late != late:
-            raise ValueError(
-                f"roles.{spec.late} is {late}, but network.schedules[{spec.index}], which {where} runs, was solved for "
-                f"late rank {chosen.late} at its place in the network; plan again, from a profile in which rank {late} "
-                "is late"
-            )
-        try:
-            build_solved(chosen, self.ranks)
-        except ValueError as error:
-            raise ValueError(f"network.schedules[{spec.index}]: {error}") from None
 
 
 def canonical(document: Any) -> bytes:

@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from jaxcomm.cluster import Topology
-from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds, Token
-from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.values import Value
+from jaxcomm.files import Value
+from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds
+from jaxcomm.profile.cluster import Topology
 
 OPTIMAL_GAP: Final = 1e-5  # relative, from the bound on
-
-
-class Solved(Value):
-    """A straggler schedule that was solved for a network (`owners` and `moves` as `jaxcomm.schedules.transfers` takes
-    them), for this `late` rank only.
-
-    Times are in chunks over a fast link, after the late rank's arrival: `makespan` that of the schedule, `rotational`
-    that of the usual straggler schedule, `bound` what no schedule can beat in which a chunk enters a host once and
-    has the same owner (`free_owners`: any owner). `status` is the solver's.
-    """
-
-    late: Rank
-    owners: Annotated[tuple[Rank, ...], Field(fail_fast=True, min_length=1, max_length=MAX_RANKS)]
-    moves: Moves
-    free_owners: Annotated[bool, Field(strict=True)]
-    status: Token
-    makespan: Seconds
-    bound: Seconds
-    rotational: Seconds
-
-    @property
-    def chunks(self) -> int:
-        """How many chunks there are."""
-        return len(self.owners)
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers its transfers are."""
-        return len(self.moves)
-
-    @property
-    def gap(self) -> float:
-        """How far the bound is below the makespan, as a share of the makespan."""
-        return max(0.0, 1 - self.bound / self.makespan) if self.makespan else 0.0
 
 
 class SolvedCall(Value):
@@ -68,7 +33,7 @@ class SolvedCall(Value):
 
     @property
     def numbers(self) -> int:
-        """How many numbers its transfers are."""
+        """The length of its transfers, in numbers."""
         return len(self.before) + len(self.after)
 
     @property
@@ -82,22 +47,8 @@ class SolvedCall(Value):
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
-def _solved_kind(value: Any) -> str:
-    has_owners = isinstance(value, Solved) or (isinstance(value, dict) and "owners" in value)
-    return "<owners>" if has_owners else "<transfers>"
-
-
 class SolvedNetwork(Value):
-    """The network whose links differ, and the schedules that were solved for it; plans made today have no `Solved`."""
+    """The network whose links differ, and the schedules that were searched for on it."""
 
     topology: Topology
-    schedules: Annotated[
-        tuple[
-            Annotated[
-                Annotated[Solved, Tag("<owners>")] | Annotated[SolvedCall, Tag("<transfers>")],
-                Discriminator(_solved_kind),
-            ],
-            ...,
-        ],
-        Field(fail_fast=True, max_length=16),
-    ] = ()
+    schedules: Annotated[tuple[SolvedCall, ...], Field(fail_fast=True, max_length=16)] = ()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Topology
 from jaxcomm.plan.halves import HalfSpec
-from jaxcomm.plan.solved import Solved, SolvedCall
+from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -22,6 +21,7 @@ from jaxcomm.plan.values import (
     StragglerSpec,
     Transfers,
 )
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half
 
@@ -31,7 +31,7 @@ def build(
     ranks: int,
     roles: Mapping[str, int],
     template: Template | None,
-    solved: Sequence[Solved | SolvedCall] = (),
+    solved: Sequence[SolvedCall] = (),
     topology: Topology | None = None,
 ) -> Schedule:
     """The schedule that a spec stands for.
@@ -80,10 +80,8 @@ def build(
             return build_solved(solved[spec.index], ranks)
 
 
-def build_solved(chosen: Solved | SolvedCall, ranks: int) -> Schedule:
+def build_solved(chosen: SolvedCall, ranks: int) -> Schedule:
     """The schedule that was solved; raises ValueError if it names a rank, chunk or round that does not exist."""
-    if isinstance(chosen, Solved):
-        return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)
     return schedules.listed(ranks, chosen.late, chosen.chunks, chosen.before, chosen.after)
 
 

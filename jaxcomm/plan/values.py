@@ -6,14 +6,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.values import Value
 
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
 MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
-LEAST_CHAINED: Final = 2**14  # as so many each counts at least: small ones have many rounds, too
+LEAST_CHAINED: Final = 2**14  # the least that each counts as: small ones have many rounds, too
 MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
@@ -44,7 +44,7 @@ class Plain(Value):
 
 
 class Nccl(Value):
-    """NCCL's own allreduce on CUDA devices; where there is none, all ranks run the schedule `otherwise`."""
+    """NCCL's own allreduce on CUDA devices; elsewhere all ranks run the schedule `otherwise`."""
 
     kind: Literal["nccl"] = "nccl"
     otherwise: Literal["ring", "halving_doubling", "direct"]
@@ -82,7 +82,7 @@ class Hybrid(Value):
 
 
 class Transfers(Value):
-    """The schedule `network.schedules[index]`, of so many chunks, which was solved for this plan's late rank."""
+    """The schedule `network.schedules[index]` of `chunks` chunks, which was solved for this plan's late rank."""
 
     kind: Literal["transfers"] = "transfers"
     late: RoleName
@@ -201,7 +201,7 @@ class ByStep(Value):
 
 
 class Entry(Value):
-    """What calls of `min_bytes` to `max_bytes` bytes run, both included; `max_bytes` null means no limit.
+    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
 
     Where ranks can know at a call how late others came to the one before, they run `by_step` in place of `schedule`.
     """
@@ -223,7 +223,7 @@ class Entry(Value):
 
 
 class Matches(Value):
-    """What a plan is for; null matches everything. Dtypes are JAX names such as "float32"; the topology is null."""
+    """The calls that a plan is for; null matches all. Dtypes are JAX names such as "float32"; the topology is null."""
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
@@ -254,7 +254,7 @@ class Delay(Value):
 
 
 class Assumptions(Value):
-    """What the predictions rest on.
+    """The assumptions of the predictions.
 
     A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
     `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With

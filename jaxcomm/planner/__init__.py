@@ -1,7 +1,7 @@
 """From a profile to a plan: one folder per decision, OR-Tools where a decision needs a solver.
 
-`make_plan` asks schedules/, step/, rails/, groups/, loss/ and between_hosts in turn, and puts their answers together.
-Imports schedules, program, cluster, curve, files, shares, plan, profile and simulate; never JAX. OR-Tools is imported
+`make_plan` asks schedules/, halves, step/, rails/, transport, drops/ and groups/ in turn, and joins their answers.
+Imports schedules, program, ffi, files, plan, profile and simulate; never JAX. OR-Tools is imported
 only when it is needed.
 """
 

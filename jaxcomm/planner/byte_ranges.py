@@ -15,7 +15,7 @@ Progress = Callable[[float], object]
 
 
 class Choices(NamedTuple, Generic[Choice]):
-    """What is chosen between: one decision's answers, by size.
+    """The answers that one decision chooses between, by size.
 
     Attributes:
       choose: the best for one size.
@@ -45,7 +45,7 @@ class ByteRange(NamedTuple, Generic[Choice]):
 
 
 def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
-    """The sizes that are looked at, so many per octave, up to the largest that is known to occur."""
+    """The sizes to choose for, `per_octave` of each octave, up to the largest that is known to occur."""
     largest = max([LARGEST, *known]).bit_length()
     steps = range(per_octave * (SMALLEST.bit_length() - 1), per_octave * largest + 1)
     return [round(2 ** (step / per_octave)) for step in steps]

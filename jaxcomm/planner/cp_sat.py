@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from jaxcomm import extras
+from jaxcomm.errors import load_extra
 
 WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, on the machine where it was measured
 
@@ -19,7 +19,7 @@ def load(what: str) -> Any:
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    return extras.load("ortools.sat.python.cp_model", f"planning {what}")
+    return load_extra("ortools.sat.python.cp_model", f"planning {what}")
 
 
 def solver(cp_model: Any, work: float, seed: int, log: Log) -> Any:

@@ -1,4 +1,4 @@
-"""Which ranks are late, and by how much, as every decision takes it into account."""
+"""The late ranks and their delays, as every decision takes them into account."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.plan.values import MAX_TOGETHER, Hierarchical, Spec, Stragglers
-from jaxcomm.profile import Profile, late_ranks, straggler
+from jaxcomm.profile import Profile, find_straggler, late_ranks
 from jaxcomm.simulate import Delays, stages
 
 ROLE: Final = "straggler"
@@ -18,7 +18,7 @@ ROLE: Final = "straggler"
 
 @dataclass(frozen=True)
 class LateRanks:
-    """Who is late; by default nobody is known to be, and no schedule may count on a delay.
+    """The late ranks; by default none is known, and no schedule may count on a delay.
 
     Attributes:
       roles: ranks by role; binds "straggler" if it is known who is late, and is empty otherwise.
@@ -38,7 +38,7 @@ class LateRanks:
     @classmethod
     def of(cls, profile: Profile) -> Self:
         """Those who are late in a profile; nobody where α is assumed, as a delay's gain may then be a loss."""
-        last = straggler(profile) if profile.arrivals and not profile.link.alpha_assumed else None
+        last = find_straggler(profile) if profile.arrivals and not profile.link.alpha_assumed else None
         if last is None or not last.is_late:
             return cls()
         ranks = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()

@@ -9,9 +9,10 @@ from importlib import metadata
 from typing import Final
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
+from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
     Assumptions,
@@ -24,14 +25,15 @@ from jaxcomm.plan.values import (
     Rotation,
     StragglerSpec,
 )
-from jaxcomm.planner import between_hosts, groups, loss, rails
+from jaxcomm.planner import drops, groups, halves, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved, with_by_step
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile import Profile, find_straggler
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
 
@@ -46,8 +48,8 @@ def plan(
     seed: int = 0,
     min_gain: float | None = None,
     ports: int = PORTS,
-    loss_bound: float | None = None,
-    loss_budget: float | None = None,
+    drop_bound: float | None = None,
+    drop_budget: float | None = None,
     model: str = "",
     progress: Progress = lambda share: None,
     log: Log = None,
@@ -64,7 +66,7 @@ def plan(
 
     Args:
       profile: the measurements.
-      time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
+      time_limit: seconds for the buckets of a step as they are, for other boundaries, and for the
         schedules of a topology, each, roughly: the limit is on the searches' work, which is the same on every machine.
         How buffers are split over rails needs none: that search is exact, and its work bounded (see
         `planner.rails.split`).
@@ -73,8 +75,8 @@ def plan(
         the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
         themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
-      loss_bound: the share of each gradient that may be lost; None: as `planner.loss.decide` finds it.
-      loss_budget: the share of all gradients together that may be lost; None: the bound.
+      drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
+      drop_budget: the share of all gradients together that may be lost; None: the bound.
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
@@ -84,10 +86,52 @@ def plan(
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no loss
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no drop
         policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
+    _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
+    digest = profile.hash
+    profile, executed = choose_executor(profile)
+    least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
+    setting = _setting(profile, executed, ports, least_gain)
+    setting = replace(setting, solved=solved(setting, time_limit, seed))
+    network, decision = profile.network, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
+    over = transport.decide(profile)
+    profile = transport.with_resends(profile, over)
+    policy = drops.decide(
+        profile, bound=drop_bound, model=model, budget=drop_budget, time_limit=time_limit, seed=seed, log=log
+    )
+    divided = groups.decide(profile, model_bytes, seed)
+    step = decision.step if decision else None
+    if step:
+        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.packet_loss, policy, divided)})
+    known = decision.known if decision else {}
+    if not decision and profile.collective:
+        known = {profile.collective.bytes: choose(setting, profile.collective.bytes)}
+    found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
+    searches = [each for each in (decision.results if decision else ()) if each.status != "NOT_NEEDED"]
+    return Plan(
+        matches=Matches(ranks=profile.ranks),
+        roles=dict(setting.late.roles),
+        hosts=tuple(profile.hosts) or None,
+        template=_rotation(setting, found),
+        network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
+        collectives=found,
+        halves=halves.decide(setting),
+        assumptions=_assumptions(profile, ports, least_gain),
+        executors=executed,
+        step=step,
+        rails=split,
+        groups=divided,
+        drops=policy,
+        transport=over,
+        provenance=_provenance(digest, [*setting.solved, *searches], split, seed),
+    )
+
+
+def _check(ranks: int, *, time_limit: float, seed: int, min_gain: float | None, ports: int) -> None:
     for name, value, fits, range_ in (
         ("ports", ports, 1 <= ports <= MAX_RANKS, f"from 1 to {MAX_RANKS}"),
         ("min_gain", min_gain, min_gain is None or 0 <= min_gain < 1, "a share, from 0 to below 1"),
@@ -96,92 +140,63 @@ def plan(
     ):
         if not fits:
             raise JaxcommError(f"{name} is {value}; it must be {range_}.\n  Cure: change it, or leave it out.")
-    if profile.ranks > MAX_RANKS:
-        raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
-    digest = profile.hash
-    profile, executed = choose_executor(profile)
-    network, late = profile.network, LateRanks.of(profile)
-    least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
-    setting = Setting(
+    if ranks > MAX_RANKS:
+        raise ProfileError(f"ranks is {ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
+
+
+def _setting(profile: Profile, executed: Executors | None, ports: int, least_gain: float) -> Setting:
+    """The setting of all searches, without solved schedules."""
+    late, link = LateRanks.of(profile), profile.link
+    return Setting(
         ranks=profile.ranks,
-        links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network, incast=profile.incast or 1.0),
+        links=Cluster(link.alpha_s, link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0),
         ports=ports,
         min_gain=least_gain,
         late=late,
         template=schedules.template(profile.ranks) if late.roles else None,
         executors=executed,
     )
-    setting = replace(setting, solved=solved(setting, time_limit, seed))
-    decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
-    split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
-    on_rails = None
-    if decision and split and len(split.members) > 1:
-        on_rails = plan_step(
-            profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=decision.known
-        )
-    if decision:
-        known = {**decision.known, **(on_rails.known if on_rails else {})}
-    else:
-        known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
-    over = between_hosts.decide(profile)
-    profile = between_hosts.with_resends(profile, over)
-    policy = loss.decide(
-        profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
+
+
+def _assumptions(profile: Profile, ports: int, least_gain: float) -> Assumptions:
+    link = profile.link
+    return Assumptions(
+        alpha_s=link.alpha_s,
+        beta_s_per_byte=link.beta_s_per_byte,
+        alpha_assumed=link.alpha_assumed,
+        residual=link.residual,
+        samples=len(link.samples),
+        link_source=link.source,
+        ports=ports,
+        incast=profile.incast,
+        min_gain=least_gain,
+        delay=_delay(profile),
     )
-    divided = groups.decide(profile, model_bytes, seed)
-    step = decision.step if decision else None
-    if step:
-        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
-    found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
-    decided = [each for each in (decision, on_rails) if each]
-    assigned = [result for each in decided for result in each.results if result.status != "NOT_NEEDED"]
-    results: list[SolvedCall | Assignment] = [*setting.solved, *assigned]
+
+
+def _provenance(
+    digest: str, results: Sequence[SolvedCall | Assignment], split: Rails | None, seed: int
+) -> PlanProvenance:
+    """The solvers that ran, and the worst of their results."""
     worst = max(results, key=lambda result: result.gap, default=None)
-    searched = split is not None and len(split.members) > 1
-    solvers = ["annealing"] * bool(setting.solved) + ["cp_sat"] * bool(assigned) + ["binary_search"] * searched
-    return Plan(
-        matches=Matches(ranks=profile.ranks),
-        roles=dict(late.roles),
-        hosts=tuple(profile.hosts) or None,
-        template=_rotation(setting, found),
-        network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
-        collectives=found,
-        halves=half_entries(setting),
-        assumptions=Assumptions(
-            alpha_s=profile.link.alpha_s,
-            beta_s_per_byte=profile.link.beta_s_per_byte,
-            alpha_assumed=profile.link.alpha_assumed,
-            residual=profile.link.residual,
-            samples=len(profile.link.samples),
-            link_source=profile.link.source,
-            ports=ports,
-            incast=profile.incast,
-            min_gain=least_gain,
-            delay=_delay(profile),
-        ),
-        executors=executed,
-        step=step,
-        rail_step=on_rails.step if on_rails else None,
-        rails=split,
-        groups=divided,
-        loss=policy,
-        between_hosts=over,
-        provenance=PlanProvenance(
-            profile=digest,
-            solver="+".join(solvers) or "none",
-            status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
-            gap=significant(worst.gap) if worst else 0.0,
-            seed=seed,
-            versions={package: _version(package) for package in ("jaxcomm", "ortools")},
-        ),
+    solvers = ["annealing"] * any(isinstance(each, SolvedCall) for each in results)
+    solvers += ["cp_sat"] * any(isinstance(each, Assignment) for each in results)
+    solvers += ["binary_search"] * (split is not None and len(split.members) > 1)
+    return PlanProvenance(
+        profile=digest,
+        solver="+".join(solvers) or "none",
+        status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
+        gap=significant(worst.gap) if worst else 0.0,
+        seed=seed,
+        versions={package: _version(package) for package in ("jaxcomm", "ortools")},
     )
 
 
 def _delay(profile: Profile) -> Delay | None:
-    """What the profile says of the last rank, be it late or not."""
+    """The statistics of the rank that is last most often, late or not."""
     if not profile.arrivals:
         return None
-    last = straggler(profile)
+    last = find_straggler(profile)
     return Delay(**{name: getattr(last, name) for name in Delay.model_fields})
 
 

@@ -1,7 +1,7 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
 Needs pydantic and numpy, never JAX. May be imported by all that plans, measures and reports, and by collectives for
-types; imports cluster, ffi (the run in this process), files and plan_history.
+types; imports ffi (the run in this process), and files.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from jaxcomm.profile.changes import (
     without_rail,
     without_straggler,
 )
+from jaxcomm.profile.drop_study import Excess, Trial, Trials
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
-from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
-from jaxcomm.profile.loss_study import Excess, Trial, Trials
 from jaxcomm.profile.networks import on_hosts, with_network
-from jaxcomm.profile.numbers import Sample
-from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail
+from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats
 from jaxcomm.profile.schema import (
     Bucket,
@@ -36,6 +34,7 @@ from jaxcomm.profile.schema import (
     Provenance,
     json_schema,
 )
+from jaxcomm.profile.straggler import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
 
 __all__ = [
@@ -59,6 +58,7 @@ __all__ = [
     "Trial",
     "Trials",
     "at_rate",
+    "find_straggler",
     "fit",
     "from_stats",
     "json_schema",
@@ -69,7 +69,6 @@ __all__ = [
     "rail_at_rate",
     "read_any",
     "save",
-    "straggler",
     "uplink_at_rate",
     "validate",
     "with_executor",

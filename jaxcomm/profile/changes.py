@@ -16,13 +16,12 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
-from jaxcomm.profile.lateness import straggler
-from jaxcomm.profile.numbers import Sample
-from jaxcomm.profile.racks_and_rails import Rail
+from jaxcomm.profile.racks_and_rails import Rail, Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
+from jaxcomm.profile.straggler import find_straggler
 from jaxcomm.profile.tolerance import Layer
 
-# What gives a profile that it lacks.
+# Additions to a profile.
 _GIVES = {
     "rail": "import what each was timed to take: `jaxcomm profile import FILE --rail NAME=TRANSPORT --into PROFILE`",
     "rack": "say which ranks are in which: `--racks 4+4`, or `racks` in the profile",
@@ -37,7 +36,7 @@ def without_straggler(profile: Profile) -> Profile:
     Raises:
       ProfileError: the profile has no arrivals, or nobody is late in it.
     """
-    late = straggler(profile)
+    late = find_straggler(profile)
     if not late.is_late:
         what = "nobody is late in it; there is no straggler to leave out"
         raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))
@@ -48,7 +47,7 @@ def without_straggler(profile: Profile) -> Profile:
 
 
 def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
-    """The profile as if one rank came later by so many seconds than it did, in every step.
+    """The profile as if one rank came later than it did, in every step.
 
     Args:
       profile: with or without arrivals; without, all ranks are taken to arrive together.

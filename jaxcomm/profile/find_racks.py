@@ -1,4 +1,4 @@
-"""Which hosts are in one rack, and whose NIC is slow, from what a byte takes between each two of them."""
+"""Finds the hosts of each rack, and slow NICs, from the time of a byte between each two hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 class Racks(NamedTuple):
-    """What is known of the network between hosts.
+    """The network between hosts, as far as it is known.
 
     Attributes:
       racks: the hosts of each; one, if there is no sign of several.

@@ -1,15 +1,16 @@
-"""The α–β model of a link, from timed collectives."""
+"""The α–β model of a link, from timed collectives, and curves through measured times."""
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Link, OpName, ScheduleName
 
 ASSUMED_ALPHA_S = 3e-6
@@ -93,7 +94,7 @@ def assumed(source: str) -> Link:
 
 
 def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") -> tuple[int, float]:
-    """How many rounds the collective takes, and the share of the buffer that a rank sends in all of them.
+    """The rounds of the collective, and the share of the buffer that a rank sends in all of them.
 
     The buffer is the whole one: the input of reduce_scatter, the output of all_gather (as nccl-tests counts).
     """
@@ -141,3 +142,42 @@ def _least_log_squares(terms: Floats) -> tuple[float, float]:
 
 def _log_errors(terms: Floats, values: Floats) -> float:
     return float(np.sum(np.square(np.log(terms @ values))))
+
+
+class Curve(NamedTuple):
+    """Seconds by bytes: interpolated between samples, those of the first sample below it, and beyond the last growing
+    by `slope` seconds per byte."""
+
+    sizes: tuple[int, ...]
+    times: tuple[float, ...]
+    slope: float
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], times: Sequence[float]) -> Self:
+        """The curve through samples whose sizes ascend and whose times do not fall.
+
+        Beyond the last it grows as over the last octave, or in proportion to the size where that does not grow.
+        """
+        octave = max(0, bisect.bisect_right(sizes, sizes[-1] / 2) - 1)
+        grown = times[-1] - times[octave]
+        slope = grown / (sizes[-1] - sizes[octave]) if grown > 0 else times[-1] / sizes[-1]
+        return cls(tuple(sizes), tuple(map(float, times)), float(slope))
+
+    def __call__(self, nbytes: ArrayLike) -> NDArray[np.float64]:
+        """The seconds for one size, or for each of many."""
+        above = self.slope * np.maximum(0.0, np.asarray(nbytes, np.float64) - self.sizes[-1])
+        seconds: NDArray[np.float64] = np.interp(np.asarray(nbytes, np.float64), self.sizes, self.times) + above
+        return seconds
+
+    def bytes(self, seconds: ArrayLike) -> NDArray[np.float64]:
+        """The largest size for each time; 0 where the first sample takes longer."""
+        ends = np.asarray(seconds, np.float64)
+        above = np.maximum(0.0, ends - self.times[-1]) / self.slope
+        nbytes: NDArray[np.float64] = np.interp(ends, self.times, self.sizes, left=0.0) + above
+        return nbytes
+
+
+def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
+    """Times by ascending size in which none is above that of a larger size: noise only adds."""
+    least: NDArray[np.float64] = np.minimum.accumulate(np.asarray(times, np.float64)[::-1])[::-1]
+    return least

@@ -13,7 +13,7 @@ from jaxcomm.profile.schema import MAX_RANKS, Profile
 
 
 def on_hosts(host: Profile, hosts: int) -> Profile:
-    """The profile of so many hosts like the one that a profile describes.
+    """The profile of several hosts like the one that a profile describes.
 
     Args:
       host: a profile whose `topology` has one host, or one rack.

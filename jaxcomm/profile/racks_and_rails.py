@@ -1,4 +1,4 @@
-"""What a profile says of a cluster whose links are not alike: racks, rails, lost packets.
+"""The parts of a profile on clusters whose links are not alike: racks, rails, lost packets.
 
 Times are in seconds, sizes in bytes, shares between 0 and 1.
 """
@@ -11,8 +11,7 @@ from typing import Annotated, Final, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.numbers import Bytes, Positive, Sample, Seconds
-from jaxcomm.values import Value
+from jaxcomm.files import Bytes, Positive, Seconds, Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
@@ -21,6 +20,13 @@ Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
 MOST_LOST: Final = 0.5  # of packets: a link that loses more is broken, and no model of ours is for it
+
+
+class Sample(Value):
+    """One timed collective: the whole buffer's bytes, and the seconds of one call."""
+
+    bytes: Bytes
+    seconds: Seconds
 
 
 class Rack(Value):
@@ -40,14 +46,14 @@ class PacketLoss(Value):
 
 
 class Channels(Value):
-    """Virtual rails: so many connections at once over the same NIC, and the allreduce's latency over them."""
+    """Virtual rails: several connections at once over the same NIC, and the allreduce's latency over them."""
 
     channels: Annotated[int, Field(ge=2, le=64, strict=True)]
     latency: Annotated[list[Sample], Field(min_length=1)]
 
 
 class CoreRate(Value):
-    """What a rail carries when it may use so many CPU cores; its latencies are those with the fastest number."""
+    """A rail's rate with this many CPU cores; its latencies are those with the fastest number."""
 
     cores: Positive
     bytes_per_s: Rate
@@ -68,7 +74,7 @@ class Rail(Value):
     ranks: list[Rank] | None = None
     virtual: Annotated[list[Channels], Field(max_length=8)] = []
     cores: Annotated[list[CoreRate], Field(max_length=64)] = []
-    loss: PacketLoss | None = None
+    packet_loss: PacketLoss | None = None
 
     @pydantic.model_validator(mode="after")
     def _tables_ascend(self) -> Self:

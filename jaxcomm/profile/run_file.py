@@ -9,15 +9,19 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan_history import VERSION, Outcome
+from jaxcomm.files import Count, Seconds, Text, Value
 from jaxcomm.profile.files import read_bytes
-from jaxcomm.profile.numbers import Count, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS
-from jaxcomm.values import Value
+
+FORMAT: Final = "jaxcomm-stats"
+VERSION: Final = 1
+
+# The outcomes of plan="auto"'s findings.
+Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed", "ended"]
 
 
 class SiteSpan(Value):
-    """What the calls of a site were like for some time, in the mean."""
+    """The calls of a site over some time, in the mean."""
 
     at_s: Seconds
     length_s: Seconds
@@ -56,7 +60,7 @@ class RunSite(Value):
 
 
 class RailSpan(Value):
-    """What a rail carried for some time; the rate and the share are None where they were not looked at, or stayed."""
+    """A rail's traffic over some time; the rate and the share are None where they were not measured, or stayed."""
 
     at_s: Seconds
     length_s: Seconds
@@ -120,7 +124,7 @@ class PlannedShares(Value):
 
 
 class PlannedRails(Value):
-    """What a plan says of rails; a call of `threshold_bytes` or more takes several, None: none does."""
+    """The rails of a plan; a call of `threshold_bytes` or more takes several, None: none does."""
 
     threshold_bytes: Count | None
     ranges: list[PlannedShares]
@@ -170,7 +174,7 @@ KIND: Final = files.Kind("stats", VERSION, SavedRun, ProfileError, "`jaxcomm.sta
 
 
 def load(path: str | os.PathLike[str]) -> SavedRun:
-    """What a run has saved.
+    """The records that a run has saved.
 
     Raises:
       ProfileError: the file cannot be read, or holds something else.

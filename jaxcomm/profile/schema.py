@@ -12,11 +12,20 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.cluster import Topology
-from jaxcomm.profile.numbers import Bytes, Count, Positive, Sample, Seconds, Text
-from jaxcomm.profile.racks_and_rails import Name, PacketLoss, Rack, Rail, Ratio, check_hosts, check_racks, check_rails
+from jaxcomm.files import Bytes, Count, Positive, Seconds, Text, Value
+from jaxcomm.profile.cluster import Topology
+from jaxcomm.profile.racks_and_rails import (
+    Name,
+    PacketLoss,
+    Rack,
+    Rail,
+    Ratio,
+    Sample,
+    check_hosts,
+    check_racks,
+    check_rails,
+)
 from jaxcomm.profile.tolerance import Tolerance
-from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
@@ -29,7 +38,7 @@ _CLUSTER: Final = (
     "rails",
     "cpu_cores",
     "incast",
-    "loss",
+    "packet_loss",
     "tolerance",
     "executors",
 )
@@ -90,8 +99,8 @@ class Profile(Value):
     r's host ([]: unknown). With a `topology`, `link` is that of two ranks on one host; null: as `network` says. `racks`
     are the ranks under each switch; `nics[r]` says how many times as long a byte takes through rank r's NIC, which
     others may use, too ([]: none is slower); `incast` is how many times as long a byte between hosts takes where one
-    exchanges with several others, and not as in a ring (null: nobody measured it); `loss` is that of the worst link,
-    taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
+    exchanges with several others, and not as in a ring (null: nobody measured it); `packet_loss` is the
+    worst link's, taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
     allreduces timed on CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives
     ("messages"), and NCCL's own.
     """
@@ -111,7 +120,7 @@ class Profile(Value):
     incast: Ratio | None = None
     rails: Annotated[list[Rail], Field(max_length=16)] = []
     cpu_cores: Positive | None = None
-    loss: PacketLoss | None = None
+    packet_loss: PacketLoss | None = None
     tolerance: Tolerance | None = None
     executors: dict[ExecutorName, Link] = {}
     provenance: Provenance
@@ -162,7 +171,7 @@ class Profile(Value):
 
     @property
     def network(self) -> Topology | None:
-        """What differs between the links that a call of all ranks uses; None: nothing that is known.
+        """The differences between the links that a call of all ranks uses; None: none is known.
 
         It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
         whose ranks share a NIC, and every uplink as the slowest.

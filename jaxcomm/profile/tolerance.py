@@ -1,4 +1,4 @@
-"""What a profile says of the loss that a training bears: by layer, and in the queues of a switch."""
+"""The drops of gradients that a training bears, in a profile: by layer, and in the queues of a switch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.loss_study import Trials
-from jaxcomm.profile.numbers import Bytes, Positive, Share, Text
-from jaxcomm.values import Value
+from jaxcomm.files import Bytes, Positive, Share, Text, Value
+from jaxcomm.profile.drop_study import Trials
 
 
 class Impact(Value):
@@ -55,7 +54,7 @@ class Switch(Value):
 
 
 class Tolerance(Value):
-    """What loss of gradients the training bears.
+    """The drops of gradients that the training bears.
 
     `bound` is the measured share of a tensor that may be lost (null: not measured), and `trials` how it was found;
     `model` names the architecture, to look up a published bound; `small_share` is the share of gradients that count as
@@ -81,7 +80,7 @@ class Tolerance(Value):
                 missing = "large" if layer.small else "small"
                 raise ValueError(
                     f'tolerance.layers[{i}], "{layer.name}", has no {missing}, but other tables are there; measure '
-                    "what a loss costs for the small and large gradients of every layer, or of none"
+                    "what drops cost for the small and large gradients of every layer, or of none"
                 )
         return self
 
@@ -90,6 +89,6 @@ class Tolerance(Value):
         if self.trials and self.bound != self.trials.bound:
             raise ValueError(
                 f"tolerance.bound is {self.bound}, but by its trials it is {self.trials.bound}; for a plan with "
-                "another bound there is `jaxcomm plan --loss-bound`"
+                "another bound there is `jaxcomm plan --drop-bound`"
             )
         return self

@@ -22,7 +22,9 @@ def checked_table(schedule: Schedule) -> Table:
     _refuse_first(
         kind, table, (dst < 0) | (dst >= ranks) | (dst == src), f"goes to none of the {ranks - 1} other ranks"
     )
-    _refuse_first(kind, table, (chunk < 0) | (chunk >= schedule.num_chunks), f"is none of {schedule.num_chunks} chunks")
+    _refuse_first(
+        kind, table, (chunk < 0) | (chunk >= schedule.num_chunks), f"is not one of {schedule.num_chunks} chunks"
+    )
     _refuse_first(kind, table, (op != Op.REDUCE) & (op != Op.COPY), "is neither reduce nor copy")
     if (schedule.num_rounds, schedule.volume) != (measured := check_ports(kind, table, schedule.ports)):
         raise PlanError(

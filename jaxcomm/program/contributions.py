@@ -19,7 +19,7 @@ Cells = NDArray[np.int64]  # rank · count + chunk - first
 
 
 class Contributions:
-    """What every rank holds of the chunks `first`, `first + 1`, ...; at first its own contribution.
+    """The contributions that every rank holds of the chunks `first`, `first + 1`, ...; at first its own.
 
     Of an all-gather that is its own chunk alone; the others are garbage.
 

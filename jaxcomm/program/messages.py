@@ -49,7 +49,7 @@ class Round(NamedTuple):
 
 
 class RankMessages(NamedTuple):
-    """What one rank does; `slots` are the chunks that its scratch memory must hold. Rounds without it are left out."""
+    """One rank's messages; `slots` are the chunks that its scratch memory must hold. Rounds without it are left out."""
 
     ranks: int
     rank: int

@@ -24,7 +24,7 @@ _BLOCK = 1 << 24  # bytes of contribution sets held at a time
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved: every rank ends with every contribution to every chunk, each exactly once.
+    """A proof that every rank ends with every contribution to every chunk, each exactly once.
 
     Attributes:
       subject: kind of the schedule, "template", or "program".
@@ -63,7 +63,7 @@ def verify_schedule(schedule: Schedule) -> Proof:
         )
     for rank in sorted(schedule.late_ranks):
         if not 0 <= rank < schedule.ranks:
-            raise PlanError(f"{schedule.kind}: its late rank {rank} is none of {schedule.ranks} ranks.{CURE}")
+            raise PlanError(f"{schedule.kind}: its late rank {rank} is not one of {schedule.ranks} ranks.{CURE}")
     if schedule.collective != "all_reduce" and schedule.num_chunks != schedule.ranks:
         raise PlanError(f"{schedule.kind}: {schedule.collective} of {schedule.ranks} ranks needs as many chunks.{CURE}")
     if _is_composed(schedule):

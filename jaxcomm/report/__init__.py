@@ -1,5 +1,5 @@
-"""What people read: tables, timelines and plots made from plans, schedules and profiles.
+"""Tables, timelines and plots for people, made from plans, schedules and profiles.
 
 Used by cli, the notebooks, and what `jaxcomm.stats()` returns when it is printed or written. Imports schedules, plan,
-plan_history, profile, shares, cluster and simulate, never JAX; plots import Matplotlib when they are drawn.
+profile and simulate, never JAX; plots import Matplotlib when they are drawn.
 """

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from jaxcomm.plan.halves import HalfEntry
-from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import ByStep, Entry
-from jaxcomm.report.step_report import step_lines
+from jaxcomm.report.step import step_lines
 from jaxcomm.report.words import VERDICTS, by_step_text, range_text, spec_text
 
 
 def considered(plan: Plan) -> dict[str, Any]:
-    """What was considered, with predicted seconds, verdict and bound.
+    """The alternatives that were considered, with predicted seconds, verdict and bound.
 
     Args:
       plan: a verified plan.
@@ -22,10 +22,9 @@ def considered(plan: Plan) -> dict[str, Any]:
       `ranges`: of every byte range its choice, its bound and how far above it the choice is, and every schedule that
       was considered with the reason for its verdict in words. `halves`: the same for reduce-scatters and all-gathers,
       without verdicts, as the fastest is chosen. `step`: the step's times, bound and words, and every bucket with the
-      names of its gradients, when each rail works on it, and `range`, the index of what was considered for it;
-      `rail_step`: the same on rails. `rails`: the ways of splitting.
-      `between_hosts`: TCP or UDP. What was not decided is null. With `alpha_assumed` no schedule that uses a delay was
-      considered.
+      names of its gradients, when the network works on it, and `range`, the index of what was considered for
+      it. `rails`: the ways of splitting. `transport`: TCP or UDP. What was not decided is null. With `alpha_assumed` no
+      schedule that uses a delay was considered.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {
@@ -37,9 +36,8 @@ def considered(plan: Plan) -> dict[str, Any]:
         "ranges": [_range(entry) for entry in plan.collectives],
         "halves": [_half(entry) for entry in plan.halves] if plan.halves else None,
         "step": _step(plan, plan.step) if plan.step else None,
-        "rail_step": _step(plan, plan.rail_step) if plan.rail_step else None,
         "rails": rails,
-        "between_hosts": plan.between_hosts.model_dump(mode="json") if plan.between_hosts else None,
+        "transport": plan.transport.model_dump(mode="json") if plan.transport else None,
     }
 
 

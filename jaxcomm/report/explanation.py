@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from jaxcomm import simulate
 from jaxcomm.log import printable
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -20,14 +20,14 @@ from jaxcomm.plan.values import (
     Stragglers,
     Transfers,
 )
-from jaxcomm.report.between_hosts_report import between_hosts_section
-from jaxcomm.report.groups_report import groups_section
-from jaxcomm.report.halves_report import halves_section
-from jaxcomm.report.loss_report import loss_section
+from jaxcomm.report.drops import drops_section
+from jaxcomm.report.groups import groups_section
+from jaxcomm.report.halves import halves_section
 from jaxcomm.report.network_lines import network_lines
-from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
-from jaxcomm.report.step_report import step_lines, step_table
+from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
+from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
     VERDICTS,
     alpha_assumed_text,
@@ -56,8 +56,7 @@ def explanation(plan: Plan) -> str:
             + textwrap.indent(summary(plan), "  ")
             + f"\n\n  {_bound(plan)}",
             "What that rests on\n" + _list(_assumptions(plan)),
-            *([_step(plan, "The step", plan.step)] if plan.step else []),
-            *([_rail_step(plan, plan.rail_step)] if plan.rail_step else []),
+            *([_step(plan, plan.step)] if plan.step else []),
             *(_comparison(plan, entry, schedule) for entry, schedule in _ranges(plan)),
             *([halves_section(plan.halves)] if plan.halves else []),
             *(
@@ -70,8 +69,8 @@ def explanation(plan: Plan) -> str:
                 else []
             ),
             *([groups_section(plan.groups)] if plan.groups else []),
-            *([loss_section(plan.loss)] if plan.loss else []),
-            *([between_hosts_section(plan.between_hosts)] if plan.between_hosts else []),
+            *([drops_section(plan.drops)] if plan.drops else []),
+            *([transport_section(plan.transport)] if plan.transport else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )
@@ -198,7 +197,7 @@ def _executors(executors: Executors) -> Iterator[str]:
 def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     header = ["considered", f"time for {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
     offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
-    # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
+    # An option that needs a delay which always suffices has a row where it differs from the others.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
     cells = [
         [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
@@ -268,19 +267,10 @@ def _limits(plan: Plan) -> Iterator[str]:
     yield "Other ranks, links or sizes than those measured: profile and plan again."
 
 
-def _step(plan: Plan, what: str, step: Step) -> str:
+def _step(plan: Plan, step: Step) -> str:
     late = "the late rank is" if len(plan.roles) < 2 else "the last of the late ranks is"
-    title = f"{what}, if {late} late by {seconds_text(step.delay_s)}"
+    title = f"The step, if {late} late by {seconds_text(step.delay_s)}"
     return f"{title}\n{textwrap.indent(step_table(step), '  ')}"
-
-
-def _rail_step(plan: Plan, step: Step) -> str:
-    words = [
-        "The step above is what runs, each call in the shares of its size. Here each rail takes as long as beside "
-        "others all the time.",
-        *step_lines(step),
-    ]
-    return f"{_step(plan, 'The step on the rails', step)}\n{_list(iter(words))}"
 
 
 def _list(lines: Iterator[str]) -> str:

@@ -50,9 +50,9 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
             "incast",
             f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others",
         )
-    if measured.loss:
-        yield "lost packets", f"{measured.loss.rate:.2%}, on the worst way between hosts"
-    late = profile.straggler(measured) if measured.arrivals else None
+    if measured.packet_loss:
+        yield "lost packets", f"{measured.packet_loss.rate:.2%}, on the worst way between hosts"
+    late = profile.find_straggler(measured) if measured.arrivals else None
     where = f" on {measured.hosts[late.rank]}" if late and measured.hosts else ""
     if late and not late.is_late:
         yield "straggler", nobody_late_text(f"rank {late.rank}{where}", late, measured.ranks)

@@ -1,12 +1,12 @@
-"""What a plan says of a network whose links differ, and of the schedules that were solved for it."""
+"""A plan's network whose links differ, and the schedules that were solved for it, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxcomm.cluster import SOLVED
-from jaxcomm.plan.rank_groups import Groups
-from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
+from jaxcomm.plan.groups import Groups
+from jaxcomm.plan.solved import SolvedNetwork
+from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.report.tables import bytes_text, seconds_text
 from jaxcomm.simulate import clock
 
@@ -47,19 +47,10 @@ def network_lines(network: SolvedNetwork, grouped: Groups | None) -> Iterator[st
             )
         )
     for index, solved in enumerate(network.schedules):
-        if isinstance(solved, SolvedCall):
-            yield (
-                f"Solved schedule {index}, for late rank {solved.late} only and made for {bytes_text(solved.nbytes)} "
-                f"and a delay of {seconds_text(solved.delay_s)}: {seconds_text(solved.seconds)} after its arrival, "
-                f"where the schedule that the search began with takes {seconds_text(solved.start_s)}. None that sends "
-                f"{solved.chunks} chunks, each by itself, takes less than {seconds_text(solved.bound_s)} "
-                f"({solved.status.lower()}, gap {solved.gap:.2%})."
-            )
-            continue
         yield (
-            f"Solved schedule {index}, for late rank {solved.late} only: {solved.makespan:g} chunks' time on a link "
-            f"within a host after its arrival, where the usual straggler schedule takes {solved.rotational:g}. "
-            f"No schedule with {'any' if solved.free_owners else 'these'} owners of chunks, in which a chunk enters a "
-            f"host once, takes less than {solved.bound:g} "
-            f"(by cp_sat, {solved.status.lower()}, gap {solved.gap:.2%})."
+            f"Solved schedule {index}, for late rank {solved.late} only and made for {bytes_text(solved.nbytes)} "
+            f"and a delay of {seconds_text(solved.delay_s)}: {seconds_text(solved.seconds)} after its arrival, "
+            f"where the schedule that the search began with takes {seconds_text(solved.start_s)}. None that sends "
+            f"{solved.chunks} chunks, each by itself, takes less than {seconds_text(solved.bound_s)} "
+            f"({solved.status.lower()}, gap {solved.gap:.2%})."
         )

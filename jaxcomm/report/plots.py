@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jaxcomm import extras
+from jaxcomm.errors import load_extra
 from jaxcomm.report import palette
 from jaxcomm.report.tables import bytes_text
 
@@ -31,7 +31,7 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, l
     Returns:
       The bytes of a PNG file.
     """
-    backend, figures = (extras.load(f"matplotlib.{name}", "a plot") for name in ("backends.backend_agg", "figure"))
+    backend, figures = (load_extra(f"matplotlib.{name}", "a plot") for name in ("backends.backend_agg", "figure"))
     figure = figures.Figure(figsize=(1.0 + 4.6 * len(rows[0]), 1.0 + 3.4 * len(rows)), layout="constrained")
     backend.FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex=True, sharey=True)

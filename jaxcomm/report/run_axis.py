@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from jaxcomm.report import palette
 from jaxcomm.report.drawing import box, line, text
-from jaxcomm.report.step_report import ticks
+from jaxcomm.report.step import ticks
 from jaxcomm.report.tables import seconds_text
 
 WIDTH: Final = 1100.0
@@ -38,7 +38,7 @@ class Axis(NamedTuple):
 
 
 class RunPanel:
-    """What is drawn from a height on: a title, then rows.
+    """A panel, drawn from a height on: a title, then rows.
 
     Attributes:
       parts: of the picture.

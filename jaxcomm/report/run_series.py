@@ -1,4 +1,4 @@
-"""What a run was like over time, from the records of its file: as lines, steps and grids to be drawn or written."""
+"""A run over time, from the records of its file: as lines, steps and grids to be drawn or written."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.profile.run_file import RailSpan, RunRail, RunSite, SavedRun, SiteSpan
 from jaxcomm.report.tables import bytes_text
-from jaxcomm.shares import UNITS
 
 Numbers = NDArray[np.float64]
 
@@ -141,7 +141,7 @@ def lateness(run: SavedRun, grid: TimeGrid) -> Numbers:
 
 
 def transfers(run: SavedRun, most: int) -> dict[SiteKey, list[Interval]]:
-    """What calls took from the last arrival to the end, of the sites that moved most bytes, whatever plan they had.
+    """Times of calls from the last arrival to the end, of the sites that moved most bytes, whatever plan they had.
 
     Args:
       run: whose calls count.

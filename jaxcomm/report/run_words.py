@@ -1,4 +1,4 @@
-"""A run in words and tables: what is in force, who is late, and what plan="auto" has done."""
+"""A run in words and tables: the plans in force, the call sites, the rails, and the events of plan="auto"."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import datetime
 import itertools
 from collections.abc import Sequence
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
-from jaxcomm.plan_history import Outcome
-from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
+from jaxcomm.profile.run_file import Outcome, RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
 from jaxcomm.report.sites import gone_lines, rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import UNITS
 
 _OUTCOMES: dict[Outcome, str] = {
     "begun": "began to watch",
@@ -26,7 +25,7 @@ _OUTCOMES: dict[Outcome, str] = {
 
 
 def summary(run: SavedRun) -> str:
-    """The call sites, the rails, the processes that are gone, and when rails were fenced."""
+    """The call sites, the rails and when they were fenced, the processes that are gone, the events of plan="auto"."""
     parts = [sites_table([site.model_dump() for site in run.sites])]
     if run.rails:
         parts.append(rails_table([rail.model_dump() for rail in run.rails]))
@@ -41,7 +40,7 @@ def summary(run: SavedRun) -> str:
         head = ["at", "process", "rail", "what", "why"]
         parts.append(table(head, sorted(rows, key=lambda row: float(str(row[0]).split()[0]))))
     if run.events:
-        parts.append(events_table(run))
+        parts.append(_auto(run))
     return "\n\n".join(parts)
 
 
@@ -55,20 +54,14 @@ def in_force(run: SavedRun, now: datetime.datetime) -> str:
     return "\n\n".join(parts)
 
 
-def auto(run: SavedRun) -> str:
-    """What plan="auto" has seen, tried and gained, and which plan is in force."""
-    if not run.events:
-        return (
-            'No event: this run was not begun with jaxcomm.init(plan="auto"), or its first process did not write this.'
-        )
+def _auto(run: SavedRun) -> str:
+    """The number of situations and plans of plan="auto", the best gain, and every event."""
     tried = [event for event in run.events if event.plan]
     gains = [1 - event.after_s / event.before_s for event in tried if event.before_s and event.after_s is not None]
     situations = [event for event in run.events if event.outcome not in ("begun", "not switched", "ended")]
     best = f"; the best gained {max(gains):.1%}" if gains and max(gains) > 0 else ""
-    counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}."
-    made = next((plan for plan in run.plans if plan.file), None)
-    now = f"Plan {printable(made.plan)} is in force, since {made.since_s:.1f} s." if made else "No plan is in force."
-    return f"{counts} {now}\n\n{events_table(run)}" + (f"\n\n{_plan(made)}" if made else "")
+    counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}"
+    return f'plan="auto": {counts}.\n\n{events_table(run)}'
 
 
 def events_table(run: SavedRun) -> str:
@@ -92,11 +85,11 @@ def _plan(plan: RunPlan) -> str:
     if not plan.collectives:
         return f"Calls{axes} follow no plan" + (", until the run makes one." if plan.plan == "auto" else ".")
     roles = "".join(f", {printable(role)} is rank {rank}" for role, rank in plan.roles.items())
-    said = f"Calls{axes} follow plan {printable(plan.plan)} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
+    text = f"Calls{axes} follow plan {printable(plan.plan)} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
     pairs = itertools.groupby(plan.collectives, key=_schedules)
     kinds = [(next(own).min_bytes, kind.replace("_", "/")) for kind, own in pairs]
     rows = zip(_ranges([low for low, _ in kinds]), (kind for _, kind in kinds), strict=True)
-    parts = [said, table(["all-reduces of", "run"], [*rows])]
+    parts = [text, table(["all-reduces of", "run"], [*rows])]
     if plan.rails:
         low = plan.rails.threshold_bytes
         parts.append(f"It splits calls over rails {'at no size' if low is None else f'from {bytes_text(low)} on'}.")
@@ -124,15 +117,15 @@ def _shares(run: SavedRun) -> str:
     ]
     peers = {rail.process for rail in run.rails}
     split = [low for low in lows if sum(_share(rail, low) > 0 for rail in run.rails) > len(peers)]
-    said = "One rail to each process carries all, at every size."
+    text = "One rail to each process carries all, at every size."
     if split:
-        said = (
+        text = (
             f"Calls of {bytes_text(split[0])} or more take several rails"
             if split[0]
             else "All calls take several rails"
         )
-        said += ", but a message of one segment, less than 128 KiB, is on one of them."
-    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{said}"
+        text += ", but a message of one segment, less than 128 KiB, is on one of them."
+    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{text}"
 
 
 def _share(rail: RunRail, low: int) -> float:

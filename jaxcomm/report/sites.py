@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
-from jaxcomm.profile import lateness
+from jaxcomm.profile import straggler
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import UNITS
 
 _HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
 _NOTE = (
@@ -80,7 +80,7 @@ def _waits(site: Mapping[str, Any], transfer: str | None) -> tuple[str | None, s
     if not site["arrivals"] or site["ranks"] < 2 or site["own_s"]:  # groups that change: nobody waits for all ranks
         return None, transfer, None
     wait = seconds_text(median(map(max, site["arrivals"])))
-    late = lateness.of_arrivals(np.array(site["arrivals"]))
+    late = straggler.of_arrivals(np.array(site["arrivals"]))
     if not late.is_late:
         return wait, transfer, "nobody"
     lead = seconds_text(median(seconds for seconds in late.delays if seconds) if any(late.delays) else 0.0)

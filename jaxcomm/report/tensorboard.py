@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report import run_series
-from jaxcomm.shares import UNITS
 
 _POLYNOMIAL: Final = 0x82F63B78  # of CRC-32C, reflected
 _MASK: Final = 0xA282EAD8
@@ -28,7 +28,7 @@ class Scalar(NamedTuple):
 
 
 def scalars(run: SavedRun) -> list[Scalar]:
-    """What there is to plot, by time: of rails, of late ranks, and of what calls took."""
+    """The series to plot, by time: of rails, of late ranks, and of calls' times."""
     found = [*_rails(run), *_late(run)]
     for key, steps in run_series.transfers(run, len(run.sites)).items():
         found += [

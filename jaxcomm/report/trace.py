@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxcomm.cluster import Topology
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report.tables import bytes_text
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import loads

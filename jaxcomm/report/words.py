@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from jaxcomm.plan.entry_ranges import EntryRange
+from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.values import (
     ByStep,
     Chain,
@@ -20,7 +20,7 @@ from jaxcomm.plan.values import (
     StragglerSpec,
     Transfers,
 )
-from jaxcomm.profile import lateness
+from jaxcomm.profile import straggler
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 VERDICTS: Final = {
@@ -34,7 +34,7 @@ VERDICTS: Final = {
 }
 
 
-def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> str:
+def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) -> str:
     """Why nobody is late.
 
     Args:
@@ -45,8 +45,8 @@ def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> 
     if not late.late_steps:
         return "nobody is late: no rank ever came after all others"
     said = f"nobody is late: {who} was last in {late.late_steps} of {late.steps} steps"
-    by_chance = lateness.chance(late.late_steps, late.steps, ranks)
-    if by_chance >= lateness.SIGNIFICANCE:
+    by_chance = straggler.chance(late.late_steps, late.steps, ranks)
+    if by_chance >= straggler.SIGNIFICANCE:
         return f"{said}, which chance explains (p = {by_chance:.2g})"
     return f"{said}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
 

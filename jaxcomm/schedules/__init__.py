@@ -19,7 +19,7 @@ from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
 from jaxcomm.schedules.several_late_ranks import stragglers
 from jaxcomm.schedules.template import Template
-from jaxcomm.schedules.transfers import listed, transfers
+from jaxcomm.schedules.transfers import listed
 
 __all__ = [
     "Op",
@@ -41,5 +41,4 @@ __all__ = [
     "straggler",
     "stragglers",
     "template",
-    "transfers",
 ]

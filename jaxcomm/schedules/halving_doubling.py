@@ -22,7 +22,7 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
         those that differ in the last one an n-th of it. By default ranks are in their order.
 
     Raises:
-      ValueError: fewer than two ranks, or an order that is none of all ranks.
+      ValueError: fewer than two ranks, or an order that is not a permutation of the ranks.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", section 4.
     """

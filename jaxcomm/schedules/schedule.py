@@ -1,4 +1,4 @@
-"""What a schedule is: rounds of transfers, unrolled only when somebody asks for them."""
+"""A schedule: rounds of transfers, unrolled only when somebody asks for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIGNMENT: Final = 64  # bytes; the executor cuts buffers at multiples of it
 
 
 class Op(IntEnum):
-    """What the receiver does with the chunk that arrives."""
+    """The receiver's operation on the chunk that arrives."""
 
     REDUCE = 0
     COPY = 1
@@ -131,7 +131,7 @@ class Schedule:
 
     @property
     def phases(self) -> tuple[Schedule, ...]:
-        """What runs, in this order: the precondition's phases, then the schedule itself."""
+        """The phases in their order: the precondition's, then the schedule itself."""
         return (*(self.precondition.phases if self.precondition else ()), self)
 
     def table(self) -> Table:
@@ -162,7 +162,7 @@ class Schedule:
 
 
 def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: ArrayLike) -> NDArray[np.float64]:
-    """Bytes of a volume of so many chunks, where the executor cuts the buffer at multiples of 64 bytes.
+    """Bytes of a volume in chunks, where the executor cuts the buffer at multiples of 64 bytes.
 
     That is exact where each message is one chunk; where a message is several, alignment adds to it only once. All but
     `nbytes` may be arrays.
@@ -176,7 +176,7 @@ def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: 
 
 
 class PortLoad(NamedTuple):
-    """What passes through the ports in one direction: one entry per round and rank that sends (or receives)."""
+    """The load of the ports in one direction: one entry per round and rank that sends (or receives)."""
 
     round: NDArray[np.int32]
     rank: NDArray[np.int32]

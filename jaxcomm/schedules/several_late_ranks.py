@@ -56,7 +56,7 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
 
 
 def check_late(ranks: int, late: Sequence[int]) -> None:
-    """Raises ValueError unless these can be the late ones of so many ranks."""
+    """Raises ValueError unless these can be the late ones of `ranks` ranks."""
     check_ranks(ranks)
     for index, rank in enumerate(late):
         check_rank(f"late[{index}]", rank, ranks)
@@ -67,7 +67,7 @@ def check_late(ranks: int, late: Sequence[int]) -> None:
 
 
 def num_rounds(ranks: int, late: int, chunks: int) -> int:
-    """Rounds of `stragglers` for so many late ranks."""
+    """Rounds of `stragglers` for `late` late ranks."""
     period, cycle = _period(ranks, late), np.arange(-(-chunks // ranks))[:, None]
     used = cycle * ranks + period.chunk < chunks
     return len(np.unique((cycle * (ranks - 1 + late) + period.time)[used]))
@@ -85,7 +85,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
 
 
 class _Message(NamedTuple):
-    """What one index sends another: indices below n − q are the early ranks, the others the late ones."""
+    """The chunks that one index sends another: indices below n − q are the early ranks, the others the late ones."""
 
     src: int
     dst: int
@@ -209,6 +209,6 @@ def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
 
 
 def _first(bits: int, start: int) -> int:
-    """The first bit set from `start` on, or from 0 on if there is none."""
+    """The first bit set from `start` on, or from 0 on if no later one is."""
     bits = (bits >> start) << start or bits
     return (bits & -bits).bit_length() - 1

@@ -22,7 +22,7 @@ class TemplateStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """Who sends what to whom in one round, relative to the rank that the late rank sends to.
+    """The transfers of one round, relative to the rank that the late rank sends to.
 
     Write N for the number of ranks that are not late. In round r the rank of offset o is the one with index
     (r + o) mod N among these N. It sends chunk r − send_age[o] to the rank of offset send_peer[o] and receives chunk

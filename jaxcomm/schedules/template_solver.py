@@ -11,8 +11,7 @@ from collections import defaultdict
 from itertools import product
 from typing import Any, NamedTuple
 
-from jaxcomm import extras
-from jaxcomm.errors import PlanError
+from jaxcomm.errors import PlanError, load_extra
 from jaxcomm.schedules.template import Template, TemplateStep
 
 _EFFORT = 5.0  # CP-SAT's deterministic seconds per model, so that every machine finds the same template
@@ -60,7 +59,7 @@ def _moves(colours: tuple[int, ...]) -> list[_Move]:
 
 def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep] | None:
     """The steps of a closed walk of `others` moves in which the receptions can be matched to senders."""
-    cp = extras.load("ortools.sat.python.cp_model", "finding the template of a straggler schedule")
+    cp = load_extra("ortools.sat.python.cp_model", "finding the template of a straggler schedule")
     model = cp.CpModel()
     times = [model.new_int_var(0, others, "") for _ in moves]
     model.add(sum(times) == others)

@@ -199,7 +199,7 @@ class Tiers:
 
 
 def ports_between(src: int, dst: int, hosts: Sequence[int], per_rank: bool) -> tuple[Port, ...]:
-    """What a transfer occupies, where NICs are the ranks' or else the hosts'."""
+    """The links that a transfer occupies, where NICs are the ranks' or else the hosts'."""
     if hosts[src] == hosts[dst]:
         return ("send", src), ("receive", dst)
     shared = () if per_rank else (("host out", hosts[src]), ("host in", hosts[dst]))

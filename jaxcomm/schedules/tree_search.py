@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 class MessageSeconds(NamedTuple):
-    """What a message takes between two ranks, by source · n + destination: `alpha` beside the seconds of its bytes.
+    """The time of a message between two ranks, by source · n + destination: `alpha` beside the seconds of its bytes.
 
     Attributes:
       alpha: seconds of any message.

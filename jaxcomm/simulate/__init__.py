@@ -1,6 +1,6 @@
 """Predicted times: of one schedule in closed form, of a run message by message, of a plan over sizes, delays and ranks.
 
-Pure numpy, no JAX. Imports schedules, program, cluster, profile and plan; imported by planner, report and cli.
+Pure numpy, no JAX. Imports schedules, program, profile and plan; imported by planner, report and cli.
 """
 
 from jaxcomm.simulate.cost import (
@@ -24,7 +24,7 @@ from jaxcomm.simulate.incast import link_of
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.ports import Ports, ports
 from jaxcomm.simulate.sweep import SweepRow, sweep
-from jaxcomm.simulate.tune import Tuned, best, hybrid, straggler
+from jaxcomm.simulate.tune import Tuned, best, tuned_hybrid, tuned_straggler
 
 __all__ = [
     "PORTS",
@@ -42,7 +42,6 @@ __all__ = [
     "critical_path",
     "forecast",
     "half_lower_bound",
-    "hybrid",
     "link_of",
     "lower_bound",
     "mean_seconds",
@@ -56,6 +55,7 @@ __all__ = [
     "stage_seconds",
     "stages",
     "staggered",
-    "straggler",
     "sweep",
+    "tuned_hybrid",
+    "tuned_straggler",
 ]

@@ -1,4 +1,4 @@
-"""What one synchronisation of all ranks takes over racks, by the formulas of Wang et al., "DS-Sync", Table II.
+"""Times of one synchronisation of all ranks over racks, by the formulas of Wang et al., "DS-Sync", Table II.
 
 Their symbols: C racks of G workers each, N = CG; a model of S bytes sent in L parts; α per hop, β₁ per byte within a
 rack and β₂ between racks. Each is (latency, transfer) as the table has it. Where the table is loose:

@@ -1,4 +1,4 @@
-"""What a schedule takes on links that differ, for any latency and size: the run message by message, remembered.
+"""A schedule's time on links that differ, for any latency and size: the run message by message, remembered.
 
 This is the one clock of planner, predictions and what-if. A message of b bytes takes α + bβ of both its ports: all its
 chunks go together, and the next message of the port starts when it has arrived. Of more than `TIMED` ranks a round
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network
@@ -60,13 +60,13 @@ def left_seconds(
 
 
 def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology) -> tuple[float, ...]:
-    """What each phase adds to the time that starts when its ranks are there and ends with the schedule."""
+    """Each phase's part of the time that starts when its ranks are there and ends with the schedule."""
     comers = tuple(phase.late_ranks for phase in schedule.phases[1:])
     return differences(left_seconds(schedule, nbytes, alpha, beta, topology, comers))
 
 
 def differences(left: tuple[float, ...]) -> tuple[float, ...]:
-    """What each stage adds to the time that is left when the last one begins."""
+    """Each stage's part of the time that is left when the last one begins."""
     return tuple(here - after for here, after in itertools.pairwise((*left, 0.0)))
 
 
@@ -149,7 +149,7 @@ def _rounds_seconds(phase: Schedule, per_byte: float, alpha: float, topology: To
 
 @lru_cache(maxsize=1024)
 def _busiest(schedule: Schedule, topology: Topology) -> float:
-    """What the busiest port or uplink of every round carries, summed over the rounds, in chunks over a fast link."""
+    """The load of the busiest port or uplink of every round, summed over the rounds, in chunks over a fast link."""
     round_, src, dst = schedule.table()[:, :3].T.astype(np.int64)
     cluster = Cluster(0.0, 1.0, topology)
     remote, beta = cluster.remote(src, dst), cluster.port_beta(src, dst)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxcomm.cluster import Topology
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock
 
@@ -74,7 +74,7 @@ def phase_seconds(
 def stage_seconds(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, late: Sequence[int]
 ) -> tuple[float, ...]:
-    """What each stage of arrivals adds on hosts, for `staggered`: the ranks that are not late, then the late ones.
+    """Each stage's part of the time on hosts, for `staggered`: the ranks that are not late, then the late ones.
 
     Args:
       schedule: any schedule; one that does not wait for late ranks, too, does before their arrival what it can.

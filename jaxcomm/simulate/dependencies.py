@@ -1,4 +1,4 @@
-"""What every message of a schedule waits for: its ports, and the chunks that it reads and overwrites."""
+"""The dependencies of a schedule's messages: their ports, and the chunks that they read and overwrite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.cluster import Cluster
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Op, Schedule
 
 READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends
@@ -76,12 +76,12 @@ class Dependencies(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """How many messages and points there are."""
+        """The number of messages and points."""
         return len(self.src) + self.points
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:
-    """Which message waits for which for the sake of a chunk, as rows (before, after), and the number of points.
+    """The messages that wait for each other for the sake of a chunk, as rows (before, after), and the number of points.
 
     A touch is a chunk of a message at one of its ends; those of one rank, chunk and round are a group, and so are those
     of several rounds that only read, or only add. A group may begin when all of the group before it, of the same rank

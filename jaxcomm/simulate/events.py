@@ -47,7 +47,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class Run:
-    """What happened: `finish_s[r]` is when rank r was done; `phases` are the preconditions and, last, the schedule."""
+    """Times of a run: `finish_s[r]` is when rank r was done; `phases` are the preconditions and, last, the schedule."""
 
     finish_s: Floats
     phases: tuple[Messages, ...]
@@ -114,10 +114,10 @@ class _Phase:
         needs, network, sizes = self._needs, self._network, self._share * nbytes
         resent: Floats = np.zeros(len(sizes))
         wait_s: Floats = np.zeros(len(sizes))
-        if network.loss:
-            size = network.loss.packet_bytes
+        if network.packet_loss:
+            size = network.packet_loss.packet_bytes
             packets = np.ceil(sizes / size).astype(np.int64)
-            again, wait_s = repairs(packets, network.loss, network.bound, 2 * alpha, rng)
+            again, wait_s = repairs(packets, network.packet_loss, network.bound, 2 * alpha, rng)
             resent = (again * np.minimum(size, sizes)).astype(np.float64)
         clean_s, port_s = sizes * self._beta, (sizes + resent) * self._beta
         there = np.maximum(ready[needs.src], ready[needs.dst])

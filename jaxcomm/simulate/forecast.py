@@ -25,8 +25,8 @@ class Forecast:
 
 
 def repetitions(network: Network, steps: int, repeat: int) -> int:
-    """How many runs tell something: at most `repeat`, and without losses no step twice."""
-    return repeat if network.loss and network.loss.rate else min(repeat, max(1, steps))
+    """The number of runs that differ: at most `repeat`, and without packet loss no step twice."""
+    return repeat if network.packet_loss and network.packet_loss.rate else min(repeat, max(1, steps))
 
 
 def forecast(

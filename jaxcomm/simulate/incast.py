@@ -1,4 +1,4 @@
-"""What links are like for a schedule in which a rank exchanges with several other hosts.
+"""The links of a schedule in which a rank exchanges with several other hosts.
 
 No rank waits for the end of a round, so messages to several hosts overlap, whatever their rounds: they queue at NICs
 that take in others' at the same time, and some get lost. In a ring there is one way into every host and one out.
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 
 FROM_BYTES: Final = 256 << 10  # of the part of a buffer that is each rank's; less fits into the queues of switches

@@ -1,12 +1,12 @@
-"""What a run runs on: a cluster, the packets that its links lose, and what of them may stay lost."""
+"""The network of a run: a cluster, the packets that its links lose, and the share that may stay lost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Self
 
-from jaxcomm.cluster import Cluster
 from jaxcomm.profile import PacketLoss, Profile
+from jaxcomm.profile.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Network(Cluster):
     fair sharing, but the first is through earlier.
 
     Attributes:
-      loss: lost packets, None if there are none.
+      packet_loss: of the links; None: they lose no packets.
       bound: the share of every message that may stay lost; None means that TCP repairs every loss.
     """
 
-    loss: PacketLoss | None = None
+    packet_loss: PacketLoss | None = None
     bound: float | None = None
 
     @classmethod
@@ -36,6 +36,6 @@ class Network(Cluster):
             tuple(rack.uplink for rack in profile.racks),
             tuple(profile.nics),
             profile.incast or 1.0,
-            profile.loss,
+            profile.packet_loss,
             bound,
         )

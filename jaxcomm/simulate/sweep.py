@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.plan import Plan
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
@@ -98,7 +98,7 @@ def sweep(
 
 
 def _planned(plan: Plan, nbytes: int, delay: float) -> Schedule | None:
-    """What a plan's calls run when the late rank always comes so late."""
+    """The schedule of a plan's calls when the late rank always comes this late."""
     if by_step := plan.switched_for(nbytes):
         return plan.schedule_of(by_step.below if delay < by_step.below_s else by_step.above)
     return plan.schedule_for(nbytes)

@@ -1,4 +1,4 @@
-"""How many chunks a straggler schedule should have, and how much of the buffer a hybrid should give to it."""
+"""Tunes the chunks of a straggler schedule, and the part of the buffer that a hybrid gives to it."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Grid(NamedTuple):
 
 
 def best(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
-    """The better of `straggler` and `hybrid`."""
-    found = straggler(ranks, nbytes, delays, alpha, beta), hybrid(ranks, nbytes, delays, alpha, beta)
+    """The better of `tuned_straggler` and `tuned_hybrid`."""
+    found = tuned_straggler(ranks, nbytes, delays, alpha, beta), tuned_hybrid(ranks, nbytes, delays, alpha, beta)
     return min((member for member in found if member), key=lambda member: member.seconds)
 
 
-def straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
+def tuned_straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
     """The straggler schedule of the chunk count that takes the least mean time.
 
     For a delay that covers the others' part this is k* = sqrt((L-1)·sβ/α) with L = ceil(log2 n), up to alignment.
@@ -71,11 +71,11 @@ def straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float
     return grid(ranks, nbytes, near, np.array([0]), alpha, beta).best(delays)
 
 
-def hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned | None:
+def tuned_hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned | None:
     """The hybrid that takes the least mean time, or None when the buffer is too small to be cut that often.
 
     Few chunks make rounds cheap, many cut the covered part to the delay; both counts are searched together. For the
-    arguments see `straggler`.
+    arguments see `tuned_straggler`.
     """
     limit = max_chunks(ranks, nbytes)
     if limit <= ranks:

@@ -1,4 +1,4 @@
-"""What a testbed's links have carried and lost so far."""
+"""Counters of a testbed's links: carried and lost so far."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def counters(layout: Layout) -> list[LinkCounters]:
     if layout.testbed.switch is not None:
         return _with_a_switch(layout)
     switch, found = _queues(layout.switch), []
-    losses = _losses(layout.switch) if layout.testbed.losses else {}
+    losses = _losses(layout.switch) if layout.testbed.packet_loss else {}
     for host in layout.testbed.hosts:
         namespace = layout.namespace(host.name)
         queues = _queues(namespace)
-        lossy = any(loss.host == host.name for loss in layout.testbed.losses)
+        lossy = any(loss.host == host.name for loss in layout.testbed.packet_loss)
         losses_in = _losses(namespace) if lossy else {}
         for rail in layout.testbed.rails:
             port = layout.port(host.name, rail.name)

@@ -1,4 +1,4 @@
-"""What happens in a testbed while its processes run, and when: flows start, links are cut and repaired."""
+"""Events of a testbed while its processes run: flows start, links are cut and repaired."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ def _with_thresholds(testbed: Testbed, file: Path) -> Testbed:
     """The testbed whose switch has the thresholds of the plan that it names."""
     if testbed.switch is None or testbed.switch.plan is None:
         return testbed
-    loss = plan.load(file.parent / testbed.switch.plan).loss
-    if loss is None or loss.buffer is None:
+    drops = plan.load(file.parent / testbed.switch.plan).drops
+    if drops is None or drops.buffer is None:
         what = f'switch.plan is "{testbed.switch.plan}", which has no thresholds'
         raise JaxcommError(files.mistake(file, what, "plan from a profile with tolerance.switch"))
     try:
-        switch = testbed.switch.with_thresholds(loss.buffer, testbed.mtu)
+        switch = testbed.switch.with_thresholds(drops.buffer, testbed.mtu)
     except ValueError as problem:
         raise JaxcommError(files.mistake(file, f"switch.{problem}", "plan for fewer queues")) from None
     return testbed.model_copy(update={"switch": switch})

@@ -47,23 +47,16 @@ def build(layout: Layout) -> Iterator[Command]:
             yield from (_tap if testbed.switch else _link)(layout, host, rail.name, testbed.mtu)
             yield from _shaped(layout, host, rail)
     if testbed.switch is None:
-        for loss in testbed.losses:
+        for loss in testbed.packet_loss:
             yield from _lossy(layout, loss)
 
 
 def cut(layout: Layout, cut: Cut) -> list[Command]:
-    """Cuts a host's link; what of it a switch of ours does is left to that."""
+    """Cuts a host's link, as far as the packet switch does not do that itself."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
-    port = layout.port(cut.host, rail)
     match cut.kind:
-        case "silent" if layout.testbed.switch:
-            return []
-        case "silent":
-            return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _DISABLED)]
-        case "down" if layout.testbed.switch:
-            return [("ip", "-n", namespace, "link", "set", rail, "carrier", "off")]
-        case "down":
-            return [("ip", "-n", layout.switch, "link", "set", port, "down")]
+        case "silent" | "down":
+            return _set_link(layout, cut, is_up=False)
         case "slow":
             # A class with a lower rate would be in debt for what it has sent, also once it is repaired.
             rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
@@ -86,24 +79,29 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
 
 
 def repair(layout: Layout, cut: Cut) -> list[Command]:
-    """Repairs it."""
+    """Repairs a host's link, as far as the packet switch does not do that itself."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
-    port = layout.port(cut.host, rail)
     match cut.kind:
-        case "silent" if layout.testbed.switch:
-            return []
-        case "silent":
-            return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _FORWARDING)]
-        case "down" if layout.testbed.switch:
-            return [("ip", "-n", namespace, "link", "set", rail, "carrier", "on")]
-        case "down":
-            return [("ip", "-n", layout.switch, "link", "set", port, "up")]
+        case "silent" | "down":
+            return _set_link(layout, cut, is_up=True)
         case "slow":
             return [_queue(*end, "replace", *_FIFO) for end in _ends(layout, cut.host, rail)]
         case "one-way" | "no-udp":
             return [within(namespace, "nft", f"delete chain netdev {_CUT_TABLE} {rail}")]
         case "reset":
             return [within(namespace, "nft", f"delete chain inet {_CUT_TABLE} {rail}")]
+
+
+def _set_link(layout: Layout, cut: Cut, *, is_up: bool) -> list[Command]:
+    """Ends or resumes a link that carries nothing: with a carrier (silent) or without (down)."""
+    rail, switch = layout.testbed.rail_of(cut), layout.testbed.switch
+    port = layout.port(cut.host, rail)
+    if cut.kind == "silent":
+        state = _FORWARDING if is_up else _DISABLED
+        return [] if switch else [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", state)]
+    if switch:
+        return [("ip", "-n", layout.namespace(cut.host), "link", "set", rail, "carrier", "on" if is_up else "off")]
+    return [("ip", "-n", layout.switch, "link", "set", port, "up" if is_up else "down")]
 
 
 def within(namespace: str, *command: str) -> Command:

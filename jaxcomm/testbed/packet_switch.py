@@ -87,7 +87,7 @@ def intact(layout: Layout, host: str, rail: str) -> LinkState:
     """A link as the file says that it is."""
     testbed = layout.testbed
     mbit = next(each.mbit for each in testbed.rails if each.name == rail)
-    losses = {(loss.host, testbed.rail_of(loss)): loss.rate for loss in testbed.losses}
+    losses = {(loss.host, testbed.rail_of(loss)): loss.rate for loss in testbed.packet_loss}
     return LinkState(host, rail, mbit, losses.get((host, rail), 0.0))
 
 
@@ -110,7 +110,7 @@ def set_link(layout: Layout, link: LinkState) -> None:
 
 
 def report(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
-    """What the running switch has counted, by host and rail."""
+    """The counters of the running switch, by host and rail."""
     ports = json.loads(_LIBRARY.text("packet_switch_report", layout.id))["ports"]
     return dict(zip(_ports(layout), ports, strict=True))
 

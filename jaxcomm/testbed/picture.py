@@ -51,7 +51,7 @@ def _host(layout: Layout, host: TestbedHost) -> str:
     parts += [f"late by {1e3 * host.delay_s:g} ms"] if host.delay_s else []
     parts += [
         f"{testbed.rail_of(loss)} loses {100 * loss.rate:g} % of packets"
-        for loss in testbed.losses
+        for loss in testbed.packet_loss
         if loss.host == host.name
     ]
     parts += [

@@ -24,7 +24,7 @@ _ENTER: Final = f'exec ip netns exec "{PREFIX}$JAXCOMM_TESTBED-$JAXCOMM_HOST" un
 
 
 def environments(layout: Layout) -> list[dict[str, str]]:
-    """What each process has in its environment beside the usual, host by host in the file's order."""
+    """The testbed's variables in each process's environment, host by host in the file's order."""
     testbed, found = layout.testbed, list[dict[str, str]]()
     for host in testbed.hosts:
         own = {

@@ -1,4 +1,4 @@
-"""What a testbed needs of the machine: root, programs, and abilities of the kernel. Asking changes nothing."""
+"""Requirements of a testbed: root, programs, and abilities of the kernel. Asking changes nothing."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Requirement(NamedTuple):
 
 
 def requirements(testbed: Testbed | None = None) -> list[Requirement]:
-    """What the testbed needs, or any testbed could: each with its cure where the machine lacks it.
+    """The requirements of the testbed, or of any: each with its cure where the machine lacks it.
 
     The kernel's abilities are tried in a namespace without a name, which ends with the trial.
     """
     with_switch = testbed is None or testbed.switch is not None
     with_loss = testbed is None or any(cut.kind in _BY_NFT for cut in testbed.cuts)
-    with_loss |= testbed is not None and testbed.switch is None and bool(testbed.losses)
+    with_loss |= testbed is not None and testbed.switch is None and bool(testbed.packet_loss)
     tools = {tool: package for tool, package in _PACKAGES.items() if with_loss or tool != "nft"}
     linux = sys.platform == "linux"
     root = linux and os.geteuid() == 0

@@ -1,4 +1,4 @@
-"""What a testbed file says: rails, racks and hosts, and what is wrong with them."""
+"""The testbed file: rails, racks and hosts, and the mistakes in them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.testbed.switch_schema import HEADER_BYTES, TestbedSwitch
-from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
@@ -95,7 +95,7 @@ class Testbed(Value):
     rails: Annotated[tuple[TestbedRail, ...], Field(min_length=1, max_length=8)]
     racks: Annotated[tuple[TestbedRack, ...], Field(max_length=16)] = ()
     hosts: Annotated[tuple[TestbedHost, ...], Field(min_length=2, max_length=32)]
-    losses: Annotated[tuple[LossyLink, ...], Field(max_length=512)] = ()
+    packet_loss: Annotated[tuple[LossyLink, ...], Field(max_length=512)] = ()
     cuts: Annotated[tuple[Cut, ...], Field(max_length=512)] = ()
     flows: Annotated[tuple[Flow, ...], Field(max_length=64)] = ()
 
@@ -149,7 +149,7 @@ class Testbed(Value):
     def _what_goes_wrong_has_a_place(self) -> Self:
         hosts, rails = [host.name for host in self.hosts], [rail.name for rail in self.rails]
         wrong: dict[str, Sequence[LossyLink | Cut | Flow]] = {
-            "losses": self.losses,
+            "packet_loss": self.packet_loss,
             "cuts": self.cuts,
             "flows": self.flows,
         }
@@ -182,10 +182,12 @@ class Testbed(Value):
     @pydantic.model_validator(mode="after")
     def _one_event_at_a_time(self) -> Self:
         loses: dict[tuple[str, str], int] = {}
-        for i, loss in enumerate(self.losses):
+        for i, loss in enumerate(self.packet_loss):
             other = loses.setdefault((loss.host, self.rail_of(loss)), i)
             if other != i:
-                raise ValueError(f"losses[{i}] is of the same link as losses[{other}]; a link has one loss rate")
+                raise ValueError(
+                    f"packet_loss[{i}] is of the same link as packet_loss[{other}]; a link has one rate of packet loss"
+                )
         for i, cut in enumerate(self.cuts):
             for j, other_cut in enumerate(self.cuts[:i]):
                 if (cut.host, self.rail_of(cut)) == (other_cut.host, self.rail_of(other_cut)) and _overlap(

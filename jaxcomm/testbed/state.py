@@ -1,4 +1,4 @@
-"""Which testbeds are on the machine, and whose: a file for each, that its owner keeps locked as long as it lives.
+"""The testbeds on the machine, and their owners: a file for each, which its owner keeps locked as long as it lives.
 
 The kernel gives the lock back however the owner ends, so that a testbed whose file can be locked is nobody's any more.
 """

@@ -7,8 +7,8 @@ from typing import Annotated, Final, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.plan.loss_policy import Buffer
-from jaxcomm.values import Value
+from jaxcomm.files import Value
+from jaxcomm.plan.drops import Buffer
 
 PRIORITIES: Final = 8
 HEADER_BYTES: Final = 14  # of Ethernet, which count as a packet's

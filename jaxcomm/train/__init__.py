@@ -1,4 +1,4 @@
-"""What training does with a plan beyond exact sums: gradients without their least important parts, parameters averaged
+"""Training beyond exact sums: gradients without their least important parts, parameters averaged
 over a few ranks at a time.
 
 Imports collectives, plan, profile, ffi and Optax, and where groups are adjusted planner, measure and distributed. All
@@ -6,11 +6,10 @@ but `layers` and `adjust_groups` is traceable and runs inside the jitted step.
 """
 
 from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
-from jaxcomm.collectives.loss import Loss
+from jaxcomm.collectives.drop import Drop
 from jaxcomm.train.adjustment import Adjustment, adjust_groups
-from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
-from jaxcomm.train.consensus import consensus_distance
-from jaxcomm.train.divide_and_shuffle import divide_and_shuffle, group_table
+from jaxcomm.train.bounded_drop import BoundedDropState, bounded_drop
+from jaxcomm.train.divide_and_shuffle import consensus_distance, divide_and_shuffle, group_table
 from jaxcomm.train.gossip import exponential_gossip
 from jaxcomm.train.group_network import GroupNetwork
 from jaxcomm.train.layers import layers
@@ -18,13 +17,13 @@ from jaxcomm.train.outer_steps import OuterState, OuterSteps, local_sgd, outer_s
 
 __all__ = [
     "Adjustment",
-    "BoundedLossState",
+    "BoundedDropState",
+    "Drop",
     "GroupNetwork",
-    "Loss",
     "OuterState",
     "OuterSteps",
     "adjust_groups",
-    "bounded_loss",
+    "bounded_drop",
     "consensus_distance",
     "divide_and_shuffle",
     "exponential_gossip",

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
 from jaxcomm.plan.consensus import left
-from jaxcomm.plan.rank_groups import Groups, RackRanks
+from jaxcomm.plan.groups import Groups, RackRanks
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 from jaxcomm.train.group_network import GroupNetwork
-from jaxcomm.train.seen_averages import SeenAverages
+from jaxcomm.train.recent_averages import RecentAverages
 
 if TYPE_CHECKING:
     from jaxcomm.train.agreed_adjustment import MeasuredRacks
@@ -30,7 +30,7 @@ SOONER: Final = 1.1  # times as much agreement per second is worth another patte
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What was seen, and the groups to go on with.
+    """The links that were measured, and the groups to go on with.
 
     Attributes:
       groups: the new groups, or the present ones.
@@ -107,26 +107,26 @@ def adjust_groups(
     ranks = len(planned.nics)
     if not isinstance(present, Adjustment):
         present = Adjustment(present or planned, False, (0.0,) * ranks, "")
-    seen = SeenAverages.read(ffi.sites() if sites is None else sites, ranks, steps)
+    seen = RecentAverages.read(ffi.sites() if sites is None else sites, ranks, steps)
     network = GroupNetwork.of(loaded, planned)
     if ranks <= jax.local_device_count():
         return _adjust(present, network, seen, worth)
     return _adjust_together(present, network, seen, worth)
 
 
-def _adjust_together(present: Adjustment, planned: GroupNetwork, own: SeenAverages, worth: float) -> Adjustment:
+def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAverages, worth: float) -> Adjustment:
     """As `_adjust`, on the links as they are measured, for what all processes have seen."""
     from jaxcomm.train import agreed_adjustment  # one process needs nothing of it
 
     known = present.network
     can_measure = jax.default_backend() == "cpu" and len(planned.nics) == jax.device_count()
 
-    def is_due(seen: SeenAverages) -> bool:
+    def is_due(seen: RecentAverages) -> bool:
         if not can_measure or seen.steps < ENOUGH:
             return False
         return known is None or (known.has_changed(seen.average_s) and not known.wait_s(time.monotonic()))
 
-    def adjust(seen: SeenAverages, measured: MeasuredRacks | None) -> str:
+    def adjust(seen: RecentAverages, measured: MeasuredRacks | None) -> str:
         network, said = known or planned, ""
         if seen.steps >= ENOUGH:
             network, said = _followed(network, seen, measured)
@@ -140,7 +140,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: SeenAverag
     return adapter.validate_json(agreed_adjustment.agree(own, racks, is_due, adjust))
 
 
-def _followed(network: GroupNetwork, seen: SeenAverages, measured: MeasuredRacks | None) -> tuple[GroupNetwork, str]:
+def _followed(network: GroupNetwork, seen: RecentAverages, measured: MeasuredRacks | None) -> tuple[GroupNetwork, str]:
     """The network after what was seen or measured, and what that says."""
     usual, now = network.average_s, seen.average_s
     took = f"averages take {_ms(now)} from the last arrival on" + (f", after {_ms(usual)}" if usual else "")
@@ -157,7 +157,9 @@ def _followed(network: GroupNetwork, seen: SeenAverages, measured: MeasuredRacks
     return found, f"{took}; the links were measured in {measured.took_s:.1f} s: {found.changes_from(network)}"
 
 
-def _adjust(present: Adjustment, network: GroupNetwork, seen: SeenAverages, worth: float, said: str = "") -> Adjustment:
+def _adjust(
+    present: Adjustment, network: GroupNetwork, seen: RecentAverages, worth: float, said: str = ""
+) -> Adjustment:
     """The groups for this network and what has been seen; the reason begins with what was `said` of the network."""
     if seen.steps < ENOUGH:
         reason = (

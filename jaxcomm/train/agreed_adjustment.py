@@ -1,4 +1,4 @@
-"""One result for all processes of a job: each tells the first one what it has seen, and all get what that one finds."""
+"""One result for all processes of a job: each sends its statistics to the first one, whose result all get."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import jax
 
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
-from jaxcomm.measure.processes import measure_links
+from jaxcomm.measure.links import measure_links
 from jaxcomm.measure.rack_links import RackLinks, Racks, rack_links
-from jaxcomm.train.seen_averages import SeenAverages
+from jaxcomm.train.recent_averages import RecentAverages
 
 _MEASUREMENTS: Final = 1 << 21  # they have numbers from here on; those of auto_plan have lower ones
 _MISSING: Final = "process {} has not come to train.adjust_groups"
@@ -29,12 +29,12 @@ class MeasuredRacks(NamedTuple):
 
 
 def agree(
-    own: SeenAverages,
+    own: RecentAverages,
     racks: Racks,
-    is_due: Callable[[SeenAverages], bool],
-    adjust: Callable[[SeenAverages, MeasuredRacks | None], str],
+    is_due: Callable[[RecentAverages], bool],
+    adjust: Callable[[RecentAverages, MeasuredRacks | None], str],
 ) -> str:
-    """What `adjust` returns in the first process, in all of them. All call it.
+    """Returns in all processes the result of `adjust` in the first one. All call it.
 
     Args:
       own: what this process has seen.
@@ -56,7 +56,7 @@ def agree(
         nonlocal seen
         texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in range(processes)]
         store.remove(f"groups/{number - 1}")  # all have read it
-        seen = SeenAverages.merge(texts)
+        seen = RecentAverages.merge(texts)
         return is_due(seen)
 
     if process == 0:
@@ -81,7 +81,7 @@ def _publish(key: str, find: Callable[[], bool | str]) -> None:
 
 
 def _lookup(key: str) -> Any:
-    """What the first process has published."""
+    """The result that the first process has published."""
     published = json.loads(store.lookup(key, _MISSING.format(0), 0))
     if "error" in published:
         raise JaxcommError(f"train.adjust_groups failed in process 0: {published['error']}")

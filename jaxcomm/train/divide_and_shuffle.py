@@ -13,11 +13,12 @@ from jax import lax
 from numpy.typing import NDArray
 
 from jaxcomm.collectives import axes
+from jaxcomm.collectives.api import pmean
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan, load
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.groups import Groups
 
 Average = Callable[[Any, jax.Array | int], Any]
 Iterations = Sequence[Sequence[Sequence[int]]]
@@ -91,7 +92,7 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
 
 
 def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
-    """The mean of so many in the type of their sum, so that a step can follow the other: integers are rounded down."""
+    """The mean over `ranks` in the type of their sum, so that steps can follow one another; integers are floored."""
     mean = total // ranks if jnp.issubdtype(total.dtype, jnp.integer) else total / ranks
     return mean.astype(total.dtype)
 
@@ -146,3 +147,14 @@ def grouped(plan: str | os.PathLike[str] | Plan) -> tuple[Plan, Groups]:
             "groups of each iteration."
         )
     return loaded, loaded.groups
+
+
+def consensus_distance(params: Any, axis_name: AxisName) -> jax.Array:
+    """How far the ranks' parameters are apart: the root mean square over ranks of a rank's distance to their mean.
+
+    It is computed in float32, or wider where the parameters are.
+    """
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
+    apart = jax.tree.map(lambda leaf, middle: jnp.sum(jnp.square(jnp.abs(leaf - middle))), wide, pmean(wide, axis_name))
+    distance: jax.Array = jnp.sqrt(pmean(sum(jax.tree.leaves(apart)), axis_name))
+    return distance

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.plan import Plan
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, RackRanks
+from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 
-CHANGED: Final = 1.3  # times as long or as short as averages took, from which on the links are measured again
+REMEASURE_FACTOR: Final = 1.3  # times as long or as short as averages took: the links are then measured again
 RARELY: Final = 100  # times as long as that took, until it may be done again: one percent of the time
 MATTERS: Final = 1.25  # times as slow or as fast, from which on a link has changed
 SLOWEST: Final = 1e6  # times as slow as a NIC may be in a plan
@@ -46,14 +46,16 @@ class GroupNetwork:
         return cls(groups.racks, groups.nics, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
     def with_late(self, late_s: NDArray[np.float64], nbytes: int) -> GroupCosts:
-        """The network in which a late rank has a NIC that takes as much longer for a model of so many bytes."""
+        """The network in which a late rank has a NIC that takes as much longer for a model of `nbytes`."""
         model_s = max(nbytes * self.beta_s_per_byte, 1e-12)
         nics = np.minimum(np.array(self.nics) + late_s / model_s, SLOWEST).round(3)
         return GroupCosts(self.racks, tuple(nics.tolist()), nbytes, self.alpha_s, self.beta_s_per_byte)
 
     def has_changed(self, average_s: float) -> bool:
         """Whether averages take longer or shorter than they did."""
-        return self.average_s is not None and not 1 / CHANGED < average_s / max(self.average_s, 1e-12) < CHANGED
+        return self.average_s is not None and not (
+            1 / REMEASURE_FACTOR < average_s / max(self.average_s, 1e-12) < REMEASURE_FACTOR
+        )
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until it may be measured again, by the same clock."""
@@ -62,7 +64,7 @@ class GroupNetwork:
         return max(0.0, self.measured_at_s + RARELY * self.measured_in_s - now_s)
 
     def changes_from(self, before: GroupNetwork) -> str:
-        """Which links are slower or faster than before, and by how much."""
+        """The links that are slower or faster than before, and by how much."""
         said = []
         if [rack.ranks for rack in self.racks] != [rack.ranks for rack in before.racks]:
             said.append(f"the racks are {' and '.join(_ranks(rack.ranks) for rack in self.racks)}")

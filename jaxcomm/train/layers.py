@@ -1,4 +1,4 @@
-"""The tensors of a model in the order in which its forward pass needs them, for profiles and loss policies."""
+"""The tensors of a model in the order in which its forward pass needs them, for profiles and drop policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def layers(forward: Callable[..., Any], params: Any, *inputs: Any) -> list[Layer
     """The floating-point tensors of `params`, in the order in which `forward(params, *inputs)` first uses them.
 
     Nothing is computed, so shapes and types (`jax.ShapeDtypeStruct`) do for arrays. Tensors that it does not use come
-    last. Put them into a profile with `jaxcomm.profile.with_layers`, or give them to `Loss.front_first`.
+    last. Put them into a profile with `jaxcomm.profile.with_layers`, or give them to `Drop.front_first`.
 
     Args:
       forward: the model, such as Flax's `model.apply`.

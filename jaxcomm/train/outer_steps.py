@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm import extras
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName, as_varying
 from jaxcomm.collectives.leaves import leaf_name
+from jaxcomm.errors import load_extra
 from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def local_sgd(every: int, axis_name: AxisName) -> Average:
-    """Averages over all ranks after every so many steps (the last of them), and not in between.
+    """Averages over all ranks after every `every` steps, and not in between.
 
     Types are kept; a mean of integers is rounded down.
 
@@ -51,7 +51,7 @@ class OuterSteps(NamedTuple):
 
 
 def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: AxisName) -> OuterSteps:
-    """After every so many local steps, moves the parameters that the ranks last agreed on towards the ranks' mean.
+    """After every `every` local steps, moves the parameters that the ranks last agreed on towards the ranks' mean.
 
     What the ranks moved on average since then, with its sign turned, is the gradient that the outer optimizer gets; all
     ranks go on from the result. In between nothing is sent. `optax.sgd(1.0)` makes it `local_sgd`; the source takes
@@ -64,7 +64,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
 
     Returns:
       The two functions, for use inside `jax.shard_map`. All ranks must pass the same parameters to `init`; the local
-      optimizer's state is none of its business and stays each rank's own.
+      optimizer's state stays each rank's own.
 
     Raises:
       ValueError: `every` is below 1, or no integer.
@@ -73,7 +73,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
     Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1.
     """
     _check("outer_steps", every)
-    apply_updates = extras.load("optax", "jaxcomm.train.outer_steps").apply_updates
+    apply_updates = load_extra("optax", "jaxcomm.train.outer_steps").apply_updates
 
     def init(params: Any) -> OuterState:
         _check_floats(params)

@@ -8,7 +8,7 @@
   training         the jitted step over a mesh of workers
   records          metrics to the screen, a CSV file and TensorBoard
   checkpoints      a run's state on disk, by Orbax
-  tolerance        a task as `jaxcomm profile loss-bound` asks for it
+  tolerance        a task as `jaxcomm profile drop-bound` asks for it
   recipe           the flags of every recipe, and its loop
 
 A recipe is a script beside this folder that makes a task.

@@ -18,16 +18,14 @@ from common.task import Task
 from common.training import Training
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 SYNC = flags.DEFINE_enum("sync", "jaxcomm", synchronisation.NAMES, "how the workers come to agree")
 _STEPS = flags.DEFINE_integer("steps", 200, "steps of the whole run", lower_bound=1)
 _EVERY = flags.DEFINE_integer("every", 20, "steps from one measurement and checkpoint to the next", lower_bound=1)
 _SEED = flags.DEFINE_integer("seed", 0, "of the variables and the batches", lower_bound=0)
 _OUT = flags.DEFINE_string("out", None, "folder for metrics and checkpoints, where a run goes on (runs/RECIPE-SYNC)")
-_PLAN = flags.DEFINE_string(
-    "plan", None, "plan.json: schedules for the collectives, groups for ds-sync, losses for mlt"
-)
+_PLAN = flags.DEFINE_string("plan", None, "plan.json: schedules for the collectives, groups for ds-sync, drops for mlt")
 _BOUND = flags.DEFINE_float(
     "bound", None, "mlt: share of each tensor that may be left out (the plan's, or 0.1)", 0, 0.99
 )
@@ -60,7 +58,7 @@ def run(
     name: str,
     make: Callable[[str | None], Task],
     *,
-    loss: Callable[[float, str], Loss] = Loss,
+    drop: Callable[[float, str], Drop] = Drop,
     own: Sequence[flags.FlagHolder[Any]] = (),
     plan: Callable[[int], Plan] | None = None,
     training: Callable[[Task, Synchronisation, Mesh], Training] = Training,
@@ -70,7 +68,7 @@ def run(
     Args:
       name: of the recipe.
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
-      loss: what "mlt" may leave out, given --bound and --policy; without --bound, a plan may say it.
+      drop: what "mlt" may leave out, given --bound and --policy; without --bound, a plan may say it.
       own: the recipe's own flags, which a run that goes on must have had, too.
       plan: makes what runs without --plan, for so many workers.
       training: makes what trains; it may do more between the steps, and measure more.
@@ -78,8 +76,8 @@ def run(
     mesh = devices.mesh()
     chosen = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else plan and plan(mesh.size)
     jaxcomm.init(mesh, plan=chosen)
-    given = _given(loss, chosen, make) if SYNC.value == "mlt" else None
-    how = synchronisation.by_name(SYNC.value, mesh.size, loss=given, every=_LOCAL.value, plan=chosen)
+    given = _given(drop, chosen, make) if SYNC.value == "mlt" else None
+    how = synchronisation.by_name(SYNC.value, mesh.size, drop=given, every=_LOCAL.value, plan=chosen)
     trained = training(make(devices.AXIS if how.average is None else None), how, mesh)
     folder = out(name)
     settings = {flag.name: flag.value for flag in (SYNC, _SEED, _BOUND, _POLICY, _LOCAL, *own)}
@@ -99,11 +97,11 @@ def run(
         checkpoints.save(done, state)
 
 
-def _given(loss: Callable[[float, str], Loss], plan: Plan | None, make: Callable[[str | None], Task]) -> Loss:
+def _given(drop: Callable[[float, str], Drop], plan: Plan | None, make: Callable[[str | None], Task]) -> Drop:
     """What "mlt" may leave out."""
-    if _BOUND.value is not None or plan is None or plan.loss is None:
-        return loss(0.1 if _BOUND.value is None else _BOUND.value, _POLICY.value)
-    planned = Loss.of(plan, _POLICY.value)
+    if _BOUND.value is not None or plan is None or plan.drops is None:
+        return drop(0.1 if _BOUND.value is None else _BOUND.value, _POLICY.value)
+    planned = Drop.of(plan, _POLICY.value)
     try:
         planned.check([layer.name for layer in tolerance.layers(make)])
     except ValueError as error:

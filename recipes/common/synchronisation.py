@@ -52,17 +52,17 @@ class Synchronisation:
 
 
 def by_name(
-    name: str, workers: int, *, loss: train.Loss | None = None, every: int = 8, plan: Plan | None = None
+    name: str, workers: int, *, drop: train.Drop | None = None, every: int = 8, plan: Plan | None = None
 ) -> Synchronisation:
     """One of `NAMES`.
 
     Args:
       name: "bsp" averages gradients by `lax.pmean`, "jaxcomm" by `jaxcomm.pmean` with the active plan, "mlt" without
-        what `loss` leaves out. "ds-sync" averages variables within groups, "local-sgd" over all workers every so many
+        what `drop` leaves out. "ds-sync" averages variables within groups, "local-sgd" over all workers every so many
         steps, "racks" besides gradients within each of two racks, "outer-steps" then gives what they moved to an outer
         optimizer (DiLoCo), "gossip" averages in pairs.
       workers: how many there are.
-      loss: of "mlt"; None is `train.Loss()`.
+      drop: of "mlt"; None is `train.Drop()`.
       every: steps of "local-sgd", "racks" and "outer-steps" from one average to the next.
       plan: whose groups "ds-sync" takes; None plans groups for two racks.
     """
@@ -72,7 +72,7 @@ def by_name(
         case "jaxcomm":
             return Synchronisation(_mean(jaxcomm.pmean))
         case "mlt":
-            return Synchronisation(train.bounded_loss(AXIS, loss))
+            return Synchronisation(train.bounded_drop(AXIS, drop))
         case "ds-sync":
             plan = plan or two_racks(workers)
             if plan.groups is None:

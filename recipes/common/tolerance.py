@@ -1,4 +1,4 @@
-"""A task as `jaxcomm profile loss-bound` asks for it: its metric round by round, for a loss and a seed; its layers."""
+"""A task as `jaxcomm profile drop-bound` asks for it: its metric round by round, for a drop and a seed; its layers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from common.task import Task
 from common.training import Training
 from jaxcomm import train
 from jaxcomm.profile import Layer
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 
-def rounds(make: Callable[[str], Task], loss: Loss | None, seed: int, *, steps: int) -> Iterator[float]:
-    """The metric on the test data after each round of so many steps, without end; compiled once per loss.
+def rounds(make: Callable[[str], Task], drop: Drop | None, seed: int, *, steps: int) -> Iterator[float]:
+    """The metric on the test data after each round of so many steps, without end; compiled once per drop.
 
     Args:
       make: the task, given the mesh axis that its layers may sum over.
-      loss: what the gradients may leave out; None leaves out nothing.
+      drop: what the gradients may leave out; None leaves out nothing.
       seed: of the variables and the batches.
       steps: of a round.
     """
-    training = _training(make, loss)
+    training = _training(make, drop)
     state = training.init(seed)
     while True:
         state, _ = training.steps(state, steps)
@@ -39,7 +39,7 @@ def layers(make: Callable[[None], Task]) -> list[Layer]:
 
 
 @functools.cache
-def _training(make: Callable[[str], Task], loss: Loss | None) -> Training:
+def _training(make: Callable[[str], Task], drop: Drop | None) -> Training:
     mesh = devices.mesh()
-    how = synchronisation.by_name("mlt" if loss else "jaxcomm", mesh.size, loss=loss)
+    how = synchronisation.by_name("mlt" if drop else "jaxcomm", mesh.size, drop=drop)
     return Training(make(devices.AXIS), how, mesh)

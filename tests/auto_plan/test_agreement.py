@@ -17,7 +17,7 @@ from jaxcomm import ffi, jax_compat
 from jaxcomm.auto_plan import agreement
 from jaxcomm.auto_plan.agreement import Agreement
 from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from tests.distributed.stores import Store
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import jax_compat, plan_history, planner
+from jaxcomm import jax_compat, planner, statistics
 from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.watch import Calls, Site
-from jaxcomm.choice import without_plan
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.collectives.default_schedules import default_schedule
+from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
-from jaxcomm.profile import Profile, lateness
+from jaxcomm.profile import Profile, straggler
 
 LINKS = {
     "link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"},
@@ -92,7 +92,7 @@ class Run:
 
     def _plan_text(self, profile: Profile, has_ended: Callable[[float], bool]) -> str:
         del has_ended
-        self.planned.append(lateness.late_ranks(profile))
+        self.planned.append(straggler.late_ranks(profile))
         return encode(planner.plan(profile))
 
 
@@ -114,7 +114,7 @@ def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
 ) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     caplog.set_level(logging.WARNING, "jaxcomm")
-    plan_history.forget()
+    statistics.reset_stats()
 
     def moves() -> bool:
         run.late = 1
@@ -126,9 +126,9 @@ def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
     assert (none, one == other) == ("auto", False)
     assert "rank 3 is late, by" in caplog.text
     assert re.search(r"a step took (99\.9|100) ms before, and takes (89\.9|90|90\.1) now", caplog.text)
-    events = [(event["outcome"], event["late"], event["plan"]) for event in plan_history.events()]
+    events = [(event["outcome"], event["late"], event["plan"]) for event in statistics.stats().events]
     assert events == [("followed", [3], one), ("followed", [1], other)]
-    times = [(round(event["before_s"], 2), round(event["after_s"], 2)) for event in plan_history.events()]
+    times = [(round(event["before_s"], 2), round(event["after_s"], 2)) for event in statistics.stats().events]
     assert times == [(0.1, 0.09)] * 2
 
 
@@ -279,7 +279,7 @@ def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
         nonlocal planned
         planned += 1
         found = planner.plan(profile.model_copy(update={"arrivals": [[0.0] * 4] * 32}))
-        assert found.schedule_for(NBYTES).kind == without_plan(NBYTES, range(4))  # type: ignore[union-attr]
+        assert found.schedule_for(NBYTES).kind == default_schedule(NBYTES, range(4))  # type: ignore[union-attr]
         return encode(found)
 
     monkeypatch.setattr(planning, "plan_text", for_nobody_late)
@@ -353,7 +353,7 @@ def test_it_ends_once_a_process_is_gone_and_says_so_unless_that_has_left(
 ) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     caplog.set_level(logging.WARNING, "jaxcomm")
-    plan_history.forget()
+    statistics.reset_stats()
 
     def dies() -> bool:
         run.gone = why
@@ -363,8 +363,8 @@ def test_it_ends_once_a_process_is_gone_and_says_so_unless_that_has_left(
     lines = [record.message for record in caplog.records[1:]]
     ended = f"plan='auto': {why}; sums run without a plan from now on. jaxcomm.init(mesh, plan='auto') plans for the"
     assert lines == ([] if "left" in why else [f"{ended} processes that are left."])
-    assert [event["outcome"] for event in plan_history.events()] == ["followed", *["ended"] * len(lines)]
-    assert [plan["plan"] for plan in plan_history.plans()] == ["auto"]
+    assert [event["outcome"] for event in statistics.stats().events] == ["followed", *["ended"] * len(lines)]
+    assert [plan["plan"] for plan in statistics.stats().plans] == ["auto"]
 
 
 @pytest.mark.parametrize("processes", [(1, 2), (0,)], ids=["of others", "of one process"])

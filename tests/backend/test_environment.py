@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from jaxcomm.backend import environment
 from jaxcomm.cli import main
+from tests.cli import documents
 
 PTH = (Path(environment.__file__).parent / "jaxcomm.pth").read_text()
 
@@ -86,7 +86,7 @@ def test_launch_gives_several_devices_a_large_pool(
             monkeypatch.setenv(name, value)
     option = ["--every-collective"] if asked == "by the option" else []
     assert main(["launch", "-n", "2", "--devices-per-process", "2", *option, "--dry-run", "--json", __file__]) == 0
-    processes = json.loads(capsys.readouterr().out)
+    processes = documents.document(capsys.readouterr().out)["processes"]
     assert [each["environment"]["PJRT_NPROC"] for each in processes] == [str(environment.THREADS)] * 2
 
 

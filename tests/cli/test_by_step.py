@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from jaxcomm import plan
 from jaxcomm.cli import main
+from tests.cli import documents
 from tests.collectives.plans import SPECS, switching
 
 
@@ -35,4 +35,4 @@ def test_export_says_that_it_has_one_of_them(file: Path, capsys: pytest.CaptureF
     assert main(command) == 0
     assert "without the two schedules that calls switch between" in " ".join(capsys.readouterr().out.split())
     assert main([*command, "--json"]) == 0
-    assert [row["without_by_step"] for row in json.loads(capsys.readouterr().out)["files"]] == [True]
+    assert [row["without_by_step"] for row in documents.document(capsys.readouterr().out)["files"]] == [True]

@@ -18,6 +18,7 @@ from jaxcomm.backend import environment
 from jaxcomm.cli import check_cpu, check_gpu, main
 from jaxcomm.gpu import certificate
 from jaxcomm.gpu.checks import hosts_rank, sections, virtual
+from tests.cli import documents
 from tests.gpu import certified
 
 Replace = Callable[[dict[str, str]], Path]
@@ -28,7 +29,7 @@ def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -
     command = [sys.executable, "-m", "jaxcomm.cli", "check", "--cpu", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = documents.document(done.stdout)
     assert {name: section["state"] for name, section in found["sections"].items()} == dict.fromkeys(
         check_cpu.SECTIONS, "passed"
     )
@@ -61,7 +62,7 @@ def test_it_names_the_library_of_unchanged_programs(
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     assert main(["check", "--cpu", "--only", "collectives", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sections"]["collectives"]["rows"][1] == row
+    assert documents.document(capsys.readouterr().out)["sections"]["collectives"]["rows"][1] == row
     assert main(["check", "--cpu", "--only", "collectives"]) == 0
     assert " ".join(word for word in row if word) in " ".join(capsys.readouterr().out.split())
 
@@ -91,7 +92,7 @@ def test_the_dry_run_names_every_section_and_starts_none(
     assert [line.split(":")[0] for line in lines] == [*sections.ALL]
     assert all(": would " in line for line in lines)
     assert main(["check", "--cpu", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["exact"]["left_out"] is None
+    assert documents.document(capsys.readouterr().out)["sections"]["exact"]["left_out"] is None
     assert not (tmp_path / "check.json").exists()
 
 

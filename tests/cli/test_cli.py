@@ -19,8 +19,9 @@ from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import main
 from jaxcomm.cli.common import arguments
 from jaxcomm.cli.dispatch import COMMANDS
-from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
+from jaxcomm.profile.cluster import Topology
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -49,7 +50,7 @@ def planned(profiled: Path) -> Path:
 def document(capsys: Capture, *words: str) -> dict:
     capsys.readouterr()
     assert main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return documents.document(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -124,7 +125,8 @@ def test_plan_writes_the_same_bytes_twice_and_explain_reads_them(
     again = planned.with_name("again.json")
     shown = document(capsys, "plan", str(profiled), "--out", str(again))
     assert again.read_bytes() == planned.read_bytes()
-    assert shown == json.loads(planned.read_text()) == document(capsys, "explain", str(planned))
+    assert shown["plan"] == json.loads(planned.read_text())
+    assert shown == document(capsys, "explain", str(planned))
     assert main(["explain", str(planned)]) == 0
     shown = capsys.readouterr().out
     assert "straggler is rank 3" in shown
@@ -155,7 +157,7 @@ def test_options_may_stand_in_a_file_and_have_the_names_of_a_users_flags(profile
 
 def test_explain_draws_the_schedule_of_a_size(planned: Path) -> None:
     picture = planned.with_name("timeline.svg")
-    assert main(["explain", str(planned), "--svg", str(picture), "--bytes", "1MiB"]) == 0
+    assert main(["explain", str(planned), "--svg", str(picture), "--size", "1MiB"]) == 0
     schedule = plan.load(planned).schedule_for(2**20)
     assert schedule.kind in ("straggler", "direct_join")
     assert f"{schedule.kind} allreduce, 8 ranks, {schedule.num_chunks} chunks" in "".join(
@@ -171,7 +173,7 @@ def test_verify_proves_a_plan_and_every_kind_of_schedule(planned: Path, capsys: 
         "ring", "halving_doubling", "direct", "broadcast", "straggler", "direct_join", "hybrid", "stragglers", "chain",
         "hierarchical",
     }  # fmt: skip
-    assert all(row["operations"] > 0 and row["seconds"] >= 0 for row in found["rows"])
+    assert all(row["counts"]["operations"] > 0 and row["seconds"] >= 0 for row in found["rows"])
 
 
 def test_verify_prints_one_line_per_schedule(capsys: Capture) -> None:
@@ -199,12 +201,13 @@ def test_verify_reports_a_wrong_schedule(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_simulate_prints_plots_and_agrees_with_the_schedules(tmp_path: Path, capsys: Capture) -> None:
     picture = tmp_path / "times.png"
-    words = ["simulate", "--ranks", "8,1024", "--sizes", "1KiB,64MiB", "--delay-ms", "0,20", "--plot", str(picture)]
+    words = ["simulate", "--ranks", "8,1024", "--sizes", "1KiB,64MiB", "--late-ms", "0,20", "--plot", str(picture)]
     found = document(capsys, *words)
     assert len(found["rows"]) == 8
     row = found["rows"][0]
-    assert row["ring"] == pytest.approx(schedules.ring(8).seconds(1024, found["alpha_s"], found["beta_s_per_byte"]))
-    assert all(row["lower_bound"] <= min(row["ring"], row["straggler"]) for row in found["rows"])
+    ring = schedules.ring(8).seconds(1024, found["alpha_s"], found["beta_s_per_byte"])
+    assert row["seconds"]["ring"] == pytest.approx(ring)
+    assert all(row["lower_bound_s"] <= min(row["seconds"].values()) for row in found["rows"])
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main(words) == 0
     assert "1024" in capsys.readouterr().out
@@ -212,11 +215,13 @@ def test_simulate_prints_plots_and_agrees_with_the_schedules(tmp_path: Path, cap
 
 def test_simulate_times_the_halves(planned: Path, capsys: Capture) -> None:
     words = ["simulate", "--ranks", "8,64", "--sizes", "64MiB", "--plan", str(planned), "--collective", "all_gather"]
+    words += ["--plot", str(planned.with_name("times.png"))]
     found = document(capsys, *words)
+    assert planned.with_name("times.png").read_bytes().startswith(b"\x89PNG")
     few, many = found["rows"]
     direct = schedules.direct(8).seconds(2**26, found["alpha_s"], found["beta_s_per_byte"]) / 2
-    assert few["plan"] == few["seconds"]["direct"] == few["lower_bound"] == pytest.approx(direct)
-    assert many["lower_bound"] < many["seconds"]["halving/doubling"] < many["seconds"]["ring"]
+    assert few["plan_s"] == few["seconds"]["direct"] == few["lower_bound_s"] == pytest.approx(direct)
+    assert many["lower_bound_s"] < many["seconds"]["halving/doubling"] < many["seconds"]["ring"]
     assert main(words) == 0
     assert "A late rank gains nothing" in capsys.readouterr().out
 
@@ -224,8 +229,8 @@ def test_simulate_times_the_halves(planned: Path, capsys: Capture) -> None:
 def test_simulate_takes_ranks_link_and_delay_from_a_profile(profiled: Path, planned: Path, capsys: Capture) -> None:
     found = document(capsys, "simulate", "--profile", str(profiled), "--plan", str(planned), "--sizes", "16MiB")
     [row] = found["rows"]
-    assert (found["alpha_s"], row["ranks"], row["delay_s"]) == (1e-6, 8, pytest.approx(0.02))
-    assert row["plan_kind"] == plan.load(planned).schedule_for(2**24).kind
+    assert (found["alpha_s"], row["ranks"], row["late_s"]) == (1e-6, 8, pytest.approx(0.02))
+    assert row["plan_schedule"] == plan.load(planned).schedule_for(2**24).kind
 
 
 def test_simulate_refuses_a_plan_for_other_ranks(planned: Path, capsys: Capture) -> None:
@@ -234,19 +239,19 @@ def test_simulate_refuses_a_plan_for_other_ranks(planned: Path, capsys: Capture)
 
 
 def test_simulate_runs_the_schedules_message_by_message(profiled: Path, planned: Path, capsys: Capture) -> None:
-    words = ["simulate", "--profile", str(profiled), "--plan", str(planned), "--sizes", "16MiB", "--events"]
-    words += ["--repeat", "3"]
+    words = ["simulate", "events", "--profile", str(profiled), "--plan", str(planned), "--sizes", "16MiB"]
+    words += ["--repeats", "3"]
     runs = {row["schedule"]: row["forecast"] for row in document(capsys, *words)["rows"]}
     assert all(found["runs"] == 3 and found["parts"]["repair_s"] == 0 for found in runs.values())
     ring = schedules.ring(8).seconds(2**24, 1e-6, profile.load(profiled).link.beta_s_per_byte)
     assert runs["ring"]["mean_s"] == pytest.approx(ring, rel=1e-6)
     assert len(runs) == 5 and [name for name in runs if name.startswith("plan: ")]
-    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--loss", "1%")["rows"]}
-    bound = document(capsys, *words, "--loss", "1%", "--bound", "50%")["rows"]
+    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--packet-loss", "1%")["rows"]}
+    bound = document(capsys, *words, "--packet-loss", "1%", "--bound", "50%")["rows"]
     assert lossy["ring"]["mean_s"] > runs["ring"]["mean_s"]
     assert lossy["ring"]["parts"]["repair_s"] > 0
     assert all(row["forecast"]["mean_s"] == pytest.approx(runs[row["schedule"]]["mean_s"]) for row in bound)
-    assert main([*words, "--loss", "1%"]) == 0
+    assert main([*words, "--packet-loss", "1%"]) == 0
     printed = capsys.readouterr().out
     assert "0.01 of the packets lost, TCP repairs all" in printed and "losses" in printed
 
@@ -264,20 +269,18 @@ def test_simulate_predicts_a_plan_on_the_network_that_it_was_made_for(tmp_path: 
     assert made.network and made.network.topology == topology
     path = tmp_path / "hosts.json"
     plan.save(made, path)
-    words = ["simulate", "--plan", str(path), "--ranks", "8", "--sizes", "16MiB", "--delay-ms", "0"]
-    [row] = document(capsys, *words)["rows"]
+    words = ["--plan", str(path), "--ranks", "8", "--sizes", "16MiB", "--late-ms", "0"]
+    [row] = document(capsys, "simulate", *words)["rows"]
     ring = schedules.ring(8).seconds(2**24, 0, 1e-9 / 25)
-    assert row["ring"] > 3.9 * ring
-    runs = document(capsys, *words, "--events")["rows"]
-    assert runs[0]["forecast"]["mean_s"] == pytest.approx(row["ring"], rel=1e-3)
+    assert row["seconds"]["ring"] > 3.9 * ring
+    runs = document(capsys, "simulate", "events", *words)["rows"]
+    assert runs[0]["forecast"]["mean_s"] == pytest.approx(row["seconds"]["ring"], rel=1e-3)
 
 
 def test_profile_dry_run_says_what_it_would_do(capsys: Capture) -> None:
-    found = document(
-        capsys, "profile", "--dry-run", "--inject", "rank=1,ms=3", "--inject", "rank=2,ms=4", "--steps", "7"
-    )
+    found = document(capsys, "profile", "--dry-run", "--late", "rank=1,ms=3", "--late", "rank=2,ms=4", "--steps", "7")
     assert (found["devices"], found["steps"]) == (8, 7)
-    assert found["inject"] == [{"rank": 1, "seconds": 0.003}, {"rank": 2, "seconds": 0.004}]
+    assert found["late"] == [{"rank": 1, "seconds": 0.003}, {"rank": 2, "seconds": 0.004}]
 
 
 def test_python_m_is_the_command() -> None:
@@ -286,13 +289,13 @@ def test_python_m_is_the_command() -> None:
     assert found.stdout.startswith("proved  ring: 2 ranks, 2 chunks, 2 rounds, 4 transfers")
 
 
-def test_profile_measures_the_injected_straggler(tmp_path: Path, capsys: Capture) -> None:
+def test_profile_measures_the_late_rank(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "profile.json"
     found = document(
-        capsys, "profile", "--sizes", "4KiB,64KiB", "--steps", "5", "--inject", "rank=5,ms=30", "--out", str(out)
+        capsys, "profile", "--sizes", "4KiB,64KiB", "--steps", "5", "--late", "rank=5,ms=30", "--out", str(out)
     )
-    assert found == json.loads(out.read_text())
-    late = profile.straggler(profile.load(out))
+    assert found["profile"] == json.loads(out.read_text())
+    late = profile.find_straggler(profile.load(out))
     assert (late.rank, late.late_steps) == (5, 5)
     assert 0.02 < late.median_s < 0.2
 
@@ -304,7 +307,7 @@ def test_bench_sums_right_beside_lax(tmp_path: Path, capsys: Capture, planned: P
     assert found == json.loads(out.read_text())
     for row, size in zip(found["rows"], (1024, 65536), strict=True):
         assert (row["bytes"], row["wrong"], row["schedule"]) == (size, 0, plan.load(planned).schedule_for(size).kind)
-        assert row["ratio"] == pytest.approx(row["lax_s"] / row["jaxcomm_s"])
+        assert row["ratio"] == pytest.approx(row["peer_s"] / row["jaxcomm_s"])
         assert row["over_floor"] == pytest.approx(row["jaxcomm_s"] / row["floor_s"])
     for half in ("reduce_scatter", "all_gather"):
         [row] = document(capsys, "bench", "--collective", half, "--sizes", "1MiB", "--rounds", "1")["rows"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -12,7 +11,8 @@ import pytest
 
 from jaxcomm import plan, profile
 from jaxcomm.cli import main
-from jaxcomm.report import story
+from jaxcomm.report.demo import screen
+from tests.cli import documents
 
 pytest.importorskip("flax", reason="the demo trains a Flax model")
 pytest.importorskip("sklearn", reason="the demo trains on scikit-learn's digits")
@@ -36,17 +36,17 @@ def test_files(demo: Path) -> None:
 
 
 def test_what_did_it_is_said_of_executor_and_plan_apart(demo: Path) -> None:
-    report = json.loads((demo / "report.json").read_text())
+    report = documents.document((demo / "report.json").read_text())
     lax, direct, planned = (report[f"step_ms_{name}"] for name in ("lax", "direct", "jaxcomm"))
-    words = " ".join((story.screen(report, "out", "jaxcomm") + (demo / "report.md").read_text()).split())
+    words = " ".join((screen(report, "out", "jaxcomm") + (demo / "report.md").read_text()).split())
     said = f"takes {direct:.1f} ms: it changes the step by {direct - lax:+.1f} ms, the plan by another"
     assert words.count(f"{said} {planned - direct:+.1f} ms.") == 2
     assert f"| median step, ms | {lax:.1f} | {direct:.1f} | {planned:.1f} |" in words
 
 
 def test_report(demo: Path) -> None:
-    report = json.loads((demo / "report.json").read_text())
-    made, late = plan.load(demo / "plan.json", ranks=8), profile.straggler(profile.load(demo / "profile.json"))
+    report = documents.document((demo / "report.json").read_text())
+    made, late = plan.load(demo / "plan.json", ranks=8), profile.find_straggler(profile.load(demo / "profile.json"))
     assert (report["devices"], report["steps"], report["plan_hash"]) == (8, 12, made.hash)
     assert report["straggler"]["rank"] == late.rank == 5
     assert report["straggler"]["is_late"]
@@ -61,14 +61,14 @@ def test_report(demo: Path) -> None:
 
 
 def test_where_nobody_is_late_nobody_is_called_so(demo: Path) -> None:
-    report = json.loads((demo / "report.json").read_text())
+    report = documents.document((demo / "report.json").read_text())
     report["straggler"] |= {"is_late": False, "late_steps": 9}
-    said = " ".join(story.screen(report, "out", "jaxcomm").split())
+    said = " ".join(screen(report, "out", "jaxcomm").split())
     assert "Nobody of 8 is late beyond chance, or enough to matter; rank 5 most often: last in 9 of 50 steps" in said
 
 
 def test_all_trainings_learn_the_same(demo: Path) -> None:
-    report = json.loads((demo / "report.json").read_text())
+    report = documents.document((demo / "report.json").read_text())
     assert report["max_abs_param_diff"] < 1e-5
     assert report["final_loss_direct"] == pytest.approx(report["final_loss_lax"], abs=1e-5)
     assert report["final_loss_jaxcomm"] == pytest.approx(report["final_loss_lax"], abs=1e-5)

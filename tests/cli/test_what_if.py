@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from jaxcomm import planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import Collective, Link, Profile, Provenance, Rail, Sample
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -51,7 +51,7 @@ def rows(capsys: Capture, tmp_path: Path, given: Profile, *words: str) -> list[d
     profile.save(given, tmp_path / "profile.json")
     capsys.readouterr()
     assert main(["what-if", str(tmp_path / "profile.json"), "--json", *words]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = documents.document(capsys.readouterr().out)
     assert (found["profile"], found["ranks"]) == (given.hash, given.ranks)
     return found["rows"]
 
@@ -78,7 +78,7 @@ def test_without_the_only_straggler_no_schedule_uses_a_delay(
 )
 def test_the_straggler_left_out_is_never_last_and_the_others_stay(arrivals: list[list[float]]) -> None:
     before = profile.with_late_rank(make(arrivals, len(arrivals[0])), 1, 5.0)
-    late = profile.straggler(before)
+    late = profile.find_straggler(before)
     assert (late.rank, late.is_late) == (1, True)
     after = np.array(profile.without_straggler(before).arrivals)
     others = np.delete(after, late.rank, axis=1)
@@ -152,7 +152,7 @@ def test_a_rate_is_above_zero(rate: float) -> None:
 def test_a_quarter_rate_takes_four_times_as_long_for_large_buffers(
     given: Profile, capsys: Capture, tmp_path: Path
 ) -> None:
-    small, large = rows(capsys, tmp_path, given, "--rate", "1/4", "--bytes", "32,16GiB")
+    small, large = rows(capsys, tmp_path, given, "--rate", "1/4", "--sizes", "32,16GiB")
     assert large["changed"]["seconds"] == pytest.approx(4 * large["today"]["seconds"], rel=0.02)
     assert large["changed"]["lower_bound"] == pytest.approx(4 * large["today"]["lower_bound"], rel=0.02)
     assert small["changed"]["seconds"] < 1.1 * small["today"]["seconds"]
@@ -160,8 +160,8 @@ def test_a_quarter_rate_takes_four_times_as_long_for_large_buffers(
 
 def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Capture, tmp_path: Path) -> None:
     given = make([[0.02 * (r == 3) + 1e-4 * ((7 * r + step) % 5) for r in range(8)] for step in range(20)])
-    found = rows(capsys, tmp_path, given, "--bytes", "1KiB,64MiB")
-    plan, late = planner.plan(given), simulate.Delays(profile.straggler(given).delays)
+    found = rows(capsys, tmp_path, given, "--sizes", "1KiB,64MiB")
+    plan, late = planner.plan(given), simulate.Delays(profile.find_straggler(given).delays)
     for row in found:
         expected = simulate.seconds(plan.schedule_for(row["bytes"]), row["bytes"], late, ALPHA, BETA)
         assert row["today"]["seconds"] == pytest.approx(expected)
@@ -175,7 +175,7 @@ def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Captur
 
 
 def test_by_default_the_standard_changes_are_rows(capsys: Capture, tmp_path: Path) -> None:
-    found = [row["change"] for row in rows(capsys, tmp_path, one_late(0.02), "--bytes", "1MiB")]
+    found = [row["change"] for row in rows(capsys, tmp_path, one_late(0.02), "--sizes", "1MiB")]
     other = [{"rank": 4, "seconds": 0.02}]
     rails = {"without_rails": [], "rail_rates": {}, "uplink_rates": {}, "nic_rates": {}}
     assert found == [
@@ -190,7 +190,7 @@ def test_by_default_the_standard_changes_are_rows(capsys: Capture, tmp_path: Pat
 def test_where_nobody_is_late_nobody_can_be_left_out(
     arrivals: list[list[float]], capsys: Capture, tmp_path: Path
 ) -> None:
-    found = rows(capsys, tmp_path, make(arrivals), "--bytes", "64MiB")
+    found = rows(capsys, tmp_path, make(arrivals), "--sizes", "64MiB")
     assert [(row["change"]["no_straggler"], row["change"]["rate"]) for row in found] == [(False, 0.25), (False, 1.0)]
     assert (found[0]["today"]["schedule"], found[0]["today"]["wait_s"]) == ("direct", 0.0)
     assert found[1]["changed"]["schedule"].startswith("straggler, ")
@@ -201,7 +201,7 @@ def test_where_nobody_is_late_nobody_can_be_left_out(
 def test_another_straggler_changes_nothing_and_a_second_one_takes_some_of_the_gain_away(
     capsys: Capture, tmp_path: Path
 ) -> None:
-    late = ("--late", "rank=5,ms=20", "--bytes", "64MiB")
+    late = ("--late", "rank=5,ms=20", "--sizes", "64MiB")
     [other] = rows(capsys, tmp_path, one_late(0.02), "--no-straggler", *late)
     assert other["changed"] == {**other["today"], "straggler": 5}
     assert other["today"]["straggler"] == 3
@@ -213,7 +213,7 @@ def test_another_straggler_changes_nothing_and_a_second_one_takes_some_of_the_ga
 
 
 def test_without_the_straggler_the_collective_takes_longer_and_the_wait_ends(capsys: Capture, tmp_path: Path) -> None:
-    [row] = rows(capsys, tmp_path, one_late(0.02), "--no-straggler", "--bytes", "64MiB")
+    [row] = rows(capsys, tmp_path, one_late(0.02), "--no-straggler", "--sizes", "64MiB")
     assert (row["changed"]["schedule"], row["changed"]["straggler"]) == ("direct", None)
     assert row["difference_s"] > 0 > row["difference_with_wait_s"]
     assert (row["today"]["wait_s"], row["changed"]["wait_s"]) == (pytest.approx(0.02), 0.0)
@@ -221,7 +221,7 @@ def test_without_the_straggler_the_collective_takes_longer_and_the_wait_ends(cap
 
 def test_changes_are_combined_in_one_row_of_the_table(capsys: Capture, tmp_path: Path) -> None:
     profile.save(one_late(0.02), tmp_path / "profile.json")
-    words = ["--no-straggler", "--rate", "0.25", "--late", "rank=0,ms=3", "--late", "rank=1,ms=7", "--bytes", "1GiB"]
+    words = ["--no-straggler", "--rate", "0.25", "--late", "rank=0,ms=3", "--late", "rank=1,ms=7", "--sizes", "1GiB"]
     assert main(["what-if", str(tmp_path / "profile.json"), *words]) == 0
     text = capsys.readouterr().out
     assert text.startswith("8 ranks, rank 3 last in 4 of 4 steps, by 20 ms (median)")
@@ -231,14 +231,14 @@ def test_changes_are_combined_in_one_row_of_the_table(capsys: Capture, tmp_path:
 
 
 def test_a_rail_that_is_gone_leaves_its_share_to_the_others(capsys: Capture, tmp_path: Path) -> None:
-    [row] = rows(capsys, tmp_path, on_rails("eth0", "eth1"), "--without-rail", "eth1", "--bytes", "100MB")
+    [row] = rows(capsys, tmp_path, on_rails("eth0", "eth1"), "--without-rail", "eth1", "--sizes", "100MB")
     assert row["change"]["without_rails"] == ["eth1"]
     assert row["today"]["rails_seconds"] == pytest.approx(0.051, rel=0.005)
     assert (row["changed"]["rails"], row["changed"]["rails_seconds"]) == ("eth0 100%", pytest.approx(0.101))
 
 
 def test_a_rail_at_a_rate_gets_another_share(capsys: Capture, tmp_path: Path) -> None:
-    [row] = rows(capsys, tmp_path, on_rails("eth0", "eth1"), "--rail-rate", "eth1=1/3", "--bytes", "100MB")
+    [row] = rows(capsys, tmp_path, on_rails("eth0", "eth1"), "--rail-rate", "eth1=1/3", "--sizes", "100MB")
     assert row["change"]["rail_rates"] == {"eth1": pytest.approx(1 / 3)}
     assert row["changed"]["rails"].startswith("eth0 75")
     assert row["changed"]["rails_seconds"] == pytest.approx(0.076, rel=0.005)
@@ -252,7 +252,7 @@ def test_links_at_a_rate_are_rails_at_that_rate_and_latencies_stay() -> None:
 
 def test_each_of_several_rails_is_a_standard_change_and_its_table_is_printed(capsys: Capture, tmp_path: Path) -> None:
     profile.save(on_rails("eth0", "eth1"), tmp_path / "profile.json")
-    assert main(["what-if", str(tmp_path / "profile.json"), "--bytes", "100MB"]) == 0
+    assert main(["what-if", str(tmp_path / "profile.json"), "--sizes", "100MB"]) == 0
     text = capsys.readouterr().out
     table = text[text.index("On the rails alone") :]
     assert [line.split("  ")[0] for line in table.splitlines() if line.startswith("no rail")] == [
@@ -269,13 +269,13 @@ def test_each_of_several_rails_is_a_standard_change_and_its_table_is_printed(cap
         (["--rail-rate", "eth0"], 2, "'eth0' is not a rail and its rate; write for example eth1=1/4"),
         (["--rail-rate", "eth0=0"], 2, "'0' is not a rate"),
         (["--late", "rank=8,ms=1"], 1, "error: a test: rank 8 cannot be late: the ranks are 0 to 7"),
-        (["--ports", "0"], 1, "error: ports is 0"),
+        (["--ports", "0"], 2, "'0' is not a whole number from 1 to 4096"),
         (["--late", "rank=1"], 2, "write for example rank=3,ms=20"),
         (["--rate", "a quarter"], 2, "'a quarter' is not a rate; write for example 1/4"),
         (["--rate", "1/0"], 2, "'1/0' is not a rate"),
         (["--rate", "0"], 2, "'0' is not a rate"),
         (["--rate", "inf"], 2, "'inf' is not a rate"),
-        (["--bytes", "much"], 2, "'much' is not a size"),
+        (["--sizes", "much"], 2, "'much' is not a size"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -288,7 +288,7 @@ def test_mistakes(words: list[str], code: int, said: str, capsys: Capture, tmp_p
 
 def test_it_needs_no_jax(tmp_path: Path) -> None:
     profile.save(one_late(0.02), tmp_path / "profile.json")
-    words = ["what-if", str(tmp_path / "profile.json"), "--bytes", "1MiB"]
+    words = ["what-if", str(tmp_path / "profile.json"), "--sizes", "1MiB"]
     code = f"import sys; from jaxcomm.cli import main; sys.exit(main({words}) or 'jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -317,7 +317,7 @@ def test_a_rail_of_other_ranks_or_of_another_collective_is_refused() -> None:
 def test_racks_may_be_named_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "profile.json"
     profile.save(make([]), file)
-    words = ["--racks", "5+3", "--uplink-rate", "0=1/4", "--bytes", "64MiB", "--json"]
+    words = ["--racks", "5+3", "--uplink-rate", "0=1/4", "--sizes", "64MiB", "--json"]
     assert main(["what-if", str(file), *words]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = documents.document(capsys.readouterr().out)["rows"]
     assert row["today"]["groups_s"] < row["changed"]["groups_s"]

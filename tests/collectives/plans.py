@@ -90,7 +90,8 @@ def step_plan(tree: Any, counts: list[int], *entries: tuple[int, int | None, dic
             "gradients": count,
             "bytes": size,
             "schedule": plain.collectives[plain.index_for(size)].schedule.model_dump(),
-            "parts": [{"rail": None, "share": 1.0, "before": None, "after": {"start_s": at, "end_s": at}}],
+            "before": None,
+            "after": {"start_s": at, "end_s": at},
         }
         for count, size, at in zip(counts, sizes, [1.0 + i for i in range(len(counts))], strict=True)
     ]

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import choice, communicator, ffi, log, schedules
+from jaxcomm import ffi, log, schedules
+from jaxcomm.collectives import choice, communicator
 from jaxcomm.plan import Plan
 from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm import choice, schedules
-from jaxcomm.choice import AUTO, PLANS, planned_messages, without_plan
+from jaxcomm import schedules
+from jaxcomm.collectives import choice
+from jaxcomm.collectives.choice import AUTO, PLANS, planned_messages
+from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.program.messages import compile_messages
 from tests.collectives.plans import SPECS, make
 
@@ -37,7 +39,7 @@ KIB, MIB = 2**10, 2**20
     ],
 )
 def test_without_a_plan_the_choice_follows_bytes_ranks_and_hosts(hosts: tuple[int, ...], nbytes: int, way: str) -> None:
-    assert without_plan(nbytes, hosts) == way
+    assert default_schedule(nbytes, hosts) == way
     call = len(hosts), nbytes, "float32"
     label = "ring" if way == "ring" else "direct"
     assert choice.choose_messages("all_reduce", *call, "", "psum", hosts) == (f"all_reduce/{way}/{len(hosts)}", label)

@@ -1,10 +1,10 @@
-"""`value_and_grad` and `grad` against jax's: results, all-reduces, plans, and what is refused."""
+"""`value_and_grad` and `grad` against jax's: results, all-reduces and plans."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -12,75 +12,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 
 import jaxcomm
-from jaxcomm import JaxcommError
 from tests.collectives.lax_cases import P, shards
 from tests.collectives.plans import RING, SPECS, make, plans_seen
+from tests.collectives.regression import (
+    FEATURES,
+    KINDS,
+    PARAMS,
+    ROWS,
+    SHAPES,
+    UNITS,
+    X,
+    Y,
+    equal,
+    loss,
+    make_mesh,
+    outputs,
+    placed,
+    put,
+    with_outputs,
+    with_settings,
+)
 
-KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
-SHAPES = {"data": (8,), "data and model": (4, 2)}
-ROWS, FEATURES, UNITS = 32, 6, 8
-
-random = np.random.default_rng(7)
-PARAMS = {
-    "first": random.standard_normal((FEATURES, UNITS)).astype(np.float32),
-    "second": random.standard_normal((UNITS,)).astype(np.float32),
-}
-X = random.standard_normal((ROWS, FEATURES)).astype(np.float32)
-Y = np.sin(X.sum(1))
-
-
-def make_mesh(shape: tuple[int, ...], kind: AxisType) -> jax.sharding.Mesh:
-    return jax.make_mesh(shape, ("data", "model")[: len(shape)], axis_types=(kind,) * len(shape))
+pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 @pytest.fixture(params=[(shape, kind) for shape in SHAPES for kind in KINDS], ids=" ".join)
 def mesh(request: Any) -> Any:
     return make_mesh(SHAPES[request.param[0]], KINDS[request.param[1]])
-
-
-@pytest.fixture
-def flat() -> Iterator[Any]:
-    """A mesh of one automatic axis, set."""
-    with jax.set_mesh(make_mesh((8,), AxisType.Auto)) as mesh:
-        yield mesh
-
-
-pytestmark = pytest.mark.usefixtures("no_plan")
-
-
-def put(mesh: Any, value: Any, *spec: Any) -> Any:
-    return jax.tree.map(lambda leaf: jax.device_put(leaf, NamedSharding(mesh, P(*spec))), value)
-
-
-def placed(mesh: Any) -> dict[str, Any]:
-    """The parameters, the units on the mesh's model axis if it has one."""
-    model = "model" if "model" in mesh.axis_names else None
-    return {"first": put(mesh, PARAMS["first"], None, model), "second": put(mesh, PARAMS["second"], model)}
-
-
-def outputs(params: Any, x: Any) -> Any:
-    return jnp.sum(jnp.tanh(x @ params["first"]) * params["second"], axis=1)
-
-
-def loss(params: Any, x: Any, y: Any) -> Any:
-    return jnp.mean((outputs(params, x) - y) ** 2)
-
-
-def equal(ours: Any, theirs: Any, tolerance: float = 1e-5) -> None:
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
-        if mine.dtype != jax.dtypes.float0:
-            wide = [np.asarray(leaf).astype(np.complex128) for leaf in (mine, other)]
-            np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance)
-
-
-def with_outputs(params: Any, x: Any, y: Any) -> Any:
-    found = outputs(params, x)
-    return jnp.mean((found - y) ** 2), {"outputs": found, "right": found > y, "error": jnp.mean(abs(found - y))}
 
 
 def of_two(second: Any, x: Any, first: Any, y: Any) -> Any:
@@ -95,11 +56,6 @@ def recurrent(params: Any, x: Any, y: Any) -> Any:
 
     h, _ = jax.lax.scan(jax.checkpoint(step), jnp.zeros(len(x)), x.T)
     return jnp.mean((h - y) ** 2) + jnp.sum(params["first"] ** 2)
-
-
-def with_settings(params: Any, batch: Any, power: int, name: str, *, scale: Any) -> Any:
-    assert (power, name) == (2, "mean")
-    return scale * jnp.mean((outputs(params, batch["x"]) - batch["y"]) ** power)
 
 
 def holomorphic(params: Any, x: Any, y: Any) -> Any:
@@ -416,152 +372,3 @@ def test_a_keyword_that_is_no_batch(flat: Any) -> None:
         jaxcomm.grad(scaled, "data")(PARAMS, X, Y, scale=scale)
     specs = (P(), P("data"), P("data"), P())
     equal(jaxcomm.grad(scaled, "data", in_specs=specs)(PARAMS, X, Y, scale), jax.grad(scaled)(PARAMS, X, Y, scale))
-
-
-@pytest.mark.parametrize("kinds", [("auto", "explicit"), ("explicit", "auto")], ids=" ".join)
-def test_axes_of_both_kinds(kinds: tuple[str, str]) -> None:
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=tuple(KINDS[kind] for kind in kinds))
-    with jax.set_mesh(mesh):
-        found = jaxcomm.value_and_grad(loss, "data")(placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data"))
-    equal(found, jax.value_and_grad(loss)(PARAMS, X, Y))
-
-
-def test_no_mesh() -> None:
-    with pytest.raises(JaxcommError, match=r"(?s)there is no mesh here.*Cure: .*jax.set_mesh\(mesh\).*`mesh=`"):
-        jax.jit(jaxcomm.grad(loss, "data"))(PARAMS, X, Y)
-
-
-def test_no_such_axis(flat: Any) -> None:
-    with pytest.raises(NameError, match=r"(?s)the mesh has no axis 'batch'; it has \('data',\).*Cure: "):
-        jaxcomm.grad(loss, "batch")(PARAMS, X, Y)
-
-
-def test_an_axis_that_is_taken(flat: Any) -> None:
-    taken = r"(?s)the axis 'data' is taken already.*Cure: .*jaxcomm.pmean\(grads, 'data'\)"
-    gradient = jaxcomm.grad(loss, "data")
-    with pytest.raises(JaxcommError, match=taken):
-        jax.shard_map(gradient, in_specs=(P(), P("data"), P("data")), out_specs=P())(PARAMS, X, Y)
-    with pytest.raises(JaxcommError, match=taken):
-        jax.vmap(gradient, (None, 0, 0), axis_name="data")(PARAMS, X[:, None], Y[:, None])
-
-
-# How the gradient is asked for, how it is called, the error, its message.
-MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
-    "batch": (
-        lambda: jaxcomm.grad(with_settings, "data"),
-        (PARAMS, {"x": X[:30], "y": Y[:30]}, 2, "mean"),
-        ValueError,
-        r"argument 1\['x'\] has the shape \(30, 6\); 8 ranks of 'data' do not divide dimension 0.*Cure: a batch size",
-    ),
-    "specs of too many dimensions": (
-        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P(None, "data"))),
-        (PARAMS, X, Y),
-        ValueError,
-        r"argument 2 has the shape \(32,\); 8 ranks of 'data' do not divide dimension 1.*Cure: ",
-    ),
-    "no batch": (
-        lambda: jaxcomm.grad(lambda params: loss(params, X, Y), "data"),
-        (PARAMS,),
-        ValueError,
-        "no argument is split over 'data', so every rank .*Cure: make the batch an argument of the loss",
-    ),
-    "integer parameter": (
-        lambda: jaxcomm.grad(loss, "data"),
-        ({**PARAMS, "steps": np.int32(1)}, X, Y),
-        TypeError,
-        r"argument 0\['steps'\] is int32, which has no gradient.*Cure: .*allow_int=True",
-    ),
-    "a parameter that is not there": (
-        lambda: jaxcomm.grad(loss, "data", argnums=(0, 3)),
-        (PARAMS, X, Y),
-        TypeError,
-        r"argnums are \(0, 3\), but there are 3 positional arguments.*Cure: ",
-    ),
-    "setting without a hash": (
-        lambda: jaxcomm.grad(lambda params, x, settings: loss(params, x, len(settings)), "data"),
-        (PARAMS, X, {1, 2}),
-        TypeError,
-        r"argument 2 is of type set, which is no array and has no hash.*Cure: make it hashable.*or let the loss close",
-    ),
-    "no auxiliary output": (
-        lambda: jaxcomm.grad(loss, "data", has_aux=True),
-        (PARAMS, X, Y),
-        TypeError,
-        "has_aux is set, but the function returned no pair: a .*Cure: return the loss and what else there is",
-    ),
-    "function as a parameter": (
-        lambda: jaxcomm.grad(loss, "data"),
-        ({**PARAMS, "activation": jnp.tanh}, X, Y),
-        TypeError,
-        r"argument 0\['activation'\] is of type \w+; only arrays have a gradient.*Cure: .*eqx.partition or nnx.split",
-    ),
-    "split parameters": (
-        lambda: jaxcomm.grad(loss, "data", in_specs=({"first": P(), "second": P("data")}, P("data"), P("data"))),
-        (PARAMS, X, Y),
-        ValueError,
-        r"in_specs split argument 0\['second'\] as P\('data',\).*Cure: P\(\) for it.*psum_scatter",
-    ),
-    "specs over another axis": (
-        lambda: jaxcomm.grad(loss, "data", in_specs=(P(None), P("data"), P("model"))),
-        (PARAMS, X, Y),
-        ValueError,
-        "in_specs split argument 2 over 'model'; they can name 'data' only.*Cure: leave the others out",
-    ),
-    "specs of other arguments": (
-        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"))),
-        (PARAMS, X, Y),
-        ValueError,
-        "in_specs do not fit the positional arguments.*Cure: give one PartitionSpec for each positional argument",
-    ),
-    "specs that are none": (
-        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), "data", "data")),
-        (PARAMS, X, Y),
-        ValueError,
-        "in_specs do not fit the positional arguments: 'data' is no PartitionSpec.*Cure: give one PartitionSpec for",
-    ),
-    "specs of other auxiliary outputs": (
-        lambda: jaxcomm.grad(with_outputs, "data", has_aux=True, aux_specs={"outputs": P("data"), "right": P("data")}),
-        (PARAMS, X, Y),
-        ValueError,
-        "aux_specs do not fit the auxiliary outputs.*Cure: give one PartitionSpec for each auxiliary output",
-    ),
-    "counts": (
-        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), {"right": (x > 0).sum()}), "data", has_aux=True),
-        (PARAMS, X, Y),
-        TypeError,
-        r"the auxiliary output\['right'\] is int32\[\], which has no mean over the ranks.*Cure: .*aux_specs=P\(\)",
-    ),
-    "an output without the dimension of a batch of one": (
-        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), outputs(p, x).squeeze()), "data", has_aux=True),
-        (PARAMS, X[:8], Y[:8]),
-        ValueError,
-        r"the auxiliary output has the shape \(\) on a rank and \(8,\) for the whole batch.*Cure: leave it out",
-    ),
-    "pairs of examples": (
-        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), x @ x.T), "data", has_aux=True),
-        (PARAMS, X, Y),
-        ValueError,
-        r"the auxiliary output has the shape \(4, 4\) on a rank and \(32, 32\) for the whole batch.*Cure: leave it out",
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes(flat: Any, mistake: str) -> None:
-    make_gradient, args, error, message = MISTAKES[mistake]
-    kwargs = {"scale": 1.0} if mistake == "batch" else {}
-    with pytest.raises(error, match=f"(?s)^jaxcomm.value_and_grad: {message}"):
-        jax.block_until_ready(make_gradient()(*args, **kwargs))
-
-
-def test_a_batch_whose_type_does_not_say_that_it_is_split() -> None:
-    with jax.set_mesh(make_mesh((8,), AxisType.Explicit)):
-        with pytest.raises(ValueError, match=r"(?s)no argument is split over 'data'.*Cure: shard the batch over it"):
-            jaxcomm.grad(loss, "data")(PARAMS, X, Y)
-        given = jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P("data")))(PARAMS, X, Y)
-    equal(given, jax.grad(loss)(PARAMS, X, Y))
-
-
-def test_what_a_loss_closes_over_is_whole_on_every_rank(flat: Any) -> None:
-    found = jax.jit(lambda y: jaxcomm.grad(lambda p, x: jnp.mean(outputs(p, x) - y[0]), "data")(PARAMS, X))(Y)
-    equal(found, jax.grad(lambda p: jnp.mean(outputs(p, X) - Y[0]))(PARAMS))

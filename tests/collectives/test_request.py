@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxcomm.collectives import custom_call
-from jaxcomm.collectives.request import AllowedLoss, Device, Request, extent
+from jaxcomm.collectives.request import AllowedDrop, Device, Request, extent
 
 GROUPS = ((Device(0, 2), Device(1, 0), Device(0, 1)), (Device(1, 3),))
 REQUEST = Request("psum", "all_reduce", "sum", "data", "", GROUPS)
@@ -17,7 +17,7 @@ REQUEST = Request("psum", "all_reduce", "sum", "data", "", GROUPS)
     [
         REQUEST,
         Request("average", "all_reduce", "sum", "a,b", "f00", GROUPS, True),
-        Request("psum", "all_reduce", "sum", "data", "", GROUPS, loss=AllowedLoss((0.1, 0.0), 64)),
+        Request("psum", "all_reduce", "sum", "data", "", GROUPS, drop=AllowedDrop((0.1, 0.0), 64)),
     ],
 )
 def test_it_is_read_as_it_was_written(request_: Request) -> None:

@@ -14,14 +14,15 @@ import jax
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import bootstrap, host, rail_connections, rails, records, secret, stages, udp_paths
-from jaxcomm.distributed.bootstrap import Membership, connect_as
+from jaxcomm.distributed import bootstrap, rail_connections, rails, records, secret, stages, udp_paths
+from jaxcomm.distributed.connecting import connect_as
+from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 from tests.distributed.stores import Store
 
 TCP = Settings("tcp", timeout_s=20)
@@ -435,9 +436,9 @@ def test_a_record_is_its_process_and_signed() -> None:
 )
 def test_memory_that_cannot_be_opened_is_an_error(cores: list[Core], changes: dict[str, Any]) -> None:
     own = record(fd=cores[0].file)
-    os.close(host.open_shared_memory(own))
+    os.close(records.open_shared_memory(own))
     with pytest.raises(JaxcommError, match=r"shared memory of process 1, /proc/.* cannot be opened: No such file"):
-        host.open_shared_memory(own._replace(**changes))
+        records.open_shared_memory(own._replace(**changes))
 
 
 def test_connect_is_done_once_for_each_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.distributed import gone, store
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.distributed import outages, store
+from jaxcomm.distributed.outages import ProcessGone
 from tests.distributed.stores import Store
 
 LEFT = {"process": 1, "why": "process 1 has left", "has_left": True}
@@ -32,9 +32,9 @@ def test_a_process_that_is_gone_is_named_with_the_reason() -> None:
         store.lookup("come/2", "process 2 has not come", 2)
     assert (error.value.has_left, error.value.why.count("\n")) == (False, 0)
     with pytest.raises(ProcessGone, match="process 1 has left") as error:
-        gone.require([0, 1, 3], "they plan together")
+        outages.require_processes([0, 1, 3], "they plan together")
     assert error.value.has_left
-    gone.require([0, 3], "they plan together")
+    outages.require_processes([0, 3], "they plan together")
 
 
 def test_what_it_published_before_counts_and_others_are_awaited(values: Store) -> None:

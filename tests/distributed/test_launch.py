@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import re
@@ -19,6 +18,7 @@ import pytest
 from jaxcomm.cli import main
 from jaxcomm.distributed import launch
 from jaxcomm.errors import JaxcommError
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
@@ -254,7 +254,7 @@ def test_modules_and_programs_run_too() -> None:
 def test_dry_run_shows_commands_and_variables(tmp_path: Path, capsys: Capture) -> None:
     file = script(tmp_path, "")
     assert main(["launch", "-n", "2", "--transport", "shm", "--dry-run", "--json", str(file), "--steps", "3"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = documents.document(capsys.readouterr().out)["processes"]
     assert [each["command"] for each in shown] == [[sys.executable, str(file), "--steps", "3"]] * 2
     assert [each["environment"]["SLURM_PROCID"] for each in shown] == ["0", "1"]
     assert {each["environment"]["JAXCOMM_TRANSPORT"] for each in shown} == {"shm"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm.distributed.lines import Lines
+from jaxcomm.distributed.supervise import Lines
 
 
 def lines(*parts: bytes, apart_s: float = 0.0) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -10,13 +9,14 @@ import pytest
 from jaxcomm.cli import main
 from jaxcomm.distributed import rails
 from jaxcomm.distributed.addresses import listening_socket
-from jaxcomm.distributed.bootstrap import Membership
 from jaxcomm.distributed.interfaces import Interface, interfaces
+from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record, signed
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail, Settings
 from jaxcomm.errors import JaxcommError
-from jaxcomm.shares import UNITS, SharesFrom, in_units
+from jaxcomm.ffi.shares import UNITS, SharesFrom, in_units
+from tests.cli import documents
 
 COORDINATOR = "127.0.0.1:1"
 
@@ -141,7 +141,7 @@ def test_the_command_shows_rails_and_where_their_shares_come_from(
 ) -> None:
     monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1:4,127.0.0.2:1")
     assert main(["rails", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = documents.document(capsys.readouterr().out)
     assert [(row["rail"], row["share"], row["peers"]) for row in document["rails"]] == [
         ("127.0.0.1", 819, []),
         ("127.0.0.2", 205, []),
@@ -167,7 +167,7 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
     monkeypatch.setattr("jaxcomm.cli.common.job.is_first", lambda: True)
     monkeypatch.setattr("jaxcomm.distributed.members.connected", lambda **_: member)
     assert main(["rails", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = documents.document(capsys.readouterr().out)
     assert [row["round_trip_s"] for row in document["rails"]] == [pytest.approx(1.5e-3), 4e-5]
     assert [each["min_bytes"] for each in document["ranges"]] == [0, 10_000]
     assert main(["rails"]) == 0

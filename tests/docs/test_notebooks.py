@@ -35,7 +35,7 @@ SHORTER = {
         "--sizes 16MiB": "--sizes 1MiB",
     },
     "03_divide_and_shuffle": {"STEPS, BATCH, SWA_RATE = 300": "STEPS, BATCH, SWA_RATE = 30", "range(3)": "range(1)"},
-    "05_importance_masks_and_loss_bounds": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
+    "05_importance_masks_and_drops": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
 }
 # As in conftest.py.
 COMPILED_SOONER = {"device_count=8": f"device_count=8 {xla_flag()}".strip()}

@@ -152,7 +152,7 @@ def test_gpus_are_named_by_cudas_numbers() -> None:
 def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jaxcomm.distributed import names
+    from jaxcomm.distributed import records
 
     class Core:
         """Notes its arguments."""
@@ -171,7 +171,7 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
 
     recorder, cpus = Core(), jax.local_devices(backend="cpu")
     monkeypatch.setattr(fused, "CUDA", recorder)
-    monkeypatch.setattr(names, "job", lambda: "a job")
+    monkeypatch.setattr(records, "job_name", lambda: "a job")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
     monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)

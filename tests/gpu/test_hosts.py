@@ -30,7 +30,7 @@ import jaxcomm
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from types import SimpleNamespace
 from jaxcomm import jax_compat
-from jaxcomm.distributed import names, store
+from jaxcomm.distributed import records, store
 from jaxcomm.gpu import core
 from jaxcomm.gpu import certificate, nccl
 
@@ -43,7 +43,7 @@ core.jax_has_it = lambda: False  # registers nothing with a backend
 nccl.join = lambda group, **more: joined.append([group, {**more, "id": more["id"].hex()}])
 nccl.unique_id = lambda: bytes([process + 1] * 128)
 store._TIMEOUT_S = 2 if "gone" in options else 60
-names.socket = SimpleNamespace(gethostname=lambda: options.get("names", "ab")[process])
+records.socket = SimpleNamespace(gethostname=lambda: options.get("names", "ab")[process])
 
 mesh = Mesh(np.array([jax.devices()[i] for i in (2, 0, 3, 1)]).reshape(2, 2), ("data", "model"))
 def step(x, y):

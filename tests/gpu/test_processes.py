@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jaxcomm.distributed import names
+from jaxcomm.distributed import records
 from jaxcomm.errors import JaxcommError
 from tests.gpu import certified
 
@@ -29,7 +29,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize(f"localhost:{port}", 2, number)
 
 import jaxcomm
-from jaxcomm.distributed import names, store
+from jaxcomm.distributed import records, store
 from jaxcomm.errors import JaxcommError
 AS_THERE
 
@@ -50,15 +50,15 @@ def error_of(call):
 
 
 found = {
-    "job": names.job(),
-    "hosts": [names.host(0), names.host(1)],
+    "job": records.job_name(),
+    "hosts": [records.host_name(0), records.host_name(1)],
     "across": lowered("host"),
     "within": lowered("gpu"),
     "all": lowered(("host", "gpu")),
 }
 store._TIMEOUT_S = 1
-found["no such process"] = error_of(lambda: names.host(7))
-names.host = lambda process: f"host {process}"
+found["no such process"] = error_of(lambda: records.host_name(7))
+records.host_name = lambda process: f"host {process}"
 found["within hosts"] = lowered("gpu")
 found["between hosts"] = lowered("host")
 print("found", json.dumps(found))
@@ -132,4 +132,4 @@ def test_without_jax_distributed_there_is_no_job() -> None:
     with pytest.raises(
         JaxcommError, match=r"but jax\.distributed has not .*\n  Cure: call jax\.distributed\.initialize"
     ):
-        names.job()
+        records.job_name()

@@ -111,11 +111,11 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
     done = launch(tmp_path, 2, "profile.py")
     assert done.returncode == 0, done.stderr
     found = profile.load(tmp_path / "profile.json")
-    assert found.loss and found.loss.rate < 1e-3
-    assert re.search(rf"lost packets +{found.loss.rate:.2%}, on the worst way between hosts", done.stdout)
+    assert found.packet_loss and found.packet_loss.rate < 1e-3
+    assert re.search(rf"lost packets +{found.packet_loss.rate:.2%}, on the worst way between hosts", done.stdout)
     files = []
     for rate, transport in ((0.01, "udp"), (0.0, "tcp")):
-        losing = found.model_copy(update={"loss": profile.PacketLoss(rate=rate)})
+        losing = found.model_copy(update={"packet_loss": profile.PacketLoss(rate=rate)})
         profile.save(losing, tmp_path / "profile.json")
         made = subprocess.run(
             [sys.executable, "-m", "jaxcomm.cli", "plan", "profile.json", "--out", f"{transport}.json"],
@@ -124,7 +124,7 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
             text=True,
         )
         assert f"between hosts over {transport.upper()}: " in made.stdout, made.stderr
-        chosen = plan.load(tmp_path / f"{transport}.json").between_hosts
+        chosen = plan.load(tmp_path / f"{transport}.json").transport
         assert chosen and chosen.transport == transport
         files.append(f"{transport}.json")
     (tmp_path / "run.py").write_text(RUN)

@@ -27,7 +27,7 @@ ENVIRONMENT = {
 PROFILE_PLAN_AND_SUM = """
 import sys
 from jaxcomm.cli import main
-words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "2", "--steps", "12", "--inject", "rank=2,ms=40"]
+words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "2", "--steps", "12", "--late", "rank=2,ms=40"]
 assert main([*words, "--out", "profile.json"]) == 0
 import jax, jaxcomm, numpy as np
 from jax.experimental import multihost_utils
@@ -79,7 +79,7 @@ def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> N
     assert found.ranks == 4 and len({*found.hosts}) == 1 and not found.racks and found.topology is None
     assert [sample.bytes for sample in found.link.samples] == [1024, 65536, 2**20] and found.link.op == "send_recv"
     assert found.link.alpha_s > 0 and found.link.beta_s_per_byte > 0
-    assert len(found.arrivals) == 12 and profile.straggler(found).rank == 2
+    assert len(found.arrivals) == 12 and profile.find_straggler(found).rank == 2
     assert found.provenance.source == "4 ranks in 4 processes on 1 host, rank 2 made 40 ms late"
     made = plan.load(tmp_path / "plan.json")
     assert made.hosts == tuple(found.hosts)
@@ -143,8 +143,8 @@ def test_options_of_the_other_kind_are_refused(
         ({"sizes": [1024, 1000]}, "sizes has 1 sizes after rounding; at least 2 are needed"),
         ({"steps": 0}, "steps is 0; it must be from 1 to 256"),
         ({"seconds": 0.0}, "seconds is 0.0; it must be above 0"),
-        ({"inject": {8: 0.1}}, "inject names rank 8; the ranks are 0 to 7"),
-        ({"inject": {1: -1.0}}, "inject makes rank 1 late by -1.0 s; that must be a finite time of 0 or more"),
+        ({"late": {8: 0.1}}, "late names rank 8; the ranks are 0 to 7"),
+        ({"late": {1: -1.0}}, "late makes rank 1 late by -1.0 s; that must be a finite time of 0 or more"),
     ],
 )
 def test_arguments_that_cannot_be_are_named(changed: dict[str, object], message: str) -> None:

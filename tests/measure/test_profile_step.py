@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from jaxcomm.collectives.buckets import in_backward
 from jaxcomm.errors import ProfileError
 from jaxcomm.ffi import marks
 from jaxcomm.measure import measure_gradients
+from tests.cli import documents
 from tests.collectives.lax_cases import P, sharded
 from tests.planner.profiles import made
 
@@ -90,7 +90,7 @@ def test_profile_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_and_another_place(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["profile", "step", "training:example", "--steps", "1", "--devices", "2", "--out", "new.json", "--json"]
     assert main(words) == 0
-    assert len(json.loads(capsys.readouterr().out)["buckets"]) == 6
+    assert len(documents.document(capsys.readouterr().out)["profile"]["buckets"]) == 6
     assert not profile.load("profile.json").buckets and len(profile.load("new.json").buckets) == 6
 
 

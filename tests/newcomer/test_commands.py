@@ -46,11 +46,11 @@ def layers():
     return jaxcomm.train.layers(forward, params, batch)
 
 
-def train(loss, seed):
+def train(drop, seed):
     mesh = jax.sharding.Mesh(jax.devices(), ("data",))
     spec = jax.sharding.PartitionSpec
     mean = jax.shard_map(
-        lambda x: jaxcomm.pmean(x, "data", loss=loss), mesh=mesh, in_specs=spec("data"), out_specs=spec()
+        lambda x: jaxcomm.pmean(x, "data", drop=drop), mesh=mesh, in_specs=spec("data"), out_specs=spec()
     )
     jax.jit(mean)(jnp.ones((8, 64)))
     yield from (4.0, 3.0, 2.0)
@@ -89,11 +89,12 @@ SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
     "profile": "--sizes 4KiB,64KiB --steps 5",
     "profile step": "--steps 2",
-    "profile loss-bound": "--repeats 2 --devices 8",
+    "profile drop-bound": "--repeats 2 --devices 8",
     "plan": "--time-limit 0.05",
     "verify": "--ranks 2..8",
-    "simulate": "--sizes 1MiB --repeat 2",
-    "what-if": "--bytes 1MiB",
+    "simulate": "--sizes 1MiB",
+    "simulate events": "--sizes 1MiB --repeats 2",
+    "what-if": "--sizes 1MiB",
     "bench": "--sizes 1KiB --rounds 1",
 }
 # What most commands take longer to import than to use; JAX is not among it, which they prepare before they import it.
@@ -125,14 +126,14 @@ def shortened(words: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the quick start was typed, and what else the examples take was made."""
     here = tmp_path_factory.mktemp("newcomer")
-    [start] = [block for block in blocks("README.md") if "jaxcomm profile --inject" in block]
+    [start] = [block for block in blocks("README.md") if "jaxcomm profile --late" in block]
     for line in commands(start):
         shell(short(line), here)
     assert {path.suffix for path in here.iterdir() if path.is_file()} == {".json", ".svg"}
     (here / "train.py").write_text(MODEL)
     (here / "run.py").write_text(RUN)
     shell('XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=8" PJRT_NPROC=32 python run.py', here, IMPORTED)
-    shell("jaxcomm profile --inject rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here, IMPORTED)
+    shell("jaxcomm profile --late rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here, IMPORTED)
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
     (here / "recipes").symlink_to(ROOT / "recipes")

@@ -336,7 +336,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
     },
     f"{GUIDES}jit.md": {"def loss_of": whole_program, "nn.BatchNorm": in_the_loss},
     f"{GUIDES}less_exact.md": {
-        "train.Loss(0.1)": in_the_step,
+        "train.Drop(0.1)": in_the_step,
         "train.divide_and_shuffle": shuffled,
         "train.local_sgd": by_rack,
     },

@@ -149,12 +149,12 @@ print(code, errors.getvalue())
 def test_functions_name_the_extra_that_they_lack(tmp_path: Path) -> None:
     script = """
 import jaxcomm
-for call in (lambda: jaxcomm.train.bounded_loss("d"), lambda: jaxcomm.train.outer_steps(2, None, "d")):
+for call in (lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.outer_steps(2, None, "d")):
     try:
         call()
     except jaxcomm.JaxcommError as error:
         print(error)
 """
     cure = "needs the package optax.\n  Cure: pip install 'jaxcomm[train]'\n"
-    expected = f"jaxcomm.train.bounded_loss {cure}jaxcomm.train.outer_steps {cure}"
+    expected = f"jaxcomm.train.bounded_drop {cure}jaxcomm.train.outer_steps {cure}"
     assert without(["optax"], script, tmp_path) == expected

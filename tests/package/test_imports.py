@@ -22,37 +22,30 @@ MODULES = {
 MAY_IMPORT = {
     "schedules": "ffi",
     "program": "schedules",
-    "cluster": "",
     "files": "",
-    "curve": "",
-    "shares": "",
-    "distributed": "ffi jax_compat shares",
-    "plan": "program schedules cluster files curve shares",
-    "profile": "ffi cluster files plan_history",
-    "statistics": "ffi files plan_history report shares",
-    "plan_history": "",
+    "distributed": "ffi jax_compat",
+    "plan": "ffi program schedules files profile",
+    "profile": "ffi files",
+    "statistics": "ffi files profile report",
     "ffi": "",
-    "choice": "ffi plan program schedules",
-    "contexts": "",
-    "communicator": "choice contexts ffi plan plan_history",
-    "initialize": "auto_plan choice communicator distributed ffi jax_compat plan",
-    "backend": "choice collectives communicator distributed ffi jax_compat",
-    "auto_plan": "choice distributed ffi jax_compat measure plan plan_history profile schedules",
-    "collectives": "choice communicator contexts distributed ffi jax_compat plan profile",
+    "initialize": "auto_plan collectives distributed ffi jax_compat plan",
+    "backend": "collectives distributed ffi jax_compat",
+    "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
+    "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
-    "gpu": "choice collectives communicator distributed ffi plan planner profile program schedules",
-    "measure": "collectives communicator distributed ffi gpu profile program files",
-    "simulate": "ffi plan profile program schedules cluster",
-    "planner": "curve files plan profile program schedules shares simulate cluster",
+    "gpu": "collectives distributed ffi plan planner profile program schedules",
+    "measure": "collectives distributed ffi gpu profile program files",
+    "simulate": "ffi plan profile program schedules",
+    "planner": "ffi files plan profile program schedules simulate",
     "testbed": "ffi files plan",
-    "train": "collectives communicator distributed ffi measure plan planner profile",
-    "report": "plan plan_history profile schedules shares cluster simulate",
-    "cli": "backend cluster collectives distributed ffi files gpu measure plan planner profile program report "
-    "schedules shares simulate testbed train",
+    "train": "collectives distributed ffi measure plan planner profile",
+    "report": "ffi plan profile schedules simulate",
+    "cli": "backend collectives distributed ffi files gpu measure plan planner profile program report "
+    "schedules simulate testbed train",
     "jax_compat": "",
-    "jaxcomm": "backend collectives communicator initialize lax plan planner profile report schedules statistics train",
+    "jaxcomm": "backend collectives initialize jax_compat lax plan planner profile report schedules statistics train",
 }
-EVERYBODY_MAY = {"errors", "extras", "log", "values"}
+EVERYBODY_MAY = {"errors", "log"}
 
 
 def imports(module: str) -> set[str]:
@@ -100,9 +93,9 @@ def test_sums_on_cpus_import_no_other_back_end() -> None:
         import sys, jax, jax.numpy as jnp, jaxcomm, jaxcomm.train
         from jax.sharding import PartitionSpec as P
         x = jnp.ones(4096)
-        loss = jaxcomm.train.Loss(0.5, segment_bytes=64)
+        drop = jaxcomm.train.Drop(0.5, segment_bytes=64)
         scatter = lambda x, axis: jaxcomm.psum_scatter(x, axis, tiled=True)
-        for call in jaxcomm.psum, scatter, lambda x, axis: jaxcomm.psum(x, axis, loss=loss):
+        for call in jaxcomm.psum, scatter, lambda x, axis: jaxcomm.psum(x, axis, drop=drop):
             mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
             step = jax.shard_map(lambda x: call(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P("data"),
                                  check_vma=False)

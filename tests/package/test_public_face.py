@@ -43,7 +43,7 @@ def test_imports_are_lazy(statement: str, absent: list[str]) -> None:
         'jaxcomm.lax.psum(x, "d")',
         'jaxcomm.all_gather(x, "d", tiled=True)[:1]',
         'jaxcomm.train.local_sgd(1, "d")(x, 0)',
-        'jaxcomm.psum(x, "d", loss=jaxcomm.train.Loss(0.5, segment_bytes=64))',
+        'jaxcomm.psum(x, "d", drop=jaxcomm.train.Drop(0.5, segment_bytes=64))',
     ],
 )
 def test_a_step_that_is_the_first_to_name_a_collective_is_traced_once(call: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from jaxcomm import plan, schedules
-from jaxcomm.plan.schema import canonical
+from jaxcomm.errors import PlanError
+from jaxcomm.plan import files
 
 RANKS = 6
 
@@ -37,9 +37,9 @@ def entry(low: int, high: int | None, schedule: dict[str, Any]) -> dict[str, Any
     }
 
 
-def part(before: tuple[float, float], after: tuple[float, float]) -> dict[str, Any]:
-    spans = [{"start_s": start, "end_s": end} for start, end in (before, after)]
-    return {"rail": None, "share": 1.0, "before": spans[0], "after": spans[1]}
+def spans(before: tuple[float, float], after: tuple[float, float]) -> dict[str, Any]:
+    """The fields of a planned bucket that say when the network works on it."""
+    return {name: {"start_s": start, "end_s": end} for name, (start, end) in (("before", before), ("after", after))}
 
 
 PLAN: dict[str, Any] = {
@@ -94,9 +94,9 @@ PLAN: dict[str, Any] = {
                 "gradients": 1,
                 "bytes": 65536,
                 "schedule": STRAGGLER,
-                "parts": [part((0.001, 0.002), (0.011, 0.012))],
+                **spans((0.001, 0.002), (0.011, 0.012)),
             },
-            {"gradients": 2, "bytes": 934464, "schedule": HYBRID, "parts": [part((0.003, 0.006), (0.013, 0.023))]},
+            {"gradients": 2, "bytes": 934464, "schedule": HYBRID, **spans((0.003, 0.006), (0.013, 0.023))},
         ],
     },
     "provenance": {
@@ -130,8 +130,11 @@ def replaced(document: Any, *path: Any, to: Any) -> Any:
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the hash of its content, as canonical JSON has it."""
-    return {**document, "hash": hashlib.sha256(canonical(document)).hexdigest()}
+    """The document with the hash of its plan; an invalid one is refused before its hash is looked at."""
+    try:
+        return {**document, "hash": files.validate(document, "plan").hash}
+    except PlanError:
+        return {**document, "hash": "0" * 64}
 
 
 def load(file: Path, document: Any, **options: Any) -> plan.Plan:

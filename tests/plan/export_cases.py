@@ -14,9 +14,11 @@ from tests.schedules.schedule_cases import CASES
 def solved(ranks: int) -> Schedule:
     """A schedule given transfer by transfer: every owner joins with the late rank, then tells the next ones in turn."""
     late, others = ranks - 1, range(ranks - 1)
-    moves = [(c, late, c, c) for c in others]
-    moves += [(c + hop, c, (c + hop) % (ranks - 1), c) for c in others for hop in range(1, ranks - 1)]
-    return schedules.transfers(ranks, late, tuple(others), tuple(number for move in moves for number in move))
+    before = [(hop - 1, (c - hop) % late, c, c, Op.REDUCE) for c in others for hop in range(1, late)]
+    after = [move for c in others for move in ((c, late, c, c, Op.REDUCE), (c, c, late, c, Op.REDUCE))]
+    after += [(c + hop, c, (c + hop) % late, c, Op.COPY) for c in others for hop in range(1, late)]
+    flat = (tuple(int(number) for move in moves for number in move) for moves in (before, after))
+    return schedules.listed(ranks, late, ranks - 1, *flat)
 
 
 ALL: dict[str, Callable[[int], Schedule]] = {**CASES, "transfers": solved}

@@ -96,25 +96,17 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "step.planned[1].bytes is 5; its gradients have 934464",
     ),
     "step total": (changed("step", "bytes", to=5), "step.bytes is 5; its gradients have 1000000"),
-    "step shares": (
-        changed("step", "planned", 0, "parts", 0, "share", to=0.5),
-        "the shares of step.planned[0].parts sum to 0.5; they must sum to 1",
-    ),
-    "step rail": (
-        changed("step", "planned", 0, "parts", 0, "rail", to="ghost"),
-        "step.planned[0].parts[0].rail is 'ghost', which is not the one network, null",
-    ),
     "step too soon": (
-        changed("step", "planned", 1, "parts", 0, "before", "start_s", to=0.002),
-        "step.planned[1].parts[0].before starts at 0.002 s; the bucket is there at 0.003 s",
+        changed("step", "planned", 1, "before", "start_s", to=0.002),
+        "step.planned[1].before starts at 0.002 s; the bucket is there at 0.003 s",
     ),
     "step overlap": (
-        changed("step", "planned", 0, "parts", 0, "after", "end_s", to=0.014),
-        "step.planned[1].parts[0].after starts at 0.013 s, while its rail still works on step.planned[0]",
+        changed("step", "planned", 0, "after", "end_s", to=0.014),
+        "step.planned[1].after starts at 0.013 s, while the network still works on step.planned[0]",
     ),
     "step backwards": (
-        changed("step", "planned", 0, "parts", 0, "after", "end_s", to=0.01),
-        "step.planned[0].parts[0].after ends at 0.01 s, before it starts at 0.011 s",
+        changed("step", "planned", 0, "after", "end_s", to=0.01),
+        "step.planned[0].after ends at 0.01 s, before it starts at 0.011 s",
     ),
     "step bound": (
         changed("step", "lower_bound_seconds", to=0.011),

@@ -12,6 +12,7 @@ import pytest
 from jaxcomm import plan
 from jaxcomm.cli import main
 from jaxcomm.plan.exporters import FORMATS, export
+from tests.cli import documents
 from tests.plan.documents import PLAN, sealed
 from tests.plan.export_formats import check_mscclpp, check_xml
 from tests.plan.exported import Mscclpp, MscclXml, executed
@@ -29,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 def exported(capsys: Capture, *words: str) -> tuple[int, dict[str, Any]]:
     capsys.readouterr()
     code = main(["export", *words, "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    return code, documents.document(capsys.readouterr().out)
 
 
 def test_a_plan_becomes_a_file_per_byte_range(file: Path, capsys: Capture) -> None:
@@ -57,14 +58,14 @@ def test_what_a_format_cannot_hold_is_left_out_and_said_so(file: Path, capsys: C
     names = {json.loads(Path(row["file"]).read_text())["name"] for row in found["files"]}
     assert len(names) == 5, "the executor tells plans apart by their names"
     assert (found["files"][0]["min_bytes"], found["files"][0]["max_bytes"]) == (96, 480), "what the file takes"
-    assert exported(capsys, str(file), "--to", "mscclpp", "--bytes", "64KiB")[0] == 1, "nothing is left"
+    assert exported(capsys, str(file), "--to", "mscclpp", "--size", "64KiB")[0] == 1, "nothing is left"
     assert main(["export", str(file), "--to", "mscclpp", "--out", str(out)]) == 0
     assert "left out  64 KiB to 64 KiB: collectives[3]" in capsys.readouterr().out
 
 
 def test_one_range_goes_to_one_file(file: Path, capsys: Capture) -> None:
     out = file.parent / "one.json"
-    words = [str(file), "--to", "mscclpp", "--bytes", "1MiB", "--out", str(out)]
+    words = [str(file), "--to", "mscclpp", "--size", "1MiB", "--out", str(out)]
     code, found = exported(capsys, *words, "--dry-run")
     assert code == 0 and not out.exists() and found["files"][0]["file"] == str(out)
     assert exported(capsys, *words)[0] == 0
@@ -72,7 +73,7 @@ def test_one_range_goes_to_one_file(file: Path, capsys: Capture) -> None:
     assert document["min_message_size"] >= 65537 and document["max_message_size"] <= 10**9
     first = out.read_bytes()
     assert exported(capsys, *words)[0] == 0 and out.read_bytes() == first
-    for wrong in (["--to", "msccl-xml", "--bytes", "1MiB"], ["--to", "mscclpp"]):
+    for wrong in (["--to", "msccl-xml", "--size", "1MiB"], ["--to", "mscclpp"]):
         assert main(["export", str(file), *wrong, "--out", str(out)]) == 1
         assert "one.json, a file; --to" in capsys.readouterr().err
 

@@ -49,8 +49,8 @@ def chain(late: Sequence[str], chunks: int) -> dict[str, Any]:
 
 def solved(chunks: int, moves: int) -> dict[str, Any]:
     """A network whose only schedule has so many chunks and moves."""
-    figures = {"status": "OPTIMAL", "makespan": 1.0, "bound": 1.0, "rotational": 1.0, "free_owners": True}
-    schedule = {"late": 3, "owners": [0] * chunks, "moves": [0, 3, 0, 0] * moves, **figures}
+    figures = {"nbytes": 1, "delay_s": 0.0, "seconds": 1.0, "start_s": 1.0, "bound_s": 1.0}
+    schedule = {"late": 3, "chunks": chunks, "before": [], "after": [0, 3, 0, 0, 0] * moves, **figures}
     return {"topology": {"hosts": [0] * 6, "nic": "host", "slow": 4.0}, "schedules": [schedule]}
 
 
@@ -114,9 +114,9 @@ def test_more_chains_than_can_be_proved_are_refused() -> None:
 
 def test_solved_schedules_that_are_too_large_to_prove_are_refused() -> None:
     spec = {"kind": "transfers", "late": "late_3", "chunks": 1, "index": 0}
-    files.validate(document(6, [spec], network=solved(1, MAX_SOLVED // 4 - 2)), "plan")
+    files.validate(document(6, [spec], network=solved(1, MAX_SOLVED // 5 - 2)), "plan")
     with pytest.raises(PlanError, match=f"network.schedules have .* of moves; {MAX_SOLVED} can be proved"):
-        files.validate(document(6, [spec], network=solved(1, MAX_SOLVED // 4)), "plan")
+        files.validate(document(6, [spec], network=solved(1, MAX_SOLVED // 5)), "plan")
 
 
 @pytest.mark.parametrize(("ranks", "most"), [(64, 65536), (128, 32768), (1024, 4096), (4096, 8192)])
@@ -147,8 +147,8 @@ def test_few_of_many_chunks_are_lowered_and_proved(schedule: schedules.Schedule,
 
 def test_one_of_many_mistakes_ends_a_list() -> None:
     wrong = documents.replaced(documents.PLAN, "network", to=solved(1, 0))
-    wrong["network"]["schedules"][0]["moves"] = [-1] * 200_000
-    with pytest.raises(PlanError, match=r"network\.schedules\[0\]\.moves\[0\] is -1; it must be .* 0\.\n"):
+    wrong["network"]["schedules"][0]["after"] = [-1] * 200_000
+    with pytest.raises(PlanError, match=r"network\.schedules\[0\]\.after\[0\] is -1; it must be .* 0\.\n"):
         files.validate(wrong, "plan")
 
 

@@ -43,22 +43,6 @@ def test_a_plan_survives_its_file(made: plan.Plan, file: Path) -> None:
 
 def test_the_hash_is_of_the_canonical_bytes(made: plan.Plan) -> None:
     fields = made.model_dump(mode="json")
-    for decision in (
-        "hosts",
-        "network",
-        "executors",
-        "halves",
-        "rails",
-        "rail_step",
-        "groups",
-        "loss",
-        "between_hosts",
-    ):
-        assert fields.pop(decision) is None  # left out, so that plans without one keep their hashes
-    assert fields["step"].pop("accepting") == []  # as well
-    assert fields["assumptions"].pop("incast") is None  # as well
-    assert fields["assumptions"].pop("alpha_assumed") is False  # as well
-    assert [entry.pop("by_step") for entry in fields["collectives"]] == [None] * len(made.collectives)
     assert fields.pop("hash") == made.hash == hashlib.sha256(made.canonical_bytes()).hexdigest()
     assert made.canonical_bytes() == canonical(fields)
     assert b" " not in made.canonical_bytes().replace("made up, in mål".encode(), b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jaxcomm.profile import Bucket, Profile
 
@@ -28,6 +29,19 @@ def made(
             "provenance": {"source": "test", "tool": "hand"},
         }
     )
+
+
+def with_tolerance(layers: int, ranks: int = 8, *, tables: Any = None, **tolerance: Any) -> dict[str, Any]:
+    """The document of a profile with this tolerance and layers of 50, 100, … kB; `tables` go to every layer."""
+    entries = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1), **(tables or {})} for i in range(layers)]
+    return {
+        "format": "jaxcomm-profile",
+        "version": 1,
+        "ranks": ranks,
+        "link": {"alpha_s": 3e-6, "beta_s_per_byte": 8e-11, "source": "made up"},
+        "tolerance": {"layers": entries, **tolerance},
+        "provenance": {"source": "made up", "tool": "test"},
+    }
 
 
 def gradients(sizes: list[int], apart: float) -> list[Bucket]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jaxcomm import planner, profile, schedules, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.profile import Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 

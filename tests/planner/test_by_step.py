@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from jaxcomm import plan, planner, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.plan.files import decode
 from jaxcomm.plan.values import Entry
 from jaxcomm.profile import Bucket, Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
 from tests.planner.profiles import made

@@ -24,6 +24,7 @@ from jaxcomm.plan.values import Nccl, Plain
 from jaxcomm.profile import Bucket, Link, Profile, Sample
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
+from tests.cli import documents
 from tests.gpu import certified
 
 RANKS = 4
@@ -103,10 +104,12 @@ def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
 def test_on_gpus_a_plan_for_other_types_names_neither_nccl_nor_a_schedule() -> None:
     whole = planner.plan(made(fused=FUSED, nccl=NCCL))
     result = whole.model_copy(update={"matches": whole.matches.model_copy(update={"dtypes": ("float32",)})})
-    digest = jaxcomm.communicator.plan_hash(result)
-    leaves = [jaxcomm.choice.uses_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")]
+    digest = jaxcomm.collectives.communicator.plan_hash(result)
+    leaves = [
+        jaxcomm.collectives.choice.uses_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")
+    ]
     assert leaves == [True, True, False]
-    assert jaxcomm.choice.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
+    assert jaxcomm.collectives.choice.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
 
 
 def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(
@@ -195,10 +198,8 @@ def test_no_entry_is_slower_than_nccl_or_below_its_bound(
     assert again == result and again.hash == result.hash
 
 
-def test_plans_without_executors_keep_their_bytes() -> None:
-    plain = planner.plan(made())
-    assert plain.executors is None
-    assert b"executors" not in plain.canonical_bytes()
+def test_a_profile_without_executors_leaves_them_undecided() -> None:
+    assert planner.plan(made()).executors is None
     assert b"executors" not in made().canonical_bytes()
 
 
@@ -274,12 +275,12 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     for command in (["what-if", str(file)], ["simulate", "--profile", str(file), "--plan", str(out)]):
         assert main(command) == 0
         assert "1 µs and 100 GB/s a round" in capsys.readouterr().out or command[0] == "what-if"
-    events = ["simulate", "--profile", str(file), "--plan", str(out), "--sizes", "64MiB", "--events"]
+    events = ["simulate", "events", "--profile", str(file), "--plan", str(out), "--sizes", "64MiB"]
     assert main(events) == 0
     assert "plan: direct, not NCCL" in capsys.readouterr().out
 
     assert main(["bench", "--plan", str(out), "--sizes", "64KiB,4MiB", "--rounds", "1", "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)
+    measured = documents.document(capsys.readouterr().out)
     assert [(row["bytes"], row["schedule"], row["wrong"]) for row in measured["rows"]] == [
         (2**16, "direct", 0),
         (2**22, "direct", 0),

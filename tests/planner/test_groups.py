@@ -19,13 +19,12 @@ from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.consensus import averaged, contraction
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, prove
+from jaxcomm.plan.groups import GroupCosts, Groups, prove
 from jaxcomm.planner.groups import decide
 from jaxcomm.planner.groups.divisions import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack
 from jaxcomm.report import explanation
 from jaxcomm.simulate import baselines
-from tests.plan.documents import PLAN
 
 ALPHA, BETA, NBYTES = 1e-5, 4e-10, 2**26
 
@@ -280,10 +279,6 @@ def test_broken_groups_are_refused(document: dict[str, Any], name: str, tmp_path
         plan.load(tmp_path / "plan.json")
     with pytest.raises(PlanError, match=message):
         plan.verify(broken)
-
-
-def test_plans_without_groups_keep_their_hash() -> None:
-    assert b"groups" not in validate(PLAN, "plan").canonical_bytes()
 
 
 def test_table_of_costs_by_hand() -> None:

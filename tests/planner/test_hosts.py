@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.planner import plan
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.schedules.on_hosts import hierarchical_specs
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.report.explanation import explanation
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
@@ -21,6 +21,13 @@ from tests.planner.random_hosts import compared
 SHAPES = [(2, 4), (4, 4)]
 SLOW = [1.0, 2.0, 4.0, 9.0]
 DELAYS = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0]
+
+
+def on_every_network(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test for every shape, NIC and slowness."""
+    for names, values in ((("hosts", "per_host"), SHAPES), ("nic", ["rank", "host"]), ("slow", SLOW)):
+        test = pytest.mark.parametrize(names, values)(test)
+    return test
 
 
 def one_tier(nodes: int, unit: float, delay: float) -> float:
@@ -55,9 +62,7 @@ def test_some_sizes_are_cut_twice_per_rank() -> None:
     assert counts == [8, 16, 16], "at 16 MiB once per rank takes 9 % longer, and four times as well"
 
 
-@pytest.mark.parametrize(("hosts", "per_host"), SHAPES)
-@pytest.mark.parametrize("nic", ["rank", "host"])
-@pytest.mark.parametrize("slow", SLOW)
+@on_every_network
 def test_hierarchical_takes_what_its_slowest_tier_takes(hosts: int, per_host: int, nic: Any, slow: float) -> None:
     ranks = hosts * per_host
     topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic=nic, slow=slow)
@@ -92,9 +97,7 @@ def test_two_chunks_per_rank_are_near_the_limit(
     assert took(schedule, topology, delay) <= most * limit(hosts, per_host, "rank", slow, delay)
 
 
-@pytest.mark.parametrize(("hosts", "per_host"), SHAPES)
-@pytest.mark.parametrize("nic", ["rank", "host"])
-@pytest.mark.parametrize("slow", SLOW)
+@on_every_network
 def test_halves_take_what_their_slowest_tier_takes_whoever_is_late(
     hosts: int, per_host: int, nic: Any, slow: float
 ) -> None:
@@ -125,9 +128,7 @@ def test_a_plan_has_halves_where_direct_is_not_the_best_for_all() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("hosts", "per_host"), SHAPES)
-@pytest.mark.parametrize("nic", ["rank", "host"])
-@pytest.mark.parametrize("slow", SLOW)
+@on_every_network
 def test_whatever_the_delay_it_is_near_the_limit(hosts: int, per_host: int, nic: Any, slow: float) -> None:
     ranks = hosts * per_host
     topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic=nic, slow=slow)

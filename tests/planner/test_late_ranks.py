@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import files as plan_files
 from jaxcomm.profile import Bucket, Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import explanation
 from tests.plan import documents
 from tests.plan.documents import PLAN
@@ -117,7 +117,7 @@ def test_buckets_use_the_delay_of_two_late_ranks(first: float, last: float, expe
     } == expected
     assert step.lower_bound_seconds <= step.seconds < 0.9 * step.plain_seconds
     assert step.delay_s == pytest.approx(last + 1e-4)
-    starts = [part.before.start_s for bucket in step.planned for part in bucket.parts if part.before]
+    starts = [bucket.before.start_s for bucket in step.planned if bucket.before]
     assert (min(starts) >= first) == (expected == {"direct_join"}), "a lone straggler's others are all there first"
     plan.verify(result)
     text = " ".join(explanation.explanation(result).split())

@@ -62,7 +62,7 @@ def test_what_is_chosen(source: Profile, options: dict[str, Any], expected: list
     assert plan.verify(result).ranks == source.ranks
     assert result.provenance.profile == source.hash
     assert (result.template is None) == (not {"straggler", "hybrid"} & set(expected))
-    assert (result.roles == {}) == (not source.arrivals or not profile.straggler(source).is_late)
+    assert (result.roles == {}) == (not source.arrivals or not profile.find_straggler(source).is_late)
 
 
 def test_who_is_last_by_chance_is_no_straggler_to_plan_for() -> None:
@@ -102,7 +102,7 @@ def test_no_size_takes_longer_than_it_must(
         tolerance = 0.01 if ALIGNMENT * beta > 0.01 * alpha else 0.0
         assert seconds <= (1.025 + tolerance) * plain
         # An entry serves a range of sizes with one number of chunks, tuned to its middle.
-        if profile.straggler(source).is_late:
+        if profile.find_straggler(source).is_late:
             assert seconds <= (1.041 + tolerance) * simulate.best(ranks, nbytes, late, alpha, beta).seconds
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,11 +10,12 @@ import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.cluster import Topology
 from jaxcomm.planner.schedules import network_solver
 from jaxcomm.profile import Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report.explanation import explanation
 from jaxcomm.simulate import clock
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -146,8 +146,8 @@ def test_the_busiest_ports_take_what_a_run_message_by_message_takes(name: str) -
 
 def rows(given: Profile, capsys: Capture, tmp_path: Path, *words: str) -> list[dict[str, Any]]:
     profile.save(given, tmp_path / "profile.json")
-    assert main(["what-if", str(tmp_path / "profile.json"), "--bytes", "64MiB", "--json", *words]) == 0
-    return json.loads(capsys.readouterr().out)["rows"]
+    assert main(["what-if", str(tmp_path / "profile.json"), "--sizes", "64MiB", "--json", *words]) == 0
+    return documents.document(capsys.readouterr().out)["rows"]
 
 
 def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_what_if_a_card_is_slower_only_groups_take_longer(
 
 def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: Path) -> None:
     profile.save(even(4, 2, collective=None), tmp_path / "profile.json")
-    words = ["what-if", str(tmp_path / "profile.json"), "--uplink-rate", "rack 0=1/2", "--bytes", "1MiB,64MiB"]
+    words = ["what-if", str(tmp_path / "profile.json"), "--uplink-rate", "rack 0=1/2", "--sizes", "1MiB,64MiB"]
     for more, said in (([], "64 MiB"), (["--model-bytes", "3MiB"], "3 MiB")):
         assert main([*words, *more]) == 0
         text = capsys.readouterr().out

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.linear_solver import pywraplp
 
-from jaxcomm import plan, planner, profile, schedules, simulate
+from jaxcomm import plan, planner, profile
 from jaxcomm.errors import PlanError, ProfileError
-from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.ffi.shares import UNITS
+from jaxcomm.plan.rails import Rails
 from jaxcomm.planner import rails
 from jaxcomm.planner.rails.split import TIE, Load, best_split, fastest_rail, lower_bound, split_seconds
 from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.explanation import explanation
-from jaxcomm.report.rails_report import rail_table, rail_times_table
-from jaxcomm.shares import UNITS
+from jaxcomm.report.rails import rail_table, rail_times_table
 from tests.plan.documents import PLAN, load, replaced, sealed
 
 KB, MB = 2**10, 2**20
@@ -299,22 +299,9 @@ def test_a_table_with_a_time_of_nothing_is_an_error() -> None:
         decide(rail("a", latency=[Sample(bytes=KB, seconds=0.0)]))
 
 
-def test_a_profile_without_rails_has_no_split_and_its_plan_the_old_hash() -> None:
+def test_a_profile_without_rails_has_no_split() -> None:
     assert rails.decide(cluster()) is None
-    made = planner.plan(cluster())
-    assert made.rails is None and b"rails" not in made.canonical_bytes()
-
-
-def test_phases_on_rails_are_those_of_each_part() -> None:
-    given = cluster(rail("a"), rail("b", slowdown=1.25))
-    links = rails.rail_links(given, rails.decide(given))
-    schedule = schedules.straggler(4, 0, 3)
-    shares = (Share(rail="a", share=0.25), Share(rail="b", share=0.75))
-    before, after = rails.phases_on(links, shares, schedule, 4 * MB)
-    alpha, beta, _ = links[Share(rail="b", share=1.0)]
-    assert (before, after) == simulate.phases(schedule, 3 * MB, 1.25 * alpha, 1.25 * beta)
-    alone = rails.phases_on(links, [Share(rail="b", share=1.0)], schedules.ring(4), MB)
-    assert alone == (0, pytest.approx(rails.seconds(given, [Share(rail="b", share=1.0)], MB), rel=1e-6))
+    assert planner.plan(cluster()).rails is None
 
 
 def split(*shares: tuple[str, float]) -> list[dict[str, Any]]:

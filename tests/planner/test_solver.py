@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.specs import build_solved
 from jaxcomm.planner.schedules.bound import lower_bound
 from jaxcomm.planner.schedules.network_solver import solve
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.program.program import Program, compile
 from jaxcomm.program.verifier import verify_program, verify_schedule
 from jaxcomm.schedules import Schedule

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,17 +12,16 @@ from hypothesis import strategies as st
 
 from jaxcomm import plan, planner
 from jaxcomm.cli import main
-from jaxcomm.cluster import Cluster
-from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.step.bound import lower_bound
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.report import explanation
-from jaxcomm.report.considered import considered
-from jaxcomm.report.step_report import gantt, names_text, ticks
+from jaxcomm.report.step import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
-from tests.planner.profiles import gradients, made, on_rails
+from tests.cli import documents
+from tests.planner.profiles import gradients, made
 
 
 def test_small_gradients_share_buckets_where_a_round_costs_more_than_their_bytes() -> None:
@@ -71,7 +69,7 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     assert lower_bound(setting, source.buckets) <= step.seconds * (1 + 1e-8) + 1e-15
     assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds * (1 + 1e-8)
     assert step.kept_seconds <= step.plain_seconds * (1 + 1e-6)
-    ends = [span.end_s for bucket in step.planned for part in bucket.parts for span in [part.after]]
+    ends = [bucket.after.end_s for bucket in step.planned]
     if not delays or len(set(delays)) == 1:  # then the drawn step is every step
         assert max(ends) - step.gradients[-1].ready_s - step.delay_s == pytest.approx(step.seconds, rel=1e-6, abs=1e-9)
     assert [bucket.bytes for bucket in step.planned] == [sum(g.bytes for g in group) for group in step.members()]
@@ -104,9 +102,8 @@ def test_the_step_is_drawn(shared: plan.Plan) -> None:
     assert shared.step is not None
     drawing = gantt(shared, shared.step)
     boxes = [each.get("class", "") for each in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}rect")]
-    parts = [part for bucket in shared.step.planned for part in bucket.parts]
-    assert boxes.count("bar after") == len(parts)
-    assert boxes.count("bar before") == sum(part.before is not None for part in parts)
+    assert boxes.count("bar after") == len(shared.step.planned)
+    assert boxes.count("bar before") == sum(bucket.before is not None for bucket in shared.step.planned)
     words = [each.text or "" for each in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")]
     for number, members in enumerate(shared.step.members(), 1):
         assert any(word.startswith(f"{number}: {names_text(members)}, ") for word in words), "every bucket is named"
@@ -130,7 +127,7 @@ def test_all_that_was_considered_is_written(
     plan.save(shared, file)
     assert main(["explain", str(file), "--explain-json", str(out), "--step-svg", str(drawing)]) == 0
     assert f"Step: {drawing}" in capsys.readouterr().out and drawing.read_text().startswith("<svg")
-    document = json.loads(out.read_text())
+    document = documents.document(out.read_text())
     assert document["plan"] == shared.hash and len(document["ranges"]) == len(shared.collectives)
     for row, entry in zip(document["ranges"], shared.collectives, strict=True):
         assert [offer["verdict"] for offer in row["considered"]] == [offer.verdict for offer in entry.alternatives]
@@ -146,40 +143,3 @@ def test_a_plan_without_a_step_has_none_to_draw(tmp_path: Path, capsys: pytest.C
     plan.save(planner.plan(made(4)), file)
     assert main(["explain", str(file), "--step-svg", str(tmp_path / "step.svg")]) != 0
     assert f"{file}: the plan has no step to draw" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def railed() -> plan.Plan:
-    source = made(8, [0.004, 0.005], gradients([2**22] * 6, 5e-4), alpha=3e-5, beta=1e-10)
-    return planner.plan(on_rails(source, fast=(3e-5, 1e-10), slow=(6e-5, 3e-10)))
-
-
-def test_buckets_choose_their_rails(railed: plan.Plan) -> None:
-    step, network = railed.rail_step, railed.step
-    assert step is not None and network is not None
-    assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds
-    assert {part.rail for bucket in step.planned for part in bucket.parts} == {"fast", "slow"}
-    assert step.seconds < network.seconds
-    specs = {bucket.bytes: bucket.schedule for bucket in (*network.planned, *step.planned)}
-    assert all(bucket.schedule == specs[bucket.bytes] for bucket in (*network.planned, *step.planned))
-    assert plan.verify(railed).ranks == 8
-    assert validate(railed.model_dump(mode="json", exclude={"hash"}), "again") == railed
-    text = explanation.explanation(railed)
-    assert "The step on the rails, if the late rank is late by" in text
-    assert "The step above is what runs, each call in the shares of its size" in " ".join(text.split())
-    assert "slow" in gantt(railed, step)
-    assert considered(railed)["rail_step"]["seconds"] == step.seconds
-
-
-def test_one_rail_is_no_choice() -> None:
-    source = made(8, [0.004], gradients([2**22] * 2, 5e-4))
-    result = planner.plan(on_rails(source, only=(3e-5, 1e-10)))
-    assert result.rail_step is None and result.step is not None
-
-
-def test_a_step_on_a_rail_that_is_not_there_is_refused(railed: plan.Plan) -> None:
-    document = railed.model_dump(mode="json", exclude={"hash"})
-    document["rail_step"]["planned"][0]["parts"][0]["rail"] = "gone"
-    where = r"rail_step.planned\[0\].parts\[0\].rail is 'gone', which is no rail of this plan"
-    with pytest.raises(PlanError, match=where):
-        validate(document, "test")

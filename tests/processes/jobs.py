@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ _MARK = "@report "
 
 
 class Process(NamedTuple):
-    """What came of one process: its exit status, or minus the signal that ended it, and what it printed."""
+    """An ended process: its exit status, or minus the signal that ended it, and its output."""
 
     status: int
     output: str
@@ -34,7 +35,7 @@ class Process(NamedTuple):
 
 
 def report(case: str, **found: Any) -> None:
-    """Tells the test, from a process of the job, what came of a case."""
+    """Reports the outcome of a case from a process of the job to the test."""
     print(f"{_MARK}{json.dumps({'case': case, **found})}", flush=True)
 
 
@@ -48,14 +49,14 @@ def run(
     forks: bool = True,
     **environment: str,
 ) -> list[Process]:
-    """Runs the module in so many processes, and returns when all have ended.
+    """Runs the module in several processes, and returns when all have ended.
 
     Args:
       module: its name, and its arguments.
       processes: of the job.
       devices: of each process.
       transport: JAXCOMM_TRANSPORT.
-      timeout_s: what still runs then is killed.
+      timeout_s: processes that still run then are killed.
       forks: spares the processes importing JAX, which is imported before `environment` holds.
       environment: further variables.
     """
@@ -96,6 +97,20 @@ def run(
             for each in started:
                 each.kill()
         return [_read(each.wait(), file.read_text()) for each, file in zip(started, files, strict=True)]
+
+
+def run_in_turn(sums: str, sizes: Sequence[int], **options: Any) -> list[Process]:
+    """Runs `tests.processes.reinitialize` in two processes, in one job after the other; both must end well.
+
+    Args:
+      sums: "jaxcomm" or "lax".
+      sizes: the processes of each job.
+      options: as for `run`.
+    """
+    generations = [f"{launch.local_coordinator()}/{size}" for size in sizes]
+    found = run("tests.processes.reinitialize", sums, *generations, processes=2, timeout_s=120, **options)
+    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
+    return found
 
 
 def _read(status: int, output: str) -> Process:

@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm.measure.processes import measure_links
+from jaxcomm.measure.links import measure_links
 from tests.processes import jobs
 
 SIZES = (4, 1 << 20)

@@ -18,7 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 from tests.processes import jobs
 
 TOLERANCE = {"bfloat16": 3e-2, "float16": 3e-3, "float32": 1e-5, "complex64": 1e-5, "float64": 1e-12}
@@ -110,8 +110,8 @@ class Cases:
         def lossy(ops: Any, x: Any) -> Any:
             if ops is lax:
                 return lax.psum(x, "d"), lax.psum(x, "d", axis_index_groups=pairs)
-            loss = Loss(0.3, "network", segment_bytes=1024)
-            return ops.psum(x, "d", loss=loss), ops.psum(x, "d", loss=loss, axis_index_groups=pairs)
+            drop = Drop(0.3, "network", segment_bytes=1024)
+            return ops.psum(x, "d", drop=drop), ops.psum(x, "d", drop=drop, axis_index_groups=pairs)
 
         pairs = [[i, i + 1] for i in range(0, n, 2)]
         gradients = {dtype: self.array((60_001,), dtype) for dtype in ("float32", "bfloat16", "float64", "int32")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm.distributed import launch
 from tests.processes import jobs
 
 RAILS = "127.0.0.1,127.0.0.2"
@@ -23,17 +22,7 @@ KINDS = ("threads", "socket:", "event", "memfd:jaxcomm")
     ],
 )
 def test_a_process_works_in_one_job_after_the_other(sums: str, transport: str, rails: str) -> None:
-    generations = [f"{launch.local_coordinator()}/{processes}" for processes in PROCESSES]
-    found = jobs.run(
-        "tests.processes.reinitialize",
-        sums,
-        *generations,
-        processes=2,
-        timeout_s=120,
-        transport=transport,
-        JAXCOMM_RAILS=rails,
-    )
-    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
+    found = jobs.run_in_turn(sums, PROCESSES, transport=transport, JAXCOMM_RAILS=rails)
     for number, processes in enumerate(PROCESSES):
         for each in found[:processes]:
             report = each.reports[str(number)]
@@ -46,16 +35,5 @@ def test_a_process_works_in_one_job_after_the_other(sums: str, transport: str, r
 
 
 def test_a_process_that_is_started_again_works_with_one_that_goes_on() -> None:
-    generations = [f"{launch.local_coordinator()}/2" for _ in range(3)]
-    found = jobs.run(
-        "tests.processes.reinitialize",
-        "jaxcomm",
-        *generations,
-        processes=2,
-        timeout_s=120,
-        RESTARTS="1",
-        MEASURES="1",
-    )
-    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
-    for each in found:
+    for each in jobs.run_in_turn("jaxcomm", [2, 2, 2], RESTARTS="1", MEASURES="1"):
         assert [each.reports[str(number)]["right"] for number in range(3)] == [[True] * 6] * 3

@@ -21,7 +21,7 @@ def test_real_log_of_four_a100() -> None:
     if not A100_LOG.exists():
         pytest.skip("the log of 4 A100s is not beside this repository; the synthetic log covers its parser")
     measured = profile.read_any(A100_LOG)
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     assert (measured.ranks, measured.warmup_dropped) == (4, 1)
     assert (late.rank, late.late_steps, late.steps) == (2, 49, 49)
     assert late.median_s == pytest.approx(6.97e-3, abs=5e-6)
@@ -40,7 +40,7 @@ def test_synthetic_log() -> None:
     measured = profile.read_any(FIXTURES / "training_log.txt")
     assert (measured.ranks, measured.warmup_dropped, len(measured.arrivals)) == (3, 1, 6)
     assert measured.arrivals[0] == pytest.approx([0.003, 0.005, 0.0])
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     assert (late.rank, late.late_steps) == (1, 6)
     assert late.delays == pytest.approx([0.002, 0.003, 0.004, 0.005, 0.006, 0.007])
     assert measured.collective == profile.Collective(bytes=2**26, seconds=0.020)
@@ -85,7 +85,7 @@ def test_hosts_of_nccl_tests_make_a_topology(tmp_path: Path) -> None:
 
 def test_cpu_trace() -> None:
     measured = profile.read_any(FIXTURES / "cpu.xplane.pb")
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     assert measured.ranks == 8
     assert (late.rank, late.late_steps, late.steps) == (3, 5, 5)
     assert 0.010 < late.median_s < 0.030
@@ -137,7 +137,7 @@ def test_gpu_trace_needs_no_common_clock(kernel: str, tmp_path: Path) -> None:
     (tmp_path / "gpu.xplane.pb").write_bytes(gpu_trace([[900, 400, 1000], [800, 400, 900]], kernel))
     measured = profile.read_any(tmp_path / "gpu.xplane.pb")
     assert measured.arrivals == [pytest.approx([1e-4, 6e-4, 0]), pytest.approx([1e-4, 5e-4, 0])]
-    assert profile.straggler(measured).rank == 1
+    assert profile.find_straggler(measured).rank == 1
     assert "β assumed" in measured.link.source
 
 

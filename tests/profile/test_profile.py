@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from jaxcomm import profile
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure import measure_devices
-from jaxcomm.profile import lateness
+from jaxcomm.profile import straggler
 from jaxcomm.profile.fit import rounds_and_share
 from tests.plan.documents import replaced
 
@@ -162,7 +162,7 @@ LATE = {
 
 @pytest.mark.parametrize(("rows", "rank", "late_steps", "delays"), LATE.values(), ids=LATE.keys())
 def test_straggler(rows: list[list[float]], rank: int, late_steps: int, delays: list[float]) -> None:
-    late = profile.straggler(with_arrivals(rows))
+    late = profile.find_straggler(with_arrivals(rows))
     assert (late.rank, late.late_steps, late.steps) == (rank, late_steps, len(rows))
     assert late.share == late_steps / len(rows)
     assert late.delays == delays
@@ -171,11 +171,11 @@ def test_straggler(rows: list[list[float]], rank: int, late_steps: int, delays: 
 
 def test_straggler_shows_drift_and_needs_arrivals() -> None:
     rising = [[0.0, 0.001 * step] for step in range(1, 41)]
-    late = profile.straggler(with_arrivals(rising))
+    late = profile.find_straggler(with_arrivals(rising))
     assert late.first_quarter_s == pytest.approx(0.0055)
     assert late.last_quarter_s == pytest.approx(0.0355)
     with pytest.raises(ProfileError, match="test: has no arrivals"):
-        profile.straggler(profile.validate(changed("arrivals", to=[]), "test"))
+        profile.find_straggler(profile.validate(changed("arrivals", to=[]), "test"))
 
 
 LATE_RANKS: dict[str, tuple[list[list[float]], tuple[int, ...]]] = {
@@ -211,7 +211,7 @@ def noisy(steps: int, ranks: int, **late: float) -> profile.Profile:
 )
 def test_nobody_is_late_among_ranks_that_are_alike(steps: int, ranks: int) -> None:
     found = noisy(steps, ranks)
-    late = profile.straggler(found)
+    late = profile.find_straggler(found)
     assert (late.is_late, profile.late_ranks(found)) == (False, ())
     assert late.late_steps > 0 and late.chance >= 0.05
 
@@ -219,7 +219,7 @@ def test_nobody_is_late_among_ranks_that_are_alike(steps: int, ranks: int) -> No
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 64])
 @pytest.mark.parametrize("steps", [6, 12, 50, 1000])
 def test_a_late_rank_is_found_among_ranks_that_come_in_any_order(steps: int, ranks: int) -> None:
-    late = profile.straggler(noisy(steps, ranks, rank1=0.02))
+    late = profile.find_straggler(noisy(steps, ranks, rank1=0.02))
     assert (late.rank, late.is_late) == (1, True)
     assert late.chance < 0.05
 
@@ -230,7 +230,7 @@ def test_two_late_ranks_that_take_turns_are_each_compared_with_the_others() -> N
 
 def test_who_is_always_last_by_next_to_nothing_is_not_late() -> None:
     rows = [[0.0, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3, 6.1e-3]] * 50
-    late = profile.straggler(with_arrivals(rows))
+    late = profile.find_straggler(with_arrivals(rows))
     assert (late.rank, late.late_steps, late.is_late) == (7, 50, False)
     assert late.chance < 1e-30
 
@@ -240,7 +240,7 @@ def test_who_is_always_last_by_next_to_nothing_is_not_late() -> None:
     [(3, 12, 8, 1.0), (4, 4, 4, 4**-3), (7, 12, 8, 1.7e-3), (0, 5, 8, 1.0), (50, 50, 2, 2.0**-49)],
 )
 def test_chance(late_steps: int, steps: int, ranks: int, expected: float) -> None:
-    assert lateness.chance(late_steps, steps, ranks) == pytest.approx(expected, rel=0.05)
+    assert straggler.chance(late_steps, steps, ranks) == pytest.approx(expected, rel=0.05)
 
 
 def test_at_most_eight_ranks_are_late() -> None:
@@ -320,13 +320,13 @@ def test_fit_says_what_it_assumed() -> None:
 
 
 def test_measures_this_machine() -> None:
-    measured = measure_devices(4, sizes=[4096, 262147], steps=300, inject={2: 0.002})
+    measured = measure_devices(4, sizes=[4096, 262147], steps=300, late={2: 0.002})
     assert measured.ranks == 4
     assert [sample.bytes for sample in measured.link.samples] == [4096, 262144]
     assert measured.link.schedule == "direct" and measured.link.beta_s_per_byte > 0
     assert measured.collective is not None and measured.collective.bytes == 262144
     assert len(measured.arrivals) == 300, "more than the core keeps, so in two loops"
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     assert (late.rank, late.share > 0.9) == (2, True)
     assert 0.001 < late.median_s < 0.004
     assert "rank 2 made 2 ms late" in measured.provenance.source
@@ -359,7 +359,7 @@ WRONG_ARGUMENTS = [
     ((4, [], 1, {}), "sizes is empty"),
     ((4, [3], 1, {}), "sizes has 3"),
     ((4, [4], 0, {}), "steps is 0"),
-    ((4, [4], 1, {4: 0.1}), "inject names rank 4; the ranks are 0 to 3"),
+    ((4, [4], 1, {4: 0.1}), "late names rank 4; the ranks are 0 to 3"),
     ((4, [4], 1, {0: math.nan}), "late by nan s"),
     ((4, [4], 1, {0: -1.0}), "late by -1.0 s"),
     ((64, [4], 1, {}), "devices is 64, but JAX has 8 CPU devices"),
@@ -368,9 +368,9 @@ WRONG_ARGUMENTS = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS, ids=[message for _, message in WRONG_ARGUMENTS])
 def test_measure_refuses(arguments: Any, message: str) -> None:
-    devices, sizes, steps, inject = arguments
+    devices, sizes, steps, late = arguments
     with pytest.raises(ProfileError, match=message):
-        measure_devices(devices, sizes, steps, inject=inject)
+        measure_devices(devices, sizes, steps, late=late)
 
 
 def test_reading_profiles_imports_no_jax() -> None:

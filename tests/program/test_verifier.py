@@ -40,8 +40,8 @@ SUM_ON_2 = [[0, 0, 2, 0, R], [1, 1, 2, 0, R]]
         ([[0, 3, 0, 0, R]], {}, "from rank 3 to rank 0 comes from none of the 3 ranks"),
         ([[0, -1, 0, 0, R]], {}, "comes from none"),
         ([[0, 1, 1, 0, R]], {}, "from rank 1 to rank 1 goes to none"),
-        ([[0, 0, 1, 1, R]], {}, "reduce of chunk 1 from rank 0 to rank 1 is none of 1 chunks"),
-        ([[0, 0, 1, -1, C]], {}, "copy of chunk -1 .* is none of 1 chunks"),
+        ([[0, 0, 1, 1, R]], {}, "reduce of chunk 1 from rank 0 to rank 1 is not one of 1 chunks"),
+        ([[0, 0, 1, -1, C]], {}, "copy of chunk -1 .* is not one of 1 chunks"),
         ([[0, 0, 1, 0, 7]], {}, "the op 7 of chunk 0 from rank 0 to rank 1 is neither reduce nor copy"),
         ([[-1, 0, 1, 0, R]], {}, "not in the order of rounds"),
         ([[4, 0, 1, 0, R], [4, 2, 1, 0, R]], {}, "round 4: rank 1 receives from 2 ranks; it has 1 port"),
@@ -56,7 +56,7 @@ SUM_ON_2 = [[0, 0, 2, 0, R], [1, 1, 2, 0, R]]
         ),
         ([], {"ranks": 1}, "1 ranks and 1 chunks"),
         ([], {"num_chunks": 0}, "3 ranks and 0 chunks"),
-        ([], {"late": 3}, "late rank 3 is none of 3 ranks"),
+        ([], {"late": 3}, "late rank 3 is not one of 3 ranks"),
     ],
 )
 def test_the_error_says_what_and_where(rows: Rows, sizes: dict[str, int], message: str) -> None:

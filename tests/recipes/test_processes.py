@@ -43,7 +43,7 @@ def test_two_processes_train_as_one_and_go_on(
 
 
 def test_a_process_that_is_late_is_found_and_planned_for(tmp_path: Path, cache: Path) -> None:
-    words = ["--units=128", "--late_rank=2", "--late_ms=200", "--steps=16", "--every=8", "--plan_at=8"]
+    words = ["--units=128", "--late=rank=2,ms=200", "--steps=16", "--every=8", "--plan_at=8"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path}"], cache, launch=TWO_BY_TWO)
     assert "worker 2 comes last in" in printed
     assert float(re.search(r"parameters differ by at most (\S+)", printed)[1]) < 1e-6
@@ -60,7 +60,7 @@ def test_a_late_host_of_a_testbed_is_found(tmp_path: Path, cache: Path) -> None:
         f"sys.path.insert(0, {str(RECIPES)!r})\n"
         'runpy.run_path(sys.path[0] + "/late_rank.py", run_name="__main__")\n'
     )
-    words = ["--units=64", "--late_rank=0", "--late_ms=900", "--steps=8", "--every=8", "--plan_at=8"]
+    words = ["--units=64", "--late=rank=0,ms=900", "--steps=8", "--every=8", "--plan_at=8"]
     launch = ("-n", "2", "--devices-per-process", "1")
     printed = run(script, [*words, f"--out={tmp_path / 'run'}"], cache, launch=launch)
     assert "worker 1 comes last in" in printed

@@ -19,7 +19,7 @@ import jaxcomm
 from jaxcomm import planner, profile
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import Link, Profile, Provenance
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 from tests.recipes.recipe_scripts import RECIPES, kill_after, run, start
 
 pytest.importorskip("flax", reason="the recipes' models are Flax's")
@@ -81,7 +81,7 @@ def test_the_language_model_learns_round_by_round(recipes, monkeypatch):
     monkeypatch.setattr(language, "TESTED", 32)
 
     def rounds():
-        return [*itertools.islice(language.train(Loss(0.2), 3), 2)]
+        return [*itertools.islice(language.train(Drop(0.2), 3), 2)]
 
     first, last = found = rounds()
     assert last < first < math.log(128)
@@ -170,7 +170,7 @@ def same_bits(one, other):
 
 @pytest.mark.slow
 def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache):
-    words = ["--units=128", "--late_ms=60", "--steps=24", "--every=8", "--plan_at=8"]
+    words = ["--units=128", "--late=rank=1,ms=60", "--steps=24", "--every=8", "--plan_at=8"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
     assert "worker 1 comes last in" in printed
     assert float(re.search(r"parameters differ by at most (\S+)", printed)[1]) < 1e-6
@@ -235,19 +235,19 @@ def test_mlt_leaves_out_what_the_plan_says(recipes, monkeypatch, tmp_path, words
 
     link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test")
     measured = Profile(ranks=8, link=link, provenance=Provenance(source="a test", tool="pytest"))
-    made = planner.plan(profile.with_layers(measured, images.layers()), loss_bound=0.2)
+    made = planner.plan(profile.with_layers(measured, images.layers()), drop_bound=0.2)
     jaxcomm.plan.save(made, tmp_path / "plan.json")
 
-    def by_name(name, workers, *, loss, every, plan):
+    def by_name(name, workers, *, drop, every, plan):
         assert (name, workers, plan.hash) == ("mlt", 8, made.hash)
-        raise JaxcommError(repr(loss))
+        raise JaxcommError(repr(drop))
 
     monkeypatch.setattr(recipe.synchronisation, "by_name", by_name)
-    expected = {"": Loss.of(made), "--policy=local": Loss.of(made, "local"), "--bound=0.3": Loss(0.3)}["".join(words)]
+    expected = {"": Drop.of(made), "--policy=local": Drop.of(made, "local"), "--bound=0.3": Drop(0.3)}["".join(words)]
     with flagsaver.flagsaver(), jaxcomm.use_plan(None), pytest.raises(JaxcommError, match=re.escape(repr(expected))):
         flags.FLAGS(["images.py", "--sync=mlt", f"--plan={tmp_path / 'plan.json'}", *words])
         recipe.run("digits", images.digits)
-    with flagsaver.flagsaver(), pytest.raises(JaxcommError, match=r"plan.json: Loss: the tensor .* has no bound"):
+    with flagsaver.flagsaver(), pytest.raises(JaxcommError, match=r"plan.json: Drop: the tensor .* has no bound"):
         flags.FLAGS(["language.py", "--sync=mlt", f"--plan={tmp_path / 'plan.json'}"])
         recipe.run("language", language.python_help)
     jaxcomm.use_plan(None)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jaxcomm import plan, plan_history, planner
+from jaxcomm import plan, planner
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.in_force import in_force
@@ -21,6 +21,7 @@ from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report import run_page, run_picture, run_series, run_trace, run_words, tensorboard
 from jaxcomm.report.run_series import Interval, TimeGrid
 from jaxcomm.statistics import Stats
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -225,16 +226,15 @@ def test_what_is_in_force_is_ranges_shares_and_the_threshold() -> None:
     assert any(line.startswith("0 B – ") and line.endswith(" direct") for line in lines)
 
 
-def test_a_run_says_what_plan_auto_has_done() -> None:
-    said = run_words.auto(saved([site()], plans=[MADE], events=EVENTS))
-    assert said.startswith(f"1 situation seen, 1 plan tried; the best gained 25.0%. Plan {PLAN.hash[:8]} is in force")
-    assert "12.0 s rank 3 50 ms 3f9a01c2 plan followed 40 ms 30 ms 25.0%" in " ".join(said.split())
-    assert "No plan is in force." in run_words.auto(saved([site()], events=EVENTS[:1]))
-    assert run_words.auto(saved([site()])).startswith("No event: ")
+def test_the_summary_counts_what_plan_auto_tried() -> None:
+    text = run_words.summary(saved([site()], plans=[MADE], events=EVENTS))
+    assert 'plan="auto": 1 situation seen, 1 plan tried; the best gained 25.0%.' in text
+    assert "12.0 s rank 3 50 ms 3f9a01c2 plan followed 40 ms 30 ms 25.0%" in " ".join(text.split())
+    assert 'plan="auto"' not in run_words.summary(saved([site()]))
 
 
 def test_every_outcome_of_plan_auto_has_words() -> None:
-    outcomes = [*typing.get_args(plan_history.Outcome)]
+    outcomes = [*typing.get_args(run_file.Outcome)]
     run = saved([site()], events=[{"at_s": 1.0, "said": "", "outcome": outcome} for outcome in outcomes])
     rows = run_words.events_table(run).splitlines()[2:]
     assert len({row.partition(" s")[2].strip() for row in rows}) == len(outcomes)
@@ -258,30 +258,32 @@ def test_the_commands_write_and_print_it_all(tmp_path: Path, capsys: Capture) ->
     Stats([site()], RAILS, [MADE], EVENTS, 20.0).save(run)
     outputs = {name: tmp_path / f"run.{name}" for name in ("svg", "html", "trace")}
     options = [f"--{name}={path}" for name, path in outputs.items()]
+    options += [f"--save-plan={tmp_path / 'plan.json'}"]
     for _ in range(2):  # a run that goes on
         assert main(["report", str(run), *options, "--tensorboard", str(tmp_path / "logs")]) == 0
     assert outputs["svg"].read_text() == run_picture.svg(run_file.load(run))
     assert len([*(tmp_path / "logs").iterdir()]) == 1
-    assert "fenced" in capsys.readouterr().out
-    assert main(["report", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rails"][0]["fences"] == 1
-    assert main(["explain", "--live", str(run)]) == 0
-    assert "Calls of 64 KiB or more take several rails" in capsys.readouterr().out
-    assert main(["explain", "--live", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rails"][1]["shares"] == [[0, 0], [65536, 256]]
-    assert main(["explain", "auto", str(run), "--out", str(tmp_path / "plan.json")]) == 0
-    assert "1 plan tried" in capsys.readouterr().out
     assert plan.load(tmp_path / "plan.json") == PLAN
-    assert main(["explain", "auto", str(run), "--json"]) == 0
-    assert [event["outcome"] for event in json.loads(capsys.readouterr().out)] == ["begun", "followed"]
+    printed = capsys.readouterr().out
+    for words in (
+        "Calls of 64 KiB or more take several rails",
+        f"follow plan {PLAN.hash[:8]}",
+        "fenced",
+        "1 plan tried",
+    ):
+        assert words in printed
+    assert main(["report", str(run), "--json"]) == 0
+    document = documents.document(capsys.readouterr().out)["run"]
+    assert document["rails"][0]["fences"] == 1
+    assert document["rails"][1]["shares"] == [[0, 0], [65536, 256]]
+    assert [event["outcome"] for event in document["events"]] == ["begun", "followed"]
 
 
 def test_the_commands_refuse_what_they_cannot_do(tmp_path: Path, capsys: Capture) -> None:
     run = tmp_path / "run.json"
     Stats([site()]).save(run)
     refused = {
-        ("explain", "--live", str(run), "--svg", "x.svg"): "--svg is for a plan, and --live for a run",
-        ("explain", "auto", str(run), "--out", "x.json"): "the run had made no plan that was in force",
+        ("report", str(run), "--save-plan", str(tmp_path / "x.json")): 'no plan that plan="auto" made was in force',
         ("report", str(tmp_path / "none.json")): "cannot be read",
         ("report", str(run), "--svg", str(tmp_path / "none" / "x.svg")): "cannot be written",
     }

@@ -14,9 +14,9 @@ import pytest
 import jaxcomm
 from jaxcomm import planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import run_file
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import trace
 from jaxcomm.statistics import Stats
 
@@ -142,7 +142,7 @@ def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
 
 def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -> None:
     jaxcomm.plan.save(planner.plan(profile.from_stats([site(), site(nbytes=2**24)])), tmp_path / "plan.json")
-    words = ["--trace", str(tmp_path / "rounds.json"), "--bytes", "16MiB"]
+    words = ["--trace", str(tmp_path / "rounds.json"), "--size", "16MiB"]
     assert main(["explain", str(tmp_path / "plan.json"), *words]) == 0
     assert "Trace: " in capsys.readouterr().out
     names = [
@@ -159,7 +159,7 @@ def test_a_profile_of_the_sites_of_a_run() -> None:
     assert found.collective == profile.Collective(bytes=2**21, seconds=1e-3)
     assert [sample.bytes for sample in found.link.samples] == [4096, 2**20], "sums under a plan say nothing of α and β"
     assert found.link.residual < 1e-6
-    late = profile.straggler(found)
+    late = profile.find_straggler(found)
     assert (late.rank, late.is_late) == (2, True)
     named = profile.from_stats([site(), site("psum bucket 1", 64)], site="psum bucket 1")
     assert named.collective is not None and named.collective.bytes == 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import link_of, phases
 

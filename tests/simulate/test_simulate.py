@@ -142,7 +142,7 @@ def test_a_time_counts_the_bytes_of_the_busiest_rank_in_every_round(schedule: Sc
 @pytest.mark.parametrize("nbytes", [10**6, 10**8, 10**10])
 def test_the_best_chunk_count_is_near_the_root(ranks: int, nbytes: int) -> None:
     """k* = sqrt((L-1)·sβ/α) is the best count for a delay that covers everything (real-valued, unbounded)."""
-    best = simulate.straggler(ranks, nbytes, Delays([math.inf]), ALPHA, BETA)
+    best = simulate.tuned_straggler(ranks, nbytes, Delays([math.inf]), ALPHA, BETA)
     depth = (ranks - 1).bit_length()
     root = max(1.0, math.sqrt((depth - 1) * nbytes * BETA / ALPHA))
     allowed = min(root, tune.max_chunks(ranks, nbytes))
@@ -178,7 +178,10 @@ def test_what_the_search_returns_can_be_had(
     ranks: int, nbytes: int, delays: list[float], alpha: float, beta: float
 ) -> None:
     late = Delays(delays)
-    found = [simulate.straggler(ranks, nbytes, late, alpha, beta), simulate.hybrid(ranks, nbytes, late, alpha, beta)]
+    found = [
+        simulate.tuned_straggler(ranks, nbytes, late, alpha, beta),
+        simulate.tuned_hybrid(ranks, nbytes, late, alpha, beta),
+    ]
     for member in found:
         if member is None:
             assert nbytes <= ranks * tune.ALIGNMENT + tune.ALIGNMENT

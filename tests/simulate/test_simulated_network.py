@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from jaxcomm.simulate.packet_loss import repairs
@@ -106,14 +106,14 @@ def test_an_uplink_is_never_used_twice_at_once() -> None:
 
 @EACH
 def test_no_loss_is_no_loss(schedule: Schedule) -> None:
-    lossless = dataclasses.replace(ALIKE, loss=PacketLoss(rate=0.0))
+    lossless = dataclasses.replace(ALIKE, packet_loss=PacketLoss(rate=0.0))
     assert finish(schedule, lossless) == finish(schedule, ALIKE)
     assert finish(schedule, dataclasses.replace(lossless, bound=0.1)) == finish(schedule, ALIKE)
 
 
 @EACH
 def test_losses_cost_time_and_a_bound_saves_it(schedule: Schedule) -> None:
-    reliable = dataclasses.replace(ALIKE, loss=LOSS)
+    reliable = dataclasses.replace(ALIKE, packet_loss=LOSS)
     for seed in range(5):
         took = [finish(schedule, dataclasses.replace(reliable, bound=bound), seed=seed) for bound in (None, 0.0, 0.01)]
         took.append(finish(schedule, dataclasses.replace(reliable, bound=0.5), seed=seed))
@@ -147,7 +147,7 @@ def test_a_bound_repairs_until_enough_has_come() -> None:
 @EACH
 def test_the_critical_path_has_the_length_of_the_run(schedule: Schedule) -> None:
     n = schedule.ranks
-    network = dataclasses.replace(ALIKE, racks=tuple(i % 2 for i in range(n)), uplinks=(2.0, 4.0), loss=LOSS)
+    network = dataclasses.replace(ALIKE, racks=tuple(i % 2 for i in range(n)), uplinks=(2.0, 4.0), packet_loss=LOSS)
     for seed in range(5):
         arrivals = np.random.default_rng(seed).exponential(1e-3, n)
         run = simulate.run(schedule, NBYTES, network, arrivals.tolist(), seed)
@@ -169,7 +169,7 @@ def test_who_arrives_later_makes_nobody_finish_earlier(
 ) -> None:
     """Without shared links; first come, first served over these may do anything."""
     n = schedule.ranks
-    network = dataclasses.replace(ALIKE, nics=(1.0, 2.0) * (n // 2) + (1.0,) * (n % 2), loss=LOSS)
+    network = dataclasses.replace(ALIKE, nics=(1.0, 2.0) * (n // 2) + (1.0,) * (n % 2), packet_loss=LOSS)
     before = simulate.run(schedule, NBYTES, network, arrivals[:n], seed).finish_s
     moved = [time + later * (index == rank % n) for index, time in enumerate(arrivals[:n])]
     assert (simulate.run(schedule, NBYTES, network, moved, seed).finish_s >= before - 1e-12).all()
@@ -177,7 +177,7 @@ def test_who_arrives_later_makes_nobody_finish_earlier(
 
 @EACH
 def test_a_seed_repeats_a_run(schedule: Schedule) -> None:
-    network = dataclasses.replace(ALIKE, loss=LOSS)
+    network = dataclasses.replace(ALIKE, packet_loss=LOSS)
     simulation = simulate.Simulation(schedule, NBYTES, network)
     first, other, again = (simulation.run(seed=seed).finish_s.tolist() for seed in (1, 2, 1))
     assert first == again and first != other
@@ -191,7 +191,7 @@ def test_a_forecast_is_the_mean_and_the_tail_over_the_steps() -> None:
     assert found.runs == 10 and found.mean_s == pytest.approx(np.mean(after))
     assert found.max_s == max(after) and found.p99_s == pytest.approx(np.quantile(after, 0.99))
     assert simulate.forecast(ring, NBYTES, ALIKE, steps, repeat=5).mean_s == pytest.approx(np.mean(after[::2]))
-    assert simulate.forecast(ring, NBYTES, dataclasses.replace(ALIKE, loss=LOSS), steps, repeat=30).runs == 30
+    assert simulate.forecast(ring, NBYTES, dataclasses.replace(ALIKE, packet_loss=LOSS), steps, repeat=30).runs == 30
 
 
 def test_a_profile_becomes_its_network() -> None:
@@ -200,7 +200,7 @@ def test_a_profile_becomes_its_network() -> None:
         link=Link(alpha_s=ALPHA, beta_s_per_byte=BETA, source="assumed"),
         racks=[Rack(name="b", ranks=[1, 3], uplink=2.0), Rack(name="a", ranks=[2, 0], uplink=4.0)],
         nics=[1.0, 2.0, 1.0, 1.0],
-        loss=LOSS,
+        packet_loss=LOSS,
         provenance=Provenance(source="assumed", tool="test"),
     )
     found = Network.of(profile, bound=0.1)

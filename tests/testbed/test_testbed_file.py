@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tomllib
@@ -15,6 +14,8 @@ from jaxcomm import plan, planner, profile, testbed
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import Layout, Testbed
+from tests.cli import documents
+from tests.planner.profiles import with_tolerance
 
 Capture = pytest.CaptureFixture[str]
 
@@ -60,9 +61,12 @@ def cut(*fields: str) -> str:
             RAIL + RACK + RACK.replace("left", "right") + (HOSTS + "#").replace('"\n', '"\nrack = "left"\n'),
             'racks[1], "right", has no host',
         ),
-        (RAIL + HOSTS + '[[losses]]\nhost = "c"\nrate = 0.1', 'losses[0].host is "c"; the hosts are a, b'),
-        (RAIL + HOSTS + '[[losses]]\nhost = "a"\nrate = 0.9', "losses[0].rate is 0.9; it must be less than"),
-        (RAIL + HOSTS + 2 * '[[losses]]\nhost = "a"\nrate = 0.1\n', "losses[1] is of the same link as losses[0]"),
+        (RAIL + HOSTS + '[[packet_loss]]\nhost = "c"\nrate = 0.1', 'packet_loss[0].host is "c"; the hosts are a, b'),
+        (RAIL + HOSTS + '[[packet_loss]]\nhost = "a"\nrate = 0.9', "packet_loss[0].rate is 0.9; it must be less than"),
+        (
+            RAIL + HOSTS + 2 * '[[packet_loss]]\nhost = "a"\nrate = 0.1\n',
+            "packet_loss[1] is of the same link as packet_loss[0]",
+        ),
         (RAIL + SECOND + HOSTS + cut("at_s = 1"), "cuts[0].rail is missing; there are several, eth0, eth1"),
         (RAIL + HOSTS + cut("at_s = 1", 'rail = "eth7"'), 'cuts[0].rail is "eth7"; the rails are eth0'),
         (RAIL + HOSTS + cut("at_s = 1", "repaired_s = 1"), "cuts[0].repaired_s is 1; it must come after at_s, 1"),
@@ -116,7 +120,9 @@ def test_the_picture_shows_racks_hosts_and_what_goes_wrong(file: Path) -> None:
     hosts = (
         '[[hosts]]\nname = "a"\nrack = "left"\nprocesses = 2\ndelay_s = 0.05\n[[hosts]]\nname = "b"\nrack = "right"\n'
     )
-    wrong = '[[losses]]\nhost = "b"\nrate = 0.01\n' + cut("at_s = 2") + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 9\n'
+    wrong = (
+        '[[packet_loss]]\nhost = "b"\nrate = 0.01\n' + cut("at_s = 2") + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 9\n'
+    )
     file.write_text(RAIL + racks + hosts + wrong)
     assert testbed.picture(Layout(testbed.load(file), "1a2b3c4d")).splitlines() == [
         "testbed 1a2b3c4d: 2 hosts, 3 processes, cubic, MTU 1500",
@@ -158,22 +164,14 @@ def test_thresholds_of_a_switch_follow_from_one_or_are_listed(file: Path) -> Non
 
 def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> None:
     def save(**tolerance: object) -> None:
-        layers = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1)} for i in range(3)]
-        content = {
-            "format": "jaxcomm-profile",
-            "version": 1,
-            "ranks": 4,
-            "link": {"alpha_s": 3e-6, "beta_s_per_byte": 8e-11, "source": "made up"},
-            "tolerance": {"layers": layers, **tolerance},
-            "provenance": {"source": "made up", "tool": "test"},
-        }
+        content = with_tolerance(3, 4, **tolerance)
         plan.save(planner.plan(profile.validate(content, "profile.json")), tmp_path / "plan.json")
 
     file.write_text(RAIL + HOSTS + SWITCH + 'plan = "plan.json"')
     save(switch={"queues": 4, "buffer_packets": 40, "load": 0.9})
-    found, loss = testbed.load(file).switch, plan.load(tmp_path / "plan.json").loss
-    assert found and loss and loss.buffer and found.buffer_bytes == 40 * 1514
-    queues = loss.buffer.queues
+    found, drops = testbed.load(file).switch, plan.load(tmp_path / "plan.json").drops
+    assert found and drops and drops.buffer and found.buffer_bytes == 40 * 1514
+    queues = drops.buffer.queues
     assert [bool(queue.large) for queue in queues] == [True, True, True, False]  # of three layers
     assert found.ordinary[:4:-1] == tuple(1514 * queue.small for queue in queues[:3])  # the first is of priority 7
     assert found.important[:4:-1] == tuple(1514 * queue.large for queue in queues[:3])
@@ -190,7 +188,7 @@ def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> No
 
 def test_links_to_a_switch_are_taps_which_it_cuts_itself(file: Path) -> None:
     cuts = cut("at_s = 1", "repaired_s = 2") + cut("at_s = 3", 'kind = "slow"', "mbit = 5")
-    file.write_text(RAIL + HOSTS + cuts + '[[losses]]\nhost = "a"\nrate = 0.25' + SWITCH)
+    file.write_text(RAIL + HOSTS + cuts + '[[packet_loss]]\nhost = "a"\nrate = 0.25' + SWITCH)
     layout = Layout(testbed.load(file), "0")
     built = [" ".join(command) for command in testbed.build(layout)]
     assert "ip -n jaxcomm-0-a tuntap add dev eth0 mode tap" in built
@@ -220,7 +218,7 @@ def test_a_dry_run_prints_commands_and_runs_none(path: Path, capsys: Capture, mo
     assert text.startswith("testbed 00000000: 4 hosts") and "ip netns add jaxcomm-00000000-d\n" in text
     assert text.count("sh train.sh --steps 3\n") == 4
     assert main([*words[:3], "--json", *words[3:]]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = documents.document(capsys.readouterr().out)
     assert len(document["processes"]) == 4 and set(document["build"]) <= set(text.splitlines())
 
 
@@ -255,7 +253,7 @@ def test_the_files_in_the_guide_are_testbeds() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
     whole, switch = (part.split("```")[0] for part in guide.split("```toml\n")[1:])
     found = Testbed.model_validate(tomllib.loads(whole))
-    assert found.racks and found.losses and found.cuts and found.flows
+    assert found.racks and found.packet_loss and found.cuts and found.flows
     assert found.switch is None and Testbed.model_validate(tomllib.loads(RAIL + HOSTS + switch)).switch
     others = (
         switch.replace("\nthreshold_bytes", "\n#").replace("# thresholds", "thresholds").replace("# limits", "limits")

@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 HOSTS, ELEMENTS, CALLS, BOUND = "abc", 300_000, 5, 0.1
 JOB = f"""
 import hashlib, jax, jaxcomm, json, numpy as np
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 jax.distributed.initialize()
 mesh = jax.make_mesh(({len(HOSTS)},), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 place = jax.NamedSharding(mesh, jax.P("data"))
-loss = Loss({BOUND}, policy="network")
-psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data", loss=loss), mesh=mesh, in_specs=jax.P("data"),
+drop = Drop({BOUND}, policy="network")
+psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data", drop=drop), mesh=mesh, in_specs=jax.P("data"),
                              out_specs=jax.P()))
 whole = np.repeat(2.0 ** np.arange({len(HOSTS)}, dtype=np.float32), {ELEMENTS})
 steps = np.arange({len(HOSTS)} * 7, dtype=np.int32)
@@ -43,7 +43,7 @@ def test_ranks_get_the_same_of_what_is_lost(
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     file = tmp_path / "loss.toml"
     hosts = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
-    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[losses]]\nhost = "b"\nrate = 0.05\n')
+    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[packet_loss]]\nhost = "b"\nrate = 0.05\n')
     assert main(["testbed", "run", str(file), "--json", "--time-limit", "120", "--", sys.executable, "-c", JOB]) == 0
     lines = [line.split("FOUND ")[1] for line in capfd.readouterr().err.splitlines() if "FOUND" in line]
     found = [json.loads(line) for line in lines]

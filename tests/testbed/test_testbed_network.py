@@ -195,7 +195,7 @@ def test_packets_are_lost_at_random_and_counted() -> None:
         f"for _ in range({sent // 20}): s.send(b'x' * 2000)\n"
         "while True: s.send(b'.'); time.sleep(0.01)"
     )
-    with testbed.up(made(losses=[{"host": "b", "rate": rate}])) as layout:
+    with testbed.up(made(packet_loss=[{"host": "b", "rate": rate}])) as layout:
         address = layout.address("b", "eth0")
         with python(layout, "b", "-c", receive, address) as receiver:
             assert first_line(receiver) == "ready"

@@ -35,11 +35,11 @@ def test_a_link_that_loses_packets_is_found_and_the_plan_says_udp(
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     hosts = "".join(f'[[hosts]]\nname = "{host}"\n' for host in "abc")
     file, found, made = (tmp_path / name for name in ("loss.toml", "profile.json", "plan.json"))
-    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[losses]]\nhost = "b"\nrate = 0.05\n')
+    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[packet_loss]]\nhost = "b"\nrate = 0.05\n')
     words = ["profile", "--sizes", "1KiB,64KiB", "--seconds", "4", "--steps", "5", "--out", str(found)]
     command = [sys.executable, "-m", "jaxcomm.cli", *words]
     assert main(["testbed", "run", str(file), "--time-limit", "120", "--", *command]) == 0
-    loss = profile.load(found).loss
+    loss = profile.load(found).packet_loss
     assert loss and 0.02 < loss.rate < 0.1
     assert main(["plan", str(found), "--time-limit", "1", "--out", str(made)]) == 0
     assert "between hosts over UDP: " in capfd.readouterr().out

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from jaxcomm.cli import main
+from tests.cli import documents
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -38,7 +38,7 @@ def test_a_buffer_takes_both_rails(
     assert main(["testbed", "run", str(file), "--json", "--time-limit", "120", "--", sys.executable, "-c", JOB]) == 0
     shown = capfd.readouterr()
     assert shown.err.count("right") == 2
-    for link in json.loads(shown.out)["links"]:
+    for link in documents.document(shown.out)["links"]:
         share = {"eth0": 13 / 16, "eth1": 3 / 16}[link["rail"]]  # of sixteen segments, for rates of 4 to 1
         payload = BYTES * CALLS * share
         assert payload < link["sent_bytes"] < 1.2 * payload

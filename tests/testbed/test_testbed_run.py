@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 from jaxcomm import testbed
 from jaxcomm.cli import main
+from tests.cli import documents
 
 pytestmark = pytest.mark.root
 
@@ -97,7 +97,7 @@ def test_jax_distributed_finds_its_peers_without_arguments(
     shown = capfd.readouterr()
     for process, host in enumerate("aab"):
         assert f"[{process} {host}] {process} 3 1 {host} {3 * 2**18}.0\n" in shown.err
-    links = json.loads(shown.out)["links"]
+    links = documents.document(shown.out)["links"]
     assert [(link["host"], link["rail"]) for link in links] == [("a", "eth0"), ("b", "eth0")]
     assert links[1]["received_bytes"] > 2**20  # Gloo's go over the rail, the coordinator's do not
     assert links[1]["received_bytes"] < 8 * 2**20
@@ -137,7 +137,7 @@ def test_what_a_killed_one_leaves_is_cleaned_and_no_living_one_is_touched(file: 
             run.wait()
             assert left_of(id)
             assert main(["testbed", "clean", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
+        document = documents.document(capsys.readouterr().out)
         assert id in document["removed"] and document["in_use"][living.id] == os.getpid()
         assert left_of(id) == [] and not any(map(alive, processes))
         assert set(living.namespaces) <= set(left_of(living.id))

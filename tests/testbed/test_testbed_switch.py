@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from jaxcomm import testbed
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import LinkState, events
+from tests.cli import documents
 from tests.testbed.test_testbed_network import ECHO, PING, first_line, made, mbit, python
 
 pytestmark = pytest.mark.root
@@ -91,7 +91,7 @@ def test_a_run_prints_what_waited(tmp_path: Path, capfd: pytest.CaptureFixture[s
     file.write_text('[switch]\n[[rails]]\nname = "eth0"\nmbit = 200\n[[hosts]]\nname = "a"\n[[hosts]]\nname = "b"\n')
     words = ["testbed", "run", str(file), "--time-limit", "60", "--", sys.executable, "-I", "-c", CALL]
     assert main([*words[:3], "--json", *words[3:]]) == 0
-    found = json.loads(capfd.readouterr().out)
+    found = documents.document(capfd.readouterr().out)
     carried = {queue["host"]: queue["bytes"] for queue in found["queues"] if queue["priority"] == 0}
     assert carried == {"a": 142, "b": found["links"][0]["sent_bytes"]}  # errors of ICMP have another priority
     assert main(words) == 0

@@ -14,13 +14,13 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, planner
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.rank_groups import RackRanks
+from jaxcomm.plan.groups import RackRanks
 from jaxcomm.planner.groups.choose import LONG, PERIODS
 from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import adjust_groups, divide_and_shuffle, group_table
 from jaxcomm.train.divide_and_shuffle import ROWS
 from jaxcomm.train.group_network import GroupNetwork
-from jaxcomm.train.seen_averages import SeenAverages
+from jaxcomm.train.recent_averages import RecentAverages
 
 RANKS, SLOW, DELAY = 8, 6, 0.03
 
@@ -140,16 +140,16 @@ def test_what_processes_have_seen_is_put_together(two_racks):
         rows = slice(lost, calls)
         known = np.where(np.isin(ranks, here), own, np.nan)[rows]
         part = site(known.tolist(), calls=calls, arrivals=whole["arrivals"][rows])
-        return SeenAverages.read([part], RANKS, 16).text()
+        return RecentAverages.read([part], RANKS, 16).text()
 
-    merged = SeenAverages.merge([of([0, 2, 4], 16), of([1, 3, 5], 15), of([6, 7], 16, lost=2)])
+    merged = RecentAverages.merge([of([0, 2, 4], 16), of([1, 3, 5], 15), of([6, 7], 16, lost=2)])
     assert merged.calls == 15 and merged.steps == 13
     np.testing.assert_allclose(merged.own_s, own[2:15], atol=1e-6)
-    alone = SeenAverages.read([site(own[2:15].tolist())], RANKS, 16)
+    alone = RecentAverages.read([site(own[2:15].tolist())], RANKS, 16)
     assert merged.step_s == pytest.approx(alone.step_s, rel=1e-3)
     np.testing.assert_allclose(merged.late_s, alone.late_s, atol=1e-6)
-    assert SeenAverages.merge([of(ranks[:4], 16), SeenAverages.read([], RANKS, 16).text()]).steps == 0
-    assert SeenAverages.merge([of(ranks[:4], 4), of(ranks[4:], 16, lost=8)]).steps == 0, "no average that both saw"
+    assert RecentAverages.merge([of(ranks[:4], 16), RecentAverages.read([], RANKS, 16).text()]).steps == 0
+    assert RecentAverages.merge([of(ranks[:4], 4), of(ranks[4:], 16, lost=8)]).steps == 0, "no average that both saw"
 
 
 def test_a_rank_whose_process_waits_for_each_step_is_not_late_because_its_neighbour_waited():
@@ -158,13 +158,13 @@ def test_a_rank_whose_process_waits_for_each_step_is_not_late_because_its_neighb
     own[:, 0] += random.uniform(0, 0.1, 16)  # since it left its average, before the other one of its process did
     arrivals = np.tile([0.0, 1e-4], (16, 1))
     seen = [
-        SeenAverages.read([site(rows.tolist(), ranks=4, arrivals=arrived.tolist())], 4, 16).text()
+        RecentAverages.read([site(rows.tolist(), ranks=4, arrivals=arrived.tolist())], 4, 16).text()
         for rows, arrived in (
             (np.hstack([own, np.full((16, 2), np.nan)]), np.hstack([arrivals, np.full((16, 2), np.nan)])),
             (np.hstack([np.full((16, 2), np.nan), own]), np.hstack([np.full((16, 2), np.nan), arrivals])),
         )
     ]
-    assert SeenAverages.merge(seen).late_s.max() < 1e-3
+    assert RecentAverages.merge(seen).late_s.max() < 1e-3
 
 
 def test_links_are_measured_when_averages_take_other_times_and_not_too_often(two_racks):

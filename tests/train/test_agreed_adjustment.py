@@ -9,9 +9,9 @@ import pytest
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
 from jaxcomm.train import agreed_adjustment
-from jaxcomm.train.seen_averages import SeenAverages
+from jaxcomm.train.recent_averages import RecentAverages
 
-SEEN = SeenAverages(0, *(np.empty((0, 2)) for _ in range(3)), np.empty(0))
+SEEN = RecentAverages(0, *(np.empty((0, 2)) for _ in range(3)), np.empty(0))
 
 
 def broken(*_: object) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from jaxcomm.collectives.bounded import bounded_sum
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 
 RANKS, SEGMENT = 3, 64
 # Less than a segment, exactly one, some with a short one at the end, many; few shares, as every choice is compiled.
@@ -40,9 +40,9 @@ def gradients(draw):
 def summed(policy, shares):
     """The jitted sum of such a tree over the ranks, and what each left out; `jaxcomm.psum` runs the same code."""
     bounds = dict(zip(TENSORS, shares, strict=True)) | {"count": 0.9}
-    loss = Loss(None, policy, bounds, segment_bytes=SEGMENT, sample_stride=2)
+    drop = Drop(None, policy, bounds, segment_bytes=SEGMENT, sample_stride=2)
     total = lambda tree: lax.psum(tree, "data")  # noqa: E731
-    return jax.jit(jax.vmap(lambda tree: bounded_sum(tree, loss, total, RANKS, "data"), axis_name="data"))
+    return jax.jit(jax.vmap(lambda tree: bounded_sum(tree, drop, total, RANKS, "data"), axis_name="data"))
 
 
 def in_segments(values):

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxcomm.train import BoundedLossState, Loss, bounded_loss
+from jaxcomm.train import BoundedDropState, Drop, bounded_drop
 from tests.train.gradient_cases import RANKS, SEGMENT, make_mesh
 
 STEPS = 6
@@ -23,9 +23,9 @@ class Training:
 
     def __init__(self, policy, dtype, accumulate, feedback):
         self.mesh = make_mesh()
-        loss = Loss(0.3, policy, segment_bytes=SEGMENT)
-        self.tx = optax.chain(bounded_loss("data", loss, error_feedback=feedback), optax.adam(1e-2))
-        self.specs = (BoundedLossState(REPLICATED, BY_RANK if feedback else None), REPLICATED)
+        drop = Drop(0.3, policy, segment_bytes=SEGMENT)
+        self.tx = optax.chain(bounded_drop("data", drop, error_feedback=feedback), optax.adam(1e-2))
+        self.specs = (BoundedDropState(REPLICATED, BY_RANK if feedback else None), REPLICATED)
         if accumulate > 1:
             self.tx = optax.MultiSteps(self.tx, accumulate)
             self.specs = optax.MultiStepsState(REPLICATED, REPLICATED, self.specs, BY_RANK, REPLICATED)

@@ -1,1 +1,1 @@
-"""What several commands share: argument types, output, progress, and how they run on host devices or in a job."""
+"""The common parts of commands: argument types, options, output, progress, host devices, and jobs."""

@@ -90,6 +90,18 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def number(low: float, high: float) -> Callable[[str], float]:
+    """The type of an option that takes a number, from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        found = _number(text)
+        if not low <= found <= high:
+            raise ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return found
+
+    return parse
+
+
 def seconds(text: str) -> float:
     """A time above 0, at most a day."""
     found = _number(text)
@@ -99,7 +111,7 @@ def seconds(text: str) -> float:
 
 
 def slowness(text: str) -> float:
-    """How many times as long a byte takes, at least 1."""
+    """The time of a byte between hosts or racks, relative to within one, at least 1."""
     found = _number(text)
     if not 1 <= found <= 1e6:
         raise ArgumentTypeError(f"{text!r} is not how many times as long a byte takes, 1 to 1e6; write for example 4")

@@ -1,4 +1,4 @@
-"""What a what-if changes in a profile."""
+"""The changes that `jaxcomm what-if` makes in a profile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxcomm.report.tables import seconds_text
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed in a profile, in this order: the straggler left out, rates, rails, racks, NICs, later ranks."""
+    """Changes of a profile, in this order: the straggler left out, rates, rails, racks, NICs, later ranks."""
 
     no_straggler: bool = False
     rate: Fraction | None = None

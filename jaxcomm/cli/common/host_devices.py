@@ -8,7 +8,7 @@ import sys
 
 from jaxcomm.errors import JaxcommError
 
-_MOST = 1024  # JAX takes 10 s to start as many, and 100 s for four times as many
+_MOST = 1024  # JAX starts these in 10 s, and four times this number in 100 s
 _COUNT = "--xla_force_host_platform_device_count"
 
 

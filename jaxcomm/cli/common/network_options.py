@@ -1,4 +1,4 @@
-"""The options by which a command is told where the ranks are, in place of what the profile says."""
+"""The options that place the ranks on hosts and racks, instead of the profile."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def apply(args: Namespace, measured: Profile) -> Profile:
     """The profile with its ranks where the options say.
 
     Raises:
-      JaxcommError: hosts or racks of other ranks than the profile's, racks that cut a host, or what one option means
-        only beside another.
+      JaxcommError: the hosts or racks do not have the profile's ranks, a rack cuts a host, or an option needs another
+        one.
     """
     for name, needs in (("nic", "hosts"), ("slow", "hosts"), ("uplink", "racks")):
         if getattr(args, name) is not None and getattr(args, needs) is None:

@@ -1,6 +1,7 @@
-"""What commands print: text for people, and JSON for machines.
+"""The output of commands: text for people, and JSON for machines.
 
-Not a number and infinity are errors in JSON, which has neither.
+A JSON object has its `kind`, which names its schema in docs/reference/json, and the `version` of that schema. Infinity
+and NaN are errors, as JSON has neither.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from jaxcomm import files
+from jaxcomm.cli.exit_codes import VERSION
 from jaxcomm.log import printable
 
 
@@ -35,15 +38,19 @@ def of_programs() -> TextIO:
     return stream.stream if isinstance(stream, Printable) else stream
 
 
-def print_json(document: Any) -> None:
-    """Prints one JSON document."""
-    print(json.dumps(document, indent=1, allow_nan=False))
+def print_json(kind: str, fields: Mapping[str, Any]) -> None:
+    """Prints one JSON object, after its kind and version."""
+    print(_json(kind, fields))
 
 
-def write_json(path: str | os.PathLike[str], document: Any) -> None:
-    """Writes one JSON document, whole or not at all.
+def write_json(path: str | os.PathLike[str], kind: str, fields: Mapping[str, Any]) -> None:
+    """Writes one JSON object, after its kind and version, whole or not at all.
 
     Raises:
       JaxcommError: the file cannot be written.
     """
-    files.write(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    files.write(path, _json(kind, fields) + "\n")
+
+
+def _json(kind: str, fields: Mapping[str, Any]) -> str:
+    return json.dumps({"kind": kind, "version": VERSION, **fields}, indent=1, allow_nan=False)

@@ -37,10 +37,10 @@ def place(values: Any, mesh: Mesh, spec: Any) -> Any:
 
 
 def here(array: jax.Array) -> np.ndarray[Any, Any]:
-    """What this process has of an array."""
+    """This process's part of an array."""
     return np.concatenate([np.asarray(shard.data) for shard in array.addressable_shards])
 
 
 def wait(values: Any) -> Any:
-    """The values, once they are there."""
+    """The values, once they are computed."""
     return _wait(values)

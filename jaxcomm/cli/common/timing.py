@@ -34,7 +34,7 @@ class Side:
 
 
 def take_turns(sides: Mapping[str, Side], rounds: int, each_round: Callable[[], object]) -> dict[str, list[float]]:
-    """Seconds of each call: in every round each side has its turn of as many calls as last about 0.1 s.
+    """Seconds of each call: in every round each side has a turn of about 0.1 s.
 
     Args:
       sides: what to time, by name.

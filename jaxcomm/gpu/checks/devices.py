@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ import jaxcomm
 from jaxcomm import ffi, schedules
 from jaxcomm.gpu import fused
 from jaxcomm.gpu.checks.expected import by_numpy, different
-from jaxcomm.gpu.checks.job import Step, mesh_of, placed, stepped
+from jaxcomm.gpu.checks.job import median_seconds, mesh_of, placed, stepped
 from jaxcomm.gpu.checks.ranks import CANNOT
 from jaxcomm.gpu.checks.rows import Row, write
 
@@ -50,7 +49,8 @@ def devices() -> Iterator[Row]:
     yield ["MiB of a rank", "jaxcomm, ms", "XLA, ms", "ratio"]
     for nbytes in TIMED_BYTES:
         ones = placed(np.ones((ranks, nbytes // 4), np.float32), mesh)
-        ours_s, theirs_s = seconds(ours, ones), seconds(stepped(mesh, partial(lax.psum, axis_name="data")), ones)
+        theirs = stepped(mesh, partial(lax.psum, axis_name="data"))
+        ours_s, theirs_s = (median_seconds(step, ones, CALLS) for step in (ours, theirs))
         yield [str(nbytes >> 20), f"{ours_s * 1e3:.3f}", f"{theirs_s * 1e3:.3f}", f"{ours_s / theirs_s:.2f}"]
     yield ["calls by the devices' clocks", "median spread of arrivals, ms", "", ""]
     for site in filter(lambda site: site["calls"], ffi.sites()):
@@ -58,17 +58,6 @@ def devices() -> Iterator[Row]:
         yield [f"{site['calls']} of {site['bytes']} bytes", f"{spread * 1e3:.3f}", "", ""]
     if total:
         sys.exit(f"{total} wrong")
-
-
-def seconds(step: Step, x: jax.Array) -> float:
-    """Median of some calls after a warm one."""
-    jax.block_until_ready(step(x))
-    times = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        jax.block_until_ready(step(x))
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.ndarray:
-    """What the ranks hold after it: combined in the program's order, 16-bit floats in float32, rounded once per op."""
+    """The ranks' data after it: combined in the program's order, 16-bit floats in float32, rounded once per op."""
     program = Program.decode(compile(schedule))
     held = x.copy()
     lines = -(-held[0].nbytes // 64)
@@ -28,6 +28,6 @@ def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.nd
 
 
 def different(got: np.ndarray, expected: np.ndarray) -> int:
-    """How many elements have other bits."""
+    """The number of elements with other bits."""
     same = np.ascontiguousarray(got).view(np.uint8) == np.ascontiguousarray(expected).view(np.uint8)
     return int((~same.reshape(*got.shape, got.itemsize).all(axis=-1)).sum())

@@ -26,7 +26,18 @@ import jaxcomm
 from jaxcomm import ffi, schedules
 from jaxcomm.gpu import nccl
 from jaxcomm.gpu.checks.expected import by_numpy
-from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, mesh_of, placed, require_equal, rows_of, stepped
+from jaxcomm.gpu.checks.job import (
+    Job,
+    Step,
+    data,
+    ending_at_once,
+    median_seconds,
+    mesh_of,
+    placed,
+    require_equal,
+    rows_of,
+    stepped,
+)
 from jaxcomm.gpu.checks.rows import Row
 
 if TYPE_CHECKING:
@@ -60,17 +71,11 @@ def bits(job: Job) -> list[Row]:
 
 
 def times(job: Job) -> list[Row]:
-    """Median of a call by size, the launch and the wait for its end included."""
+    """The median call by size."""
     rows, step = [], stepped(mesh(), partial(jaxcomm.psum, axis_name="data"))
     for nbytes in SIZES:
         x = placed(np.ones((job.ranks, nbytes // 4), np.float32), mesh())
-        jax.block_until_ready(step(x))
-        seconds = []
-        for _ in range(REPEATS):
-            begun = time.perf_counter()
-            jax.block_until_ready(step(x))
-            seconds.append(time.perf_counter() - begun)
-        rows.append([f"{nbytes} B, direct", f"{float(np.median(seconds)) * 1e6:.1f} µs"])
+        rows.append([f"{nbytes} B, direct", f"{median_seconds(step, x, REPEATS) * 1e6:.1f} µs"])
     return rows
 
 

@@ -1,8 +1,9 @@
-"""What the processes of a check have in common: where they are, their data, and waiting for each other."""
+"""Shared by the processes of a check: where they are, their data, and waiting for each other."""
 
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -20,7 +21,7 @@ Step = Callable[[jax.Array], Any]
 
 
 class Job(NamedTuple):
-    """Where this process is, which is one rank."""
+    """The place of this process, which is one rank."""
 
     rank: int
     ranks: int
@@ -28,7 +29,7 @@ class Job(NamedTuple):
 
     @classmethod
     def from_arguments(cls) -> Job:
-        """What `ranks.run` gave this process behind its part."""
+        """The arguments that `ranks.run` gave this process behind its part."""
         return cls(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
 
     def barrier(self, where: str) -> None:
@@ -52,6 +53,17 @@ def mesh_of(devices: Any) -> Mesh:
     return Mesh(np.array(devices), ("data",))
 
 
+def median_seconds(step: Step, x: jax.Array, calls: int) -> float:
+    """The median of some calls after a warm one, the launch and the wait for the end included."""
+    jax.block_until_ready(step(x))
+    times = []
+    for _ in range(calls):
+        begun = time.perf_counter()
+        jax.block_until_ready(step(x))
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
 def stepped(mesh: Mesh, reduce: Callable[[Any], Any]) -> Step:
     """A jitted reduction of the rows, each on its device."""
     rows: Any = PartitionSpec("data")
@@ -65,7 +77,7 @@ def placed(unsharded: np.ndarray, mesh: Mesh) -> jax.Array:
 
 
 def rows_of(result: jax.Array, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What this process's devices have of a result, and what they should have."""
+    """This process's part of a result, and the expected one."""
     for shard in result.addressable_shards:
         yield np.asarray(shard.data), wanted[shard.index]
 

@@ -49,7 +49,7 @@ def kernels() -> Iterator[Row]:
 
 
 def masks(dtype: Any, peak: float) -> Iterator[Row]:
-    """The passes of `jaxcomm.train.Loss` over a gradient, and the path that it takes: means, choice, drop."""
+    """The passes of `jaxcomm.train.Drop` over a gradient, and the path that it takes: means, choice, drop."""
     x = _random(GRADIENT, dtype, 0)
     total, seed = segments.count(x, SEGMENT), jnp.uint32(0)
     order = np.random.default_rng(1).permutation(total)
@@ -80,7 +80,7 @@ def masks(dtype: Any, peak: float) -> Iterator[Row]:
 
 
 def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
-    """Median of some rounds of so many calls each."""
+    """The median of some rounds of calls."""
     jax.block_until_ready(function(*operands))
     times = []
     for _ in range(ROUNDS):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,18 @@ from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import fused
 from jaxcomm.gpu.checks.expected import by_numpy
-from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, mesh_of, placed, require_equal, rows_of, stepped
+from jaxcomm.gpu.checks.job import (
+    Job,
+    Step,
+    data,
+    ending_at_once,
+    median_seconds,
+    mesh_of,
+    placed,
+    require_equal,
+    rows_of,
+    stepped,
+)
 from jaxcomm.gpu.checks.rows import Row
 
 DTYPES = ("float32", "bfloat16")
@@ -81,17 +91,11 @@ def deadline(job: Job) -> Iterator[Row]:
 
 
 def times(job: Job) -> Iterator[Row]:
-    """Median of a call, the launch and the wait for its end included."""
+    """The median call by size."""
     step = psum()
     for nbytes in SIZES:
         x = placed(np.ones((job.ranks, nbytes // 4), np.float32), mesh())
-        jax.block_until_ready(step(x))
-        seconds = []
-        for _ in range(CALLS):
-            begun = time.perf_counter()
-            jax.block_until_ready(step(x))
-            seconds.append(time.perf_counter() - begun)
-        yield [f"{nbytes >> 10} KiB of a rank", f"{statistics.median(seconds) * 1e3:.2f} ms"]
+        yield [f"{nbytes >> 10} KiB of a rank", f"{median_seconds(step, x, CALLS) * 1e3:.2f} ms"]
     fused.check()
 
 
@@ -131,7 +135,7 @@ def call(case: str, step: Step, unsharded: np.ndarray) -> None:
 
 
 def failure(act: Callable[[], object]) -> str:
-    """The error of a call that must fail, whoever is told first."""
+    """The error of a call that must fail, on any rank."""
     try:
         act()
         fused.check()
@@ -141,7 +145,7 @@ def failure(act: Callable[[], object]) -> str:
 
 
 def site(nbytes: int) -> dict[str, Any]:
-    """The statistics of the calls of so many bytes."""
+    """The statistics of the calls of this size."""
     return next(site for site in ffi.sites() if site["bytes"] == nbytes)
 
 

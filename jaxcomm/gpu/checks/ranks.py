@@ -55,7 +55,7 @@ def main(part: str, seconds: float, out: Path) -> int:
 
 
 def why_off(part: str) -> str | None:
-    """What a part needs and this machine has not, in one line."""
+    """The needs of a part that this machine lacks, in one line."""
     if not core.is_built():
         return "jaxcomm was built without CUDA"
     return nccl.why_off() if part != "processes" else None
@@ -73,7 +73,7 @@ def on_a_host() -> dict[str, str]:
 
 
 def environment(version: tuple[int, int, int]) -> list[dict[str, str]]:
-    """What makes NCCL put several ranks on a GPU: for all ranks, and what `of_rank` fills in for each."""
+    """The environment that has NCCL put several ranks on a GPU: for all ranks, and by `of_rank` for each."""
     common = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGER"}
     if version >= SEVERAL_RANKS:
         return [common | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]
@@ -86,7 +86,7 @@ def of_rank(rank: int, extra: list[dict[str, str]]) -> dict[str, str]:
 
 
 def run(part: str, ranks: int, seconds: float, extra: list[dict[str, str]], program: list[str]) -> Outcome:
-    """Starts the processes of a part and waits for their end, for so many seconds at most."""
+    """Starts the processes of a part and waits for their end, at most until the limit."""
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -1,4 +1,4 @@
-"""How a section writes its results, row by row, so that a crash loses none of them."""
+"""Writes the results of a section row by row, so that a crash loses none of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Result = dict[str, Any]  # "state", "seconds", "rows"
 
 
 class Section(NamedTuple):
-    """What it shows, how long it may take, the module that shows it, the program around that, and its environment.
+    """A section: its claim, time limit, module, the program around that, and its environment.
 
     The module is called with these arguments and the file that its result goes into: {"rows": [...]}.
     """
@@ -99,13 +99,13 @@ def machine() -> Machine:
 
 
 def lacks(section: Section) -> str | None:
-    """What a section needs and this machine has not."""
+    """The needs of a section that this machine lacks."""
     needs = section.wrapper[:1]
     return f"{needs[0]} is not installed" if needs and shutil.which(needs[0]) is None else None
 
 
 def run(name: str, left: float) -> Result:
-    """Runs a section in a process of its own, for so many seconds at most, and returns what it found."""
+    """Runs a section in a process of its own, for at most `left` seconds, and returns its result."""
     section = ALL[name]
     if reason := lacks(section):
         return _left_out(reason)
@@ -135,7 +135,7 @@ def _left_out(reason: str) -> Result:
 
 
 def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
-    """The exit code, or None if time was up, and what it said; none of its processes is left."""
+    """The exit code, or None after the time limit, and the output. All its processes have ended."""
     running = subprocess.Popen(
         command,
         env=env,

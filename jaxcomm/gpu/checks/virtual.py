@@ -90,7 +90,7 @@ def late() -> Iterator[Row]:
 
 
 def _calls(nbytes: int) -> dict[str, int]:
-    """How often each plan was called with so many bytes; of plans not called yet, 0."""
+    """The number of calls of this size under each plan; 0 for plans not called yet."""
     called = dict.fromkeys((schedule.kind for schedule in MATRIX.values()), 0)
     return called | {site["plan"]: site["calls"] for site in fused.sites() if site["bytes"] == nbytes}
 

@@ -1,4 +1,4 @@
-"""What the exporters share: a schedule's messages in the order in which thread blocks take them, and limits."""
+"""Shared by the exporters: a schedule's messages in the order in which thread blocks take them, and limits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
 
     Args:
       schedule: any schedule.
-      around: a precondition in which the owner of a chunk hears from everybody else sends the chunk around a ring that
+      around: a precondition in which the owner of a chunk receives from all others sends the chunk around a ring that
         ends there, as long and with as many bytes: so every rank has two peers, but a sum adds in another order.
     """
     before, after = schedule.phases[:-1], schedule.table()
@@ -86,7 +86,7 @@ def _around(phase: Schedule) -> Table:
 
 
 def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> Built:
-    """What `build` makes of the schedule's phases, with rings for preconditions if the limits allow no stars.
+    """The result of `build` for the schedule's phases, with rings for preconditions if the limits allow no stars.
 
     Raises:
       PlanError: it can make nothing of either; the message is about the latter.
@@ -106,10 +106,10 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """What `build` makes of about the smallest number of groups of chunks in [first, last] that keeps the limits.
+    """The result of `build` for about the fewest groups of chunks in [first, last] that keep the limits.
 
     Raises:
-      PlanError: there is none; the message is that of the last attempt.
+      PlanError: no attempt succeeds; the message is that of the last one.
     """
     groups = first
     while groups < last:

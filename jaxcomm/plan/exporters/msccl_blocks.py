@@ -1,4 +1,4 @@
-"""What the thread blocks of MSCCL do: steps in order, each behind the steps of other blocks that it conflicts with."""
+"""MSCCL's thread blocks: steps in order, each behind the steps of other blocks that it conflicts with."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ CHANNELS: Final = 32
 NODES: Final = 4096  # XML elements that the parser keeps for one GPU
 CHUNKS: Final = 2**15 - 1  # offsets are held in 16 bits
 
-_FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--bytes)"
+_FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
 _FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
 
 

@@ -52,9 +52,9 @@ ALIGNMENT: Final = 16  # bytes
 OFFSETS: Final = 2**32 - 1  # bytes: the executor holds offsets in 32 bits
 SMALLEST: Final = 2**31 - 1  # bytes: it reads the smallest size into 32 bits with a sign
 
-_FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--bytes)"
+_FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
 _FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
-_IN_PARTS: Final = "export a range of smaller sizes (--bytes), and sum larger buffers in parts"
+_IN_PARTS: Final = "export a range of smaller sizes (--size), and sum larger buffers in parts"
 
 
 def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> Exported:
@@ -92,7 +92,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
     if low > high:
         raise PlanError(
             f"no size from {min_bytes} to {max_bytes} bytes is a multiple of {schedule.num_chunks} chunks × "
-            f"{ALIGNMENT} bytes = {unit}, as MSCCL++ needs.\n  Cure: export another byte range (--bytes)."
+            f"{ALIGNMENT} bytes = {unit}, as MSCCL++ needs.\n  Cure: export another byte range (--size)."
         )
     instances = max(min(LANES // plan.most_blocks, high // schedule.num_chunks // PART), 1)
     document = {
@@ -176,7 +176,7 @@ class _Plan:
         return max(self._chunks, *(scratch.size for scratch in self._scratch))
 
     def gpu(self, rank: int, instances: int) -> dict[str, Any]:
-        """A GPU, in which so many thread blocks move a part of each chunk for one."""
+        """A GPU in which several thread blocks move a part of each chunk in place of one."""
         blocks = [row[rank] for row in self._blocks if row[rank].peers]
         written = sorted({peer for block in blocks for peer in block.buffers})
         threadblocks: list[dict[str, Any]] = []
@@ -206,7 +206,7 @@ class _Plan:
         }
 
     def _add(self, index: int, messages: Sequence[Message]) -> None:
-        """What a round brings to the blocks of one index."""
+        """A round's operations of the blocks of one index."""
         row = self._blocks[index]
         place: dict[Message, int] = {}
         known: dict[int, IntArray] = {}

@@ -1,4 +1,4 @@
-"""What a thread block of MSCCL++ does: its operations, and where they must wait for the block's other threads."""
+"""A thread block of MSCCL++: its operations, and where they must wait for the block's other threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks average together in which iteration, where links between racks or some NICs are slow.
+"""Chooses the ranks that average together in each iteration, where links between racks or some NICs are slow.
 
 The slowest group of any pattern takes at least what a pair over the slowest link does: every rank must meet another
 through its NIC, and every rack another through its uplink, or they never agree. Pairs attain that, so the least cost
@@ -12,7 +12,7 @@ from typing import Final
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.consensus import components, contraction, left
-from jaxcomm.plan.rank_groups import MAX_GROUPED, Baselines, GroupCosts, Groups, Pattern, RackRanks
+from jaxcomm.plan.groups import MAX_GROUPED, Baselines, GroupCosts, Groups, Pattern, RackRanks
 from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path, racks_in_turn
 from jaxcomm.planner.groups.search import descended
 from jaxcomm.planner.rounding import significant
@@ -114,7 +114,7 @@ def _slowest(pattern: list[Division], links: GroupCosts) -> float:
 
 
 def _baselines(links: GroupCosts) -> Baselines:
-    """What synchronising everybody takes; uneven racks count as the largest, unlike links as the slowest."""
+    """The time of synchronising all ranks; uneven racks count as the largest, unlike links as the slowest."""
     slowest = max(links.nics)
     given = baselines.RackedWorkers(
         racks=len(links.racks),

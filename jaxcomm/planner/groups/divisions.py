@@ -1,4 +1,4 @@
-"""Who averages with whom in which iteration: divisions by cost, drawn and picked by what they mix; the paper's pattern.
+"""Divisions of ranks into groups, by cost, drawn and picked by what they mix; and the paper's pattern.
 
 Source: Wang et al., "DS-Sync", section III-B; the divisions by cost and their choice are ours.
 """
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.plan.consensus import averaged
-from jaxcomm.plan.rank_groups import GroupCosts
+from jaxcomm.plan.groups import GroupCosts
 
 Division = list[list[int]]
 SLACK: Final = 1 + 1e-12  # sums that are added in another order
@@ -79,7 +79,7 @@ class Shuffle:
         return found
 
     def _most(self, slowness: float, ranks: int) -> int:
-        """How many of so many ranks a group may have."""
+        """The sizes that groups of `ranks` ranks may have."""
         low, high = 1, ranks
         while low < high:
             middle = (low + high + 1) // 2

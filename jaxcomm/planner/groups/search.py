@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.plan.consensus import AGREED
-from jaxcomm.plan.rank_groups import GroupCosts
+from jaxcomm.plan.groups import GroupCosts
 from jaxcomm.planner.groups.divisions import SLACK, Division
 
 EVERY: Final = 8  # ranks of which every division is tried

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm.plan.rail_shares import MAX_RANGES, Member, RailRange, Rails, Reason, Share, SplitTimes
+from jaxcomm.plan.rails import MAX_RANGES, Member, RailRange, Rails, Reason, Share, SplitTimes
 from jaxcomm.planner.byte_ranges import Choices, byte_ranges, sizes_between
 from jaxcomm.planner.rails.split import (
     Load,
@@ -97,7 +97,7 @@ class _RailSearch(NamedTuple):
     min_gain: float
 
     def choose(self, nbytes: int) -> _Choice:
-        """The split for buffers of so many bytes."""
+        """The split for buffers of `nbytes`."""
         best = fastest_rail(self.rails, nbytes)
         whole, alone = (Load(best, 1.0),), best.seconds(nbytes)
         if len(self.rails) == 1:
@@ -116,7 +116,7 @@ class _RailSearch(NamedTuple):
 
 
 def _divergence(split: Split, nbytes: int) -> tuple[float, RailOption]:
-    """How many times the throughput of the slowest rail the fastest one has, and the slowest."""
+    """The ratio of the fastest rail's throughput to the slowest one's, and the slowest."""
     rates = [load.bytes(nbytes) / load.option.together(load.bytes(nbytes)) for load in split]
     slowest = min(range(len(split)), key=lambda index: rates[index])
     return max(rates) / rates[slowest], split[slowest].option

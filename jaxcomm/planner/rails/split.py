@@ -11,8 +11,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jaxcomm.ffi.shares import UNITS  # shares are multiples of 1/UNITS, which floats hold exactly
+from jaxcomm.plan.rails import Share
+from jaxcomm.planner.rails import times
 from jaxcomm.planner.rails.times import RailOption
-from jaxcomm.shares import UNITS  # shares are multiples of 1/UNITS, which floats hold exactly
+from jaxcomm.profile import Profile
 
 TIE: Final = 1e-6  # of the least time: what using a rail, or asking more of it, must save to be worth it
 SLICE: Final = 64 * 1024  # bytes of a slice as MPTCP would make it
@@ -20,7 +23,7 @@ SLICES: Final = 1024  # at most
 
 
 class Load(NamedTuple):
-    """What one rail gets: how it is used, and its share."""
+    """One rail's part: how it is used, and its share."""
 
     option: RailOption
     share: float
@@ -31,6 +34,11 @@ class Load(NamedTuple):
 
 
 Split = tuple[Load, ...]
+
+
+def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
+    """Predicted time of an allreduce that is split so, by the profile's tables; all ranks come together."""
+    return split_seconds(tuple(Load(_option(profile, each), each.share) for each in shares), nbytes)
 
 
 def split_seconds(split: Split, nbytes: int) -> float:
@@ -169,3 +177,9 @@ def lower_bound(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
 
 def _plain(options: Sequence[RailOption], nbytes: int) -> RailOption:
     return min((option for option in options if option.channels == 1), key=lambda option: option.seconds(nbytes))
+
+
+def _option(profile: Profile, share: Share) -> RailOption:
+    rail = next(rail for rail in profile.rails if rail.name == share.rail)
+    use = share.channels, share.cores
+    return next(option for option in times.options(profile, rail) if (option.channels, option.cores) == use)

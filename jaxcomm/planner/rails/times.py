@@ -1,4 +1,4 @@
-"""What an allreduce takes on one rail, by size: measured tables, read between and beyond their samples."""
+"""Times of an allreduce on one rail, by size: measured tables, read between and beyond their samples."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.curve import Curve, without_noise
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile import Profile, Rail, Sample, fit
+from jaxcomm.profile.fit import Curve, without_noise
 
 
 @dataclass(frozen=True)
 class RailOption:
-    """A way to use a rail: so many connections at once, and so many CPU cores (None: its curve was not measured).
+    """A way to use a rail: its connections at once, and its CPU cores (None: their curve was not measured).
 
     The latency table is read as `Curve` does. Noise only adds: no sample counts for more than a larger one. With fewer
     cores than the fastest number, which the table is taken to have been measured with, all but the fitted latency takes
@@ -40,7 +40,7 @@ class RailOption:
         return [Sample(bytes=size, seconds=time) for size, time in zip(self.curve.sizes, self.curve.times, strict=True)]
 
     def seconds(self, nbytes: float) -> float:
-        """An allreduce of so many bytes on this rail alone."""
+        """Seconds of an allreduce of `nbytes` on this rail alone."""
         return float(self.curve(nbytes))
 
     def together(self, nbytes: float) -> float:
@@ -48,7 +48,7 @@ class RailOption:
         return self.rail.slowdown * self.seconds(nbytes)
 
     def together_bytes(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The most bytes that it carries in so many seconds while other rails run."""
+        """The most bytes that it carries in `seconds` while other rails run."""
         return self.curve.bytes(seconds / self.rail.slowdown)
 
     def measured(self, nbytes: float) -> bool:
@@ -56,7 +56,7 @@ class RailOption:
         return self.curve.sizes[0] <= nbytes <= self.curve.sizes[-1]
 
     def best_rate(self, nbytes: float) -> float:
-        """The most bytes per second of any call of at most so many bytes."""
+        """The most bytes per second of any call of at most `nbytes`."""
         smaller = self.curve.sizes[: bisect.bisect_left(self.curve.sizes, nbytes)]
         sizes = [*smaller, nbytes]
         return max(size / self.seconds(size) for size in sizes)

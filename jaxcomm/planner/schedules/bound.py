@@ -1,4 +1,4 @@
-"""What no schedule can beat whose messages are one chunk each, on one network, for one late rank and its delay.
+"""The least time of schedules whose messages are one chunk each, on one network, for one late rank and its delay.
 
 A message is a sum of distinct contributions to a chunk. Four things are counted: how the late rank's part of every
 chunk reaches all others through its ports, and other hosts through its host's NICs; and messages, all of them and those
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from jaxcomm.cluster import Cluster
+from jaxcomm.profile.cluster import Cluster
 
 PRECISION: Final = 1e-6  # of the bound, relative; it is rounded down
 
@@ -27,7 +27,7 @@ class _Port(NamedTuple):
 
 
 def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: float) -> float:
-    """Seconds from the late rank's arrival on that no schedule of so many chunks can beat.
+    """Seconds from the late rank's arrival on that no schedule of `chunks` chunks can beat.
 
     Args:
       chunks: pieces of the buffer; a message is one of them.
@@ -42,7 +42,7 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     ranks, hosts, home = len(topology.hosts), len(sizes), sizes[topology.hosts[late]]
     byte_s = nbytes / chunks * cluster.beta
     fast, slow = cluster.alpha + byte_s, cluster.alpha + topology.slow * byte_s
-    # What ranks share is busy for a message's bytes only.
+    # A shared link is busy for a message's bytes only.
     per_rank, nic = topology.nic == "rank", slow if topology.nic == "rank" else topology.slow * byte_s
     ways = tuple([fast] * (max(sizes) > 1) + [slow] * (hosts > 1))
 
@@ -67,9 +67,9 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
 
 
 def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, ...]) -> float:
-    """The least time in which what comes through the ports can tell so many ranks of all chunks.
+    """The least time in which messages through the ports can bring all chunks to `ranks` ranks.
 
-    A message that arrives at `a` has told at most `_informed(t - a)` ranks of its chunk by `t`, also through others.
+    A message that arrives at `a` has brought its chunk to at most `_informed(t - a)` ranks by `t`, also through others.
     """
     below, above = 0.0, max(port.begin + chunks * port.busy + port.way for port in ports)
     while _told(ports, above, ranks, ways) < chunks * ranks:
@@ -81,19 +81,19 @@ def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, 
 
 
 def _told(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
-    """How many pairs of a rank and a chunk the messages through the ports can have told by then."""
-    told = 0
+    """The pairs of a rank and a chunk that messages through the ports can have reached by then."""
+    reached = 0
     for port in ports:
         for count in itertools.count():
             left = time - (port.begin + count * port.busy + port.way)
             if left < 0:
                 break
-            told += _informed(left, ranks, ways)
-    return told
+            reached += _informed(left, ranks, ways)
+    return reached
 
 
 def _known(count: int, ways: tuple[float, ...]) -> float:
-    """When so many ranks can know of something that one rank knows at first."""
+    """The time by which `count` ranks can have the data of one rank."""
     counts = itertools.product(range(count), repeat=len(ways))
     times = sorted(sum(way * number for way, number in zip(ways, each, strict=True)) for each in counts)
     return next(time for time in times if _informed((1 + PRECISION) * time, count, ways) >= count)
@@ -101,10 +101,10 @@ def _known(count: int, ways: tuple[float, ...]) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
-    """How many ranks, at most `most`, one rank can have told by then, with itself: each sends in all ways at once."""
+    """The ranks, at most `most`, that one rank can have reached by then: each sends in all ways at once."""
     if time < 0:
         return 0
-    if time >= most * min(ways):  # one rank alone has told as many by then
+    if time >= most * min(ways):  # one rank alone has reached as many by then
         return most
     total = 1
     for way in ways:

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.values import ByStep, Entry, Nccl, Spec
 from jaxcomm.planner.byte_ranges import LARGEST, SMALLEST
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
@@ -19,6 +18,7 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_specs
 from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Delays
 
 LAG: Final = 2  # calls between the one whose arrivals all ranks know and the one that follows from them
@@ -132,7 +132,7 @@ def _by_step(setting: Setting, parts: Sequence[Setting], of: Entry) -> ByStep | 
 
 
 def _candidates(parts: Sequence[Setting], of: Entry) -> Iterator[Spec]:
-    """What the entry could have run, and the best for some delays only."""
+    """The entry's alternatives, and the best for some delays only."""
     for offer in of.alternatives:
         if offer.verdict not in ("too_many_ports", "ideal_delay") and not isinstance(offer.schedule, Nccl):
             yield offer.schedule

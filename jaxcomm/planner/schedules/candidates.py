@@ -1,4 +1,4 @@
-"""What one call of a given size could run, and which schedule of these to choose."""
+"""The schedules that one call of a given size could run, and the choice among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from jaxcomm import simulate
-from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -22,6 +21,7 @@ from jaxcomm.plan.values import (
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules import on_hosts
 from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Tuned
 
 
@@ -91,7 +91,7 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
         ]
         return [*usual, *direct_joins(setting, nbytes, [*usual, *solved], limit), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
-    members = simulate.straggler(*call), simulate.hybrid(*call)
+    members = simulate.tuned_straggler(*call), simulate.tuned_hybrid(*call)
     specs: list[Spec] = [spec_of(Broadcast, late=ROLE), *(tuned_spec(member) for member in members if member)]
     return [*specs, *direct_joins(setting, nbytes, specs)]
 

@@ -1,4 +1,4 @@
-"""Which executor runs our schedules on CUDA devices, and what NCCL's own allreduce takes there."""
+"""The choice of an executor for our schedules on CUDA devices, and the times of NCCL's own allreduce there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import get_args
 import numpy as np
 
 from jaxcomm import schedules
-from jaxcomm.curve import without_noise
 from jaxcomm.plan.executors import Executors, OwnName, Timed
 from jaxcomm.profile import Profile, Sample
+from jaxcomm.profile.fit import without_noise
 
 
 def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
@@ -38,7 +38,7 @@ def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
 
 
 def _usual_bytes(profile: Profile) -> int:
-    """What a call mostly carries: the largest bucket, the collective, or else the largest that was timed."""
+    """The usual size of a call: the largest bucket, the collective, or else the largest that was timed."""
     if profile.buckets:
         return max(bucket.bytes for bucket in profile.buckets)
     if profile.collective:

@@ -87,5 +87,5 @@ def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
     if setting.links.topology:
         return late_specs(setting, nbytes)
     links = setting.links
-    always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)
+    always = simulate.tuned_straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)
     return [StragglerSpec(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from jaxcomm.cluster import SOLVED, Cluster
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Hierarchical, Spec, StragglerSpec, Transfers
 from jaxcomm.planner.byte_ranges import LARGEST, SMALLEST
@@ -23,13 +22,14 @@ from jaxcomm.planner.schedules import on_hosts
 from jaxcomm.planner.schedules.bound import lower_bound
 from jaxcomm.planner.schedules.candidates import late_specs, plain
 from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile.cluster import SOLVED, Cluster
 from jaxcomm.schedules import Schedule, listed
 from jaxcomm.schedules.tree_search import MessageSeconds, improve
 from jaxcomm.simulate import clock
 
 SIZES: Final = (8, 32, 128, 512)  # times of the buffer's bytes within a host, in latencies of a message
 CHUNKS: Final = (0.5, 1, 2, 4)  # per rank
-STARTS: Final = 3  # so many schedules are improved for a size
+STARTS: Final = 3  # schedules that are improved for a size
 MOST_TRIES: Final = 30_000
 WORK_PER_SECOND: Final = 5_000_000  # tries · messages, on the machine where it was measured
 
@@ -37,7 +37,7 @@ WORK_PER_SECOND: Final = 5_000_000  # tries · messages, on the machine where it
 def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, ...]:
     """For each of some sizes a schedule, if one is found that is faster than all that a plan has else.
 
-    There is none above `SOLVED` ranks, without a late rank, or where messages cost no latency or bytes no time: then
+    It finds none above `SOLVED` ranks, without a late rank, or where messages cost no latency or bytes no time: then
     the best number of chunks is the largest, or one.
 
     Args:

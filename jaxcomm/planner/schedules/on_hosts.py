@@ -1,4 +1,4 @@
-"""What calls could run on hosts and racks: schedules in tiers, and halving and doubling in orders that fit them."""
+"""Schedules for hosts and racks: in tiers, and halving and doubling in orders that fit them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
-from jaxcomm.cluster import SOLVED, Cluster, Topology
 from jaxcomm.plan.values import HalvingDoubling, Hierarchical, Spec
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile.cluster import SOLVED, Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, tune
 
@@ -71,7 +71,7 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
 
 
 def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The spec that takes the least time, as a list that is empty if there are none, or all take `limit` or longer.
+    """The spec that takes the least time, as a list: empty if no spec exists, or all take `limit` or longer.
 
     One whose busiest port alone takes longer after the last rank's arrival than that, or than another in all, is not
     timed.

@@ -1,4 +1,4 @@
-"""Which schedule for which range of sizes: where the best one changes, and the sizes that are known to occur."""
+"""The schedule of each range of sizes: where the best one changes, and the sizes that are known to occur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What schedules are chosen for, and what a schedule takes there."""
+"""The setting that schedules are chosen for, and a schedule's time in it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from functools import lru_cache
 from typing import TypeVar, cast
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Cluster
+from jaxcomm.files import Value
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Chain, Nccl, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import clock
-from jaxcomm.values import Value
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What calls run on, and what their schedules are built from.
+    """The ranks and links of calls, and the parts that their schedules are built from.
 
     `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
     that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is

@@ -1,4 +1,4 @@
-"""Which gradients form a bucket, which buckets use the late rank's delay, and how much of it: one delay for all.
+"""Assigns gradients to buckets, and the late rank's delay to buckets: one delay for all.
 
 The end of a step is the greatest of some sums of what the buckets take (see `queue`), so one linear inequality per sum
 and delay states it exactly, and CP-SAT finds the boundaries and schedules with the earliest end.
@@ -7,7 +7,6 @@ and delay states it exactly, and CP-SAT finds the boundaries and schedules with 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -50,20 +49,20 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
     groups = np.array_split(stages, min(SCENARIOS, stages.shape[1]), axis=1)
     few = np.stack([group.mean(axis=1) for group in groups], axis=1)
     weights = np.array([group.shape[1] for group in groups])
-    queues = jobs.queues(few)
+    queue = jobs.queue(few)
     packing, status, gap = jobs.single, "NOT_NEEDED", 0.0
     if len(jobs.runs) > len(packing.runs) or any(len(options) > 1 for options in jobs.options.values()):
-        start = greedy(jobs, queues, weights)
-        packing, status, gap = _solve(jobs, queues, weights, start, time_limit, seed, log)
-        packing = _with_first_options(jobs, queues, weights, packing)
+        start = greedy(jobs, queue, weights)
+        packing, status, gap = _solve(jobs, queue, weights, start, time_limit, seed, log)
+        packing = _with_first_options(jobs, queue, weights, packing)
     return Assignment(packing, jobs.seconds(stages, packing), status, gap)
 
 
-def _with_first_options(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, packing: Packing) -> Packing:
+def _with_first_options(jobs: Jobs, queue: StepQueue, weights: Ints, packing: Packing) -> Packing:
     """The packing with the first option wherever the step ends as soon with it: the solver takes any of equals."""
 
     def ends(packing: Packing) -> float:
-        return float(np.average(jobs.exposed(queues, packing), weights=weights))
+        return float(np.average(jobs.exposed(queue, packing), weights=weights))
 
     for size in sorted(size for size, option in packing.choice.items() if option):
         plainer = packing.with_option(size, 0)
@@ -73,7 +72,7 @@ def _with_first_options(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, 
 
 
 def _solve(
-    jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
+    jobs: Jobs, queue: StepQueue, weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
 ) -> tuple[Packing, str, float]:
     """CP-SAT over a path of runs through all gradients, and one option per size.
 
@@ -85,9 +84,9 @@ def _solve(
         beginning[run.begin].append(index)
         ending[run.end].append(index)
         alike[run.bytes].append(index)
-    longest = [max(max(o.before) + max(o.after) for o in jobs.options[run.bytes]) for run in jobs.runs]
+    longest = [max(o.before + o.after for o in jobs.options[run.bytes]) for run in jobs.runs]
     most = sum(max(longest[index] for index in here) for here in ending.values())
-    tick = (max(float(queue.time.max()) for queue in queues) + most) / TICKS or 1.0
+    tick = (float(queue.time.max()) + most) / TICKS or 1.0
 
     def ticks(seconds: float) -> int:
         return round(seconds / tick)
@@ -109,21 +108,20 @@ def _solve(
                 model.add_implication(take[index][option], allowed)
 
     step_ends = [model.new_int_var(0, 2 * TICKS, "") for _ in weights]
-    for rail, queue in enumerate(queues):
-        left, stages = [], len(queue.first)
-        for stage in range(stages):
-            sums = [model.new_constant(0)]
-            for atom in reversed(range(len(jobs.ready))):
-                total = model.new_int_var(0, 2 * TICKS, "")
-                literals = [literal for index in ending[atom] for literal in take[index]]
-                options = [option for index in ending[atom] for option in jobs.options[jobs.runs[index].bytes]]
-                seconds = [ticks(option.work(rail, stages)[stage]) for option in options]
-                model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(literals, seconds))
-                sums.append(total)
-            left.append(sums[::-1])
-        for (row, column), time in np.ndenumerate(queue.time):
-            work = sum(sums[first] for sums, first in zip(left, queue.first[:, row, column], strict=True))
-            model.add(step_ends[column] >= ticks(float(time)) + work)
+    left, stages = [], len(queue.first)
+    for stage in range(stages):
+        sums = [model.new_constant(0)]
+        for atom in reversed(range(len(jobs.ready))):
+            total = model.new_int_var(0, 2 * TICKS, "")
+            literals = [literal for index in ending[atom] for literal in take[index]]
+            options = [option for index in ending[atom] for option in jobs.options[jobs.runs[index].bytes]]
+            seconds = [ticks(option.work(stages)[stage]) for option in options]
+            model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(literals, seconds))
+            sums.append(total)
+        left.append(sums[::-1])
+    for (row, column), time in np.ndenumerate(queue.time):
+        work = sum(sums[first] for sums, first in zip(left, queue.first[:, row, column], strict=True))
+        model.add(step_ends[column] >= ticks(float(time)) + work)
     steps = int(weights.sum())
     departures = [
         ticks(jobs.min_saving(run) * steps) * literal

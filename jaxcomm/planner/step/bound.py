@@ -1,4 +1,4 @@
-"""What no boundaries, order and schedules of a step can beat."""
+"""The least time of a step, whatever its boundaries, order and schedules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
 
 
 def calls_lower_bound(setting: Setting, nbytes: int) -> float:
-    """Mean seconds that no calls can beat which sum so many bytes together: ours, NCCL's, or some of both.
+    """Mean seconds that no calls which sum `nbytes` together can beat: ours, NCCL's, or some of both.
 
     Calls of ours are bound like one of all their bytes. Some of NCCL's may be faster than one, but none has a better
     rate than the best of any size. If ours sum x bytes and NCCL the rest, their bound and the rest at that rate add up,
@@ -46,7 +46,7 @@ def _own(setting: Setting, nbytes: int) -> float:
 
 
 def _equal_cost(setting: Setting, per_byte: float, nbytes: int) -> float:
-    """At most so many bytes, of which one more costs our bound `per_byte` seconds, on average over the steps.
+    """At most `nbytes`: the bytes of which one more costs our bound `per_byte` seconds, on average over the steps.
 
     A byte costs once the port's time where the delay hides the rest of its way, and 2(n - 1)/n times where it does not.
     """

@@ -1,26 +1,24 @@
-"""The step as one decision: its buckets, what each runs, when, and what no step can beat."""
+"""The step as one decision: its buckets, their schedules and times, and the least time of any step."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.planned_step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
-from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Planned, Span, Step
 from jaxcomm.plan.values import Chain, Spec
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules.candidates import choose, late_sets, late_specs, plain, tuned_spec
+from jaxcomm.planner.schedules.candidates import late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.step.assignment import Assignment, assign
 from jaxcomm.planner.step.bound import lower_bound
 from jaxcomm.planner.step.jobs import Atoms, Jobs, Option, Packing
-from jaxcomm.planner.step.on_rails import RailNetwork
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import tune
 
@@ -31,7 +29,7 @@ MAX_SIZES: Final = 1000
 
 
 class Decision(NamedTuple):
-    """What the plan says of the step, the schedule for every size of bucket, and what the solver made of it.
+    """The plan's step, the schedule for every size of bucket, and the solver's results.
 
     The sizes are those of the planned buckets and of those that the profile has, for who keeps them.
     """
@@ -41,16 +39,7 @@ class Decision(NamedTuple):
     results: list[Assignment]
 
 
-def plan_step(
-    profile: Profile,
-    setting: Setting,
-    *,
-    time_limit: float,
-    seed: int,
-    log: Log,
-    split: Rails | None = None,
-    known: Mapping[int, Spec] | None = None,
-) -> Decision | None:
+def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: int, log: Log) -> Decision | None:
     """The boundaries and the schedules with which the step's last sum is there soonest; None without buckets.
 
     The buckets stay as the profile has them unless others save `min_gain` of the time that the step then takes.
@@ -61,8 +50,6 @@ def plan_step(
       time_limit: seconds for the schedules of the buckets as they are, and as many for others, roughly.
       seed: of the solver.
       log: receives the lines of the solver's log.
-      split: rails, if the step is to run on them; each bucket then also chooses its rails.
-      known: schedules that calls of some sizes run anyway.
 
     Raises:
       ProfileError: more buckets, or more sizes of them, than a plan can hold.
@@ -72,24 +59,22 @@ def plan_step(
         return None
     gradients = sorted(profile.buckets, key=lambda bucket: bucket.ready_s)
     _check_size(gradients)
-    rails = RailNetwork.of(profile, setting, split) if split else None
-    offers = _Offers(setting, rails, known or {})
     atoms, few = Atoms.all(gradients), Atoms.few(gradients)
     stages = setting.late.stages
-    jobs = offers.jobs(atoms, 1, OPTIONS)
+    jobs = _jobs(setting, atoms, 1, OPTIONS)
     best = kept = assign(jobs, stages, time_limit=time_limit, seed=seed, log=log)
     specs = _specs(jobs, kept.packing)
     results = [kept]
     if len(few.ready) > 1:
-        packed = offers.jobs(few, len(few.ready), FEW)
+        packed = _jobs(setting, few, len(few.ready), FEW)
         found = assign(packed, stages, time_limit=time_limit, seed=seed, log=log)
         results.append(found)
         if found.seconds < (1 - setting.min_gain) * kept.seconds:
             jobs, best = packed, found
             specs |= _specs(packed, found.packing)
-    asis = offers._replace(known={}).jobs(atoms, 1, 0)
+    asis = _jobs(setting, atoms, 1, 0)
     usual = [significant(float(seconds)) for seconds in np.median(stages, axis=1)]
-    bound = lower_bound(rails.best() if rails else setting, gradients)
+    bound = lower_bound(setting, gradients)
     step = Step(
         buckets=len(gradients),
         bytes=sum(gradient.bytes for gradient in gradients),
@@ -119,44 +104,28 @@ def _check_size(gradients: Sequence[Bucket]) -> None:
             )
 
 
-class _Offers(NamedTuple):
-    """What buckets may run: on the one network, or on rails."""
+def _jobs(setting: Setting, atoms: Atoms, longest: int, count: int) -> Jobs:
+    """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: with none)."""
+    runs = atoms.runs(longest)
+    total = Counter(run.bytes for run in runs)
+    large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
+    options = {nbytes: _options(setting, nbytes, count if nbytes in large else 0) for nbytes in sorted(total)}
+    return Jobs(atoms.ready, runs, options, setting.min_gain)
 
-    setting: Setting
-    rails: RailNetwork | None
-    known: Mapping[int, Spec]
 
-    def jobs(self, atoms: Atoms, longest: int, count: int) -> Jobs:
-        """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: with none)."""
-        runs = atoms.runs(longest)
-        total = Counter(run.bytes for run in runs)
-        large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
-        options = {nbytes: self._options(nbytes, count, nbytes in large) for nbytes in sorted(total)}
-        return Jobs(atoms.ready, runs, options, self.setting.min_gain)
-
-    def _options(self, nbytes: int, count: int, large: bool) -> list[Option]:
-        setting = self.setting
-        if self.rails:  # which take part in boundaries and shares; a size runs one schedule, with rails or without
-            best = choose(setting, nbytes) if count else plain(setting, nbytes)
-            spec = self.known.get(nbytes) or (plain(setting, nbytes) if isinstance(best, Chain) else best)
-            return self.rails.options(spec, nbytes)
-        specs = [self.known[nbytes]] if nbytes in self.known else self._family(nbytes, count if large else 0)
-        costs = {spec: setting.cost(spec, nbytes) for spec in specs}
-        return [Option(spec, (b,), (a,), stage=setting.late.stage(spec)) for spec, (b, a) in costs.items()]
-
-    def _family(self, nbytes: int, count: int) -> list[Spec]:
-        """The plain choice, schedules for late ranks that join together, and members of the family for one late rank,
-        from little to all covered."""
-        setting = self.setting
-        specs: list[Spec] = [plain(setting, nbytes)]
-        if count:
-            specs += late_specs(setting, nbytes)
-            specs += [spec for spec in late_sets(setting, nbytes) if not isinstance(spec, Chain)]
-        if count and setting.late.roles and not setting.links.topology:
-            longest, links = float(setting.late.delays.seconds[-1]), setting.links
-            members = tune.covering(setting.ranks, nbytes, longest, links.alpha, links.beta, count)
-            specs += map(tuned_spec, members)
-        return list(dict.fromkeys(specs))
+def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
+    """The plain choice, schedules for late ranks that join together, and members of the family for one late rank, from
+    little to all covered."""
+    specs: list[Spec] = [plain(setting, nbytes)]
+    if count:
+        specs += late_specs(setting, nbytes)
+        specs += [spec for spec in late_sets(setting, nbytes) if not isinstance(spec, Chain)]
+    if count and setting.late.roles and not setting.links.topology:
+        longest, links = float(setting.late.delays.seconds[-1]), setting.links
+        members = tune.covering(setting.ranks, nbytes, longest, links.alpha, links.beta, count)
+        specs += map(tuned_spec, members)
+    costs = {spec: setting.cost(spec, nbytes) for spec in dict.fromkeys(specs)}
+    return [Option(spec, before, after, setting.late.stage(spec)) for spec, (before, after) in costs.items()]
 
 
 def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
@@ -164,38 +133,28 @@ def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
 
 
 def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Planned, ...]:
-    """The buckets, with their times in a step with these `stages` if a rail serves what has waited longest; by `queue`
-    any order ends as soon."""
+    """The buckets, with their times in a step with these `stages` if the network serves what has waited longest; by
+    `queue` any order ends as soon."""
     delay = stages[-1]
     options = [jobs.options[run.bytes][packing.choice[run.bytes]] for run in packing.runs]
     ready = [float(jobs.ready[run.end]) for run in packing.runs]
     waiting = [(at + stages[option.stage], 0, i) for i, (at, option) in enumerate(zip(ready, options, strict=True))]
     waiting += [(at + delay, 1, i) for i, at in enumerate(ready)]
-    spans: dict[tuple[int, int, int], Span] = {}
-    for rail in range(jobs.rails):
-        now = 0.0
-        for at, part, i in sorted(waiting):
-            seconds = (options[i].after if part else options[i].before)[rail]
-            if seconds:
-                start = max(now, at)
-                now = start + seconds
-                spans[i, rail, part] = Span(start_s=significant(start), end_s=significant(now))
+    spans: dict[tuple[int, int], Span] = {}
+    now = 0.0
+    for at, part, i in sorted(waiting):
+        seconds = options[i].after if part else options[i].before
+        if seconds:
+            start = max(now, at)
+            now = start + seconds
+            spans[i, part] = Span(start_s=significant(start), end_s=significant(now))
     return tuple(
         Planned(
             gradients=run.last - run.first + 1,
             bytes=run.bytes,
             schedule=option.spec,
-            parts=tuple(
-                RailWork(
-                    rail=load.rail,
-                    share=load.share,
-                    before=spans.get((i, rail, 0)),
-                    after=spans.get((i, rail, 1))
-                    or Span(start_s=significant(ready[i] + delay), end_s=significant(ready[i] + delay)),
-                )
-                for rail, load in enumerate(option.loads)
-                if load.share
-            ),
+            before=spans.get((i, 0)),
+            after=spans.get((i, 1)) or Span(start_s=significant(ready[i] + delay), end_s=significant(ready[i] + delay)),
         )
         for i, (run, option) in enumerate(zip(packing.runs, options, strict=True))
     )

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jaxcomm.planner.step.jobs import Jobs, Packing
 from jaxcomm.planner.step.queue import Ints, StepQueue
 
 
-def greedy(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints) -> Packing:
+def greedy(jobs: Jobs, queue: StepQueue, weights: Ints) -> Packing:
     """Every size takes its best option while the others stay, the largest first; then two neighbours become one bucket,
     the last first, wherever that gains; and again until nothing does.
 
     Args:
       jobs: the step's gradients, and what buckets can be made of them.
-      queues: of every rail, for some steps.
+      queue: of the network, for some steps.
       weights: of those steps.
     """
 
     def cost(packing: Packing) -> float:
-        return float(np.average(jobs.exposed(queues, packing), weights=weights)) + jobs.min_savings(packing)
+        return float(np.average(jobs.exposed(queue, packing), weights=weights)) + jobs.min_savings(packing)
 
     runs = {(run.begin, run.end): run for run in jobs.runs}
     packing = jobs.single

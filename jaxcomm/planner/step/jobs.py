@@ -1,9 +1,9 @@
-"""A step's gradients as jobs of a job shop: which runs of them may be one bucket, and what each may run on which rail.
+"""A step's gradients as jobs of the network: the runs of them that may be one bucket, and the schedules of each.
 
-A bucket is ready with its last gradient. On every rail that carries a share of it, one job may start when the ranks
-that it needs have the bucket, and one more when the last of the late ranks has it, too, and the first is done. A rail
-that is never idle while a job waits is done at the same time whatever the order (see `queue`), so a step's end needs no
-order, and its boundaries decide its queues.
+A bucket is ready with its last gradient. One job of it may start when the ranks that it needs have the bucket, and one
+more when the last of the late ranks has it, too, and the first is done. A network that is never idle while a job waits
+is done at the same time whatever the order (see `queue`), so a step's end needs no order, and its boundaries decide its
+queue.
 """
 
 from __future__ import annotations
@@ -18,32 +18,21 @@ from jaxcomm.planner.step.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
 AT_ONCE: Final = 64  # steps whose queues are held at once
-ATOMS: Final = 16  # runs begin and end with these: more gradients are glued into so many groups of about equal bytes
-
-
-class RailShare(NamedTuple):
-    """The share of a bucket's bytes that a rail carries; the one network, where there are no rails, has no name."""
-
-    rail: str | None
-    share: float
-
-
-NETWORK: Final = (RailShare(None, 1.0),)
+ATOMS: Final = 16  # runs begin and end with these: more gradients are joined into this many groups of about equal bytes
 
 
 class Option(NamedTuple):
-    """A way to sum a bucket: its schedule, and on each rail its load and the seconds before and after the last late
-    rank's arrival; the part before may start at `stage` of the step (see `queue`)."""
+    """A way to sum a bucket: its schedule, and the seconds before and after the last late rank's arrival; the part
+    before may start at `stage` of the step (see `queue`)."""
 
     spec: Spec
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    loads: tuple[RailShare, ...] = NETWORK
+    before: float
+    after: float
     stage: int = 0
 
-    def work(self, rail: int, stages: int) -> list[float]:
-        """Seconds on a rail at each of so many stages."""
-        return [(stage == self.stage) * self.before[rail] for stage in range(stages - 1)] + [self.after[rail]]
+    def work(self, stages: int) -> list[float]:
+        """Seconds of the network at each of `stages` stages."""
+        return [(stage == self.stage) * self.before for stage in range(stages - 1)] + [self.after]
 
 
 class BucketRange(NamedTuple):
@@ -79,52 +68,40 @@ class Jobs(NamedTuple):
     min_gain: float
 
     @property
-    def rails(self) -> int:
-        """On how many rails jobs run."""
-        return len(next(iter(self.options.values()))[0].before)
-
-    @property
     def single(self) -> Packing:
         """Every atom a bucket, with its first option."""
         runs = sorted(run for run in self.runs if run.begin == run.end)
         return Packing(tuple(runs), {run.bytes: 0 for run in runs})
 
-    def queues(self, stages: Floats) -> list[StepQueue]:
-        """The queue of each rail, as far as any packing can decide its end; `stages` as for `StepQueue.of`."""
-        queue = StepQueue.of(self.ready, stages)
+    def queue(self, stages: Floats) -> StepQueue:
+        """The network's queue, as far as any packing can decide its end; `stages` as for `StepQueue.of`."""
         spanned = {atom for run in self.runs for atom in range(run.begin, run.end)}
-        found = []
-        for rail in range(self.rails):
-            least, most = np.full((len(stages), len(self.ready)), np.inf), np.zeros((len(stages), len(self.ready)))
-            for run in self.runs:
-                times = np.array([option.work(rail, len(stages)) for option in self.options[run.bytes]])
-                least[:, run.end] = np.minimum(least[:, run.end], times.min(axis=0))
-                most[:, run.end] = np.maximum(most[:, run.end], times.max(axis=0))
-            least[:, sorted(spanned)] = 0.0
-            found.append(queue.pruned(least, most))
-        return found
+        least, most = np.full((len(stages), len(self.ready)), np.inf), np.zeros((len(stages), len(self.ready)))
+        for run in self.runs:
+            times = np.array([option.work(len(stages)) for option in self.options[run.bytes]])
+            least[:, run.end] = np.minimum(least[:, run.end], times.min(axis=0))
+            most[:, run.end] = np.maximum(most[:, run.end], times.max(axis=0))
+        least[:, sorted(spanned)] = 0.0
+        return StepQueue.of(self.ready, stages).pruned(least, most)
 
-    def exposed(self, queues: Sequence[StepQueue], packing: Packing) -> Floats:
-        """For each step of the queues, the seconds from the late rank's last gradient to the last sum."""
-        stages = len(queues[0].first)
-        work = np.zeros((self.rails, stages, len(self.ready)))
+    def exposed(self, queue: StepQueue, packing: Packing) -> Floats:
+        """For each step of the queue, the seconds from the late rank's last gradient to the last sum."""
+        work = np.zeros((len(queue.first), len(self.ready)))
         for run in packing.runs:
-            option = self.options[run.bytes][packing.choice[run.bytes]]
-            for rail in range(self.rails):
-                work[rail, :, run.end] = option.work(rail, stages)
-        return np.asarray(np.max([queue.exposed(each) for queue, each in zip(queues, work, strict=True)], axis=0))
+            work[:, run.end] = self.options[run.bytes][packing.choice[run.bytes]].work(len(queue.first))
+        return queue.exposed(work)
 
     def seconds(self, stages: Floats, packing: Packing) -> float:
-        """The mean of `exposed` over the steps, of which a few at a time are looked at."""
+        """The mean of `exposed` over the steps, computed for a few at a time."""
         some = np.array_split(stages, -(-stages.shape[1] // AT_ONCE), axis=1)
-        return float(np.concatenate([self.exposed(self.queues(each), packing) for each in some]).mean())
+        return float(np.concatenate([self.exposed(self.queue(each), packing) for each in some]).mean())
 
     def min_saving(self, run: BucketRange) -> float:
-        """What a bucket must save to take another option than the first."""
-        return self.min_gain * max(self.options[run.bytes][0].after)
+        """Seconds that a bucket must save to take another option than the first."""
+        return self.min_gain * self.options[run.bytes][0].after
 
     def min_savings(self, packing: Packing) -> float:
-        """What all buckets must save together."""
+        """Seconds that all buckets must save together."""
         return sum(self.min_saving(run) for run in packing.runs if packing.choice[run.bytes])
 
 
@@ -155,7 +132,7 @@ class Atoms(NamedTuple):
         return np.array([self.gradients[start - 1].ready_s for start in self.starts[1:]])
 
     def runs(self, longest: int) -> list[BucketRange]:
-        """All buckets of up to so many neighbouring atoms."""
+        """All buckets of up to `longest` neighbouring atoms."""
         bytes_before = [0]
         for gradient in self.gradients:
             bytes_before.append(bytes_before[-1] + gradient.bytes)

@@ -1,4 +1,4 @@
-"""What a step would take if a training accepted other mathematics: lost gradients, averages within groups, or both."""
+"""The time of a step if a training accepted other mathematics: drops, averages within groups, or both."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jaxcomm.plan.loss_policy import LossPolicy
-from jaxcomm.plan.planned_step import Accepted, Planned, Step, What
-from jaxcomm.plan.rank_groups import GroupCosts, Groups
+from jaxcomm.plan.drops import Drops
+from jaxcomm.plan.groups import GroupCosts, Groups
+from jaxcomm.plan.step import Accepted, Planned, Step, What
+from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.planner.late_ranks import LateRanks
-from jaxcomm.planner.loss.ring_cost import bounded, reliable
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.step.jobs import Option
@@ -25,28 +25,28 @@ Cost = Callable[[Planned, float | None], Times]
 
 
 def relaxed_steps(
-    step: Step, setting: Setting, loss: PacketLoss | None, policy: LossPolicy | None, groups: Groups | None
+    step: Step, setting: Setting, packet_loss: PacketLoss | None, policy: Drops | None, groups: Groups | None
 ) -> tuple[Accepted, ...]:
-    """The planned buckets' times with the loss policy, with the groups, and with both, as far as there are any.
+    """The planned buckets' times with the drop policy, with the groups, and with both, as far as there are any.
 
-    All of them, and the exact step's, are for the same links: they lose packets as `loss` says, and where there are
-    groups, what all ranks do waits for the slowest NIC, and for the uplinks.
+    All of them, and the exact step's, are for the same links: with `packet_loss`, and where there are groups,
+    what all ranks do waits for the slowest NIC, and for the uplinks.
 
     Args:
       step: its boundaries and schedules stay as they are.
       setting: what it was planned for.
-      loss: of the links.
+      packet_loss: of the links.
       policy: what each gradient may lose: the share of the layer of its name, or the mean of all layers if there is
         none.
       groups: every bucket takes as long as the slowest group of an iteration, on average over a period.
     """
-    links = _Links.of(setting, loss if loss and loss.rate else None, groups)
+    links = _Links.of(setting, packet_loss if packet_loss and packet_loss.rate else None, groups)
     everything = [None] * len(step.planned)
     may_lose = _shares(step, policy) if policy else everything
     ways: list[tuple[What, Cost, Sequence[float | None]]] = []
-    ways += [("loss", links.whole, may_lose)] if policy else []
+    ways += [("drops", links.whole, may_lose)] if policy else []
     ways += [("groups", links.divided, everything)] if groups else []
-    ways += [("loss_and_groups", links.divided, may_lose)] if policy and groups else []
+    ways += [("drops_and_groups", links.divided, may_lose)] if policy and groups else []
     exact = _exposed(step, setting.late, links.whole, everything) if ways else 0.0
     return tuple(
         Accepted(what=what, seconds=_exposed(step, setting.late, cost, shares), exact_seconds=exact)
@@ -55,7 +55,7 @@ def relaxed_steps(
 
 
 class _Links(NamedTuple):
-    """What buckets take on links that lose packets or join racks, if they may lose a share, or nothing (None).
+    """Times of buckets on links that lose packets or join racks, if they may drop a share, or nothing (None).
 
     Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
     every NIC as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
@@ -64,15 +64,15 @@ class _Links(NamedTuple):
 
     everybody: Setting
     beta: float
-    loss: PacketLoss | None
+    packet_loss: PacketLoss | None
     rings: tuple[frozenset[tuple[int, float]], ...]
 
     @classmethod
-    def of(cls, setting: Setting, loss: PacketLoss | None, groups: Groups | None) -> Self:
+    def of(cls, setting: Setting, packet_loss: PacketLoss | None, groups: Groups | None) -> Self:
         """The links of a setting, and of the racks that groups are for."""
         link = setting.links
         if groups is None:
-            return cls(setting, link.beta, loss, ())
+            return cls(setting, link.beta, packet_loss, ())
         links = GroupCosts(groups.racks, groups.nics, groups.bytes, link.alpha, link.beta)
         rings = tuple(
             frozenset((len(part), link.beta * links.slowness(part)) for part in iteration)
@@ -81,12 +81,12 @@ class _Links(NamedTuple):
         slowest = links.slowness(range(setting.ranks))
         slow = max(groups.nics) if link.topology else slowest
         everybody = replace(setting, links=replace(link, beta=link.beta * slow))
-        return cls(everybody, link.beta * slowest, loss, rings)
+        return cls(everybody, link.beta * slowest, packet_loss, rings)
 
     def whole(self, bucket: Planned, share: float | None) -> Times:
         """The sum of all ranks: by the bucket's schedule where no packets are lost."""
         setting = self.everybody
-        if self.loss:
+        if self.packet_loss:
             return 0.0, self._ring(setting.ranks, bucket.bytes, self.beta, share)
         return setting.cost(bucket.schedule, math.ceil(bucket.bytes * (1 - (share or 0.0))))
 
@@ -97,12 +97,12 @@ class _Links(NamedTuple):
 
     def _ring(self, ranks: int, nbytes: int, beta: float, share: float | None) -> float:
         if share is None:
-            return reliable(ranks, nbytes, self.everybody.links.alpha, beta, self.loss)
-        return bounded(ranks, nbytes, self.everybody.links.alpha, beta, self.loss, share)
+            return reliable(ranks, nbytes, self.everybody.links.alpha, beta, self.packet_loss)
+        return bounded(ranks, nbytes, self.everybody.links.alpha, beta, self.packet_loss, share)
 
 
-def _shares(step: Step, policy: LossPolicy) -> list[float]:
-    """The share of each planned bucket that may be lost."""
+def _shares(step: Step, policy: Drops) -> list[float]:
+    """The share of each planned bucket that may be dropped."""
     named = {layer.name: layer.share for layer in policy.layers}
     lost = math.fsum(layer.share * layer.bytes for layer in policy.layers)
     mean = lost / sum(layer.bytes for layer in policy.layers)
@@ -120,7 +120,7 @@ def _exposed(step: Step, late: LateRanks, cost: Cost, shares: Sequence[float | N
     work = []
     for bucket, share in zip(step.planned, shares, strict=True):
         before, after = times[bucket.bytes, share]
-        option = Option(bucket.schedule, (before,), (after,), stage=late.stage(bucket.schedule))
-        work.append(option.work(0, len(stages)))
+        option = Option(bucket.schedule, before, after, stage=late.stage(bucket.schedule))
+        work.append(option.work(len(stages)))
     ready = np.array([members[-1].ready_s for members in step.members()])
     return significant(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))

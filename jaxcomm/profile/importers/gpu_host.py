@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.fit import ASSUMED_ALPHA_S, ASSUMED_BETA_S
 from jaxcomm.profile.schema import MAX_RANKS, Link, Profile, Provenance
 
@@ -16,7 +16,7 @@ ASSUMED_SLOW: Final = 4.0  # time of a byte over a slower link, relative to the 
 
 
 def joined(gpus: int, links: Iterable[tuple[float, int, int]]) -> tuple[list[int], float]:
-    """Which GPUs links join, and the slowest link that is needed for it.
+    """The GPUs that links join, and the slowest link that is needed for it.
 
     Args:
       gpus: how many there are.
@@ -106,5 +106,5 @@ def profile_of_host(
 
 
 def _ratio(fast: float | None, slow: float | None, assumed: float = ASSUMED_SLOW) -> float:
-    """How many times as long a byte takes over the slower link, at least once; assumed where a rate is unknown."""
+    """The ratio of a byte's times over the slower and the faster link, at least 1; assumed where a rate is unknown."""
     return float(np.clip(float(f"{fast / slow:.3g}"), 1.0, 1e6)) if fast and slow else assumed

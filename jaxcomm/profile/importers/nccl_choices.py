@@ -1,4 +1,4 @@
-"""Which algorithm and protocol NCCL took for which size, and α and β of each: they are links of their own.
+"""NCCL's algorithm and protocol by size, and α and β of each: they are links of their own.
 
 NCCL says it with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=TUNING, by names or, before 2.24, by numbers.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Link, OpName
 
 _LINE = re.compile(r"\b(\d{1,18}) Bytes -> Algo (\w{1,16}) proto (\w{1,16})")
@@ -20,7 +20,7 @@ _PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
 
 
 class NcclChoice(NamedTuple):
-    """What NCCL runs for a size."""
+    """NCCL's choice for a size."""
 
     algorithm: str
     protocol: str

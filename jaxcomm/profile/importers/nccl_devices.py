@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.schema import MAX_RANKS
 
 _RANK: Final = re.compile(

@@ -12,7 +12,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import rounds_and_share
 from jaxcomm.profile.importers import nccl_devices
 from jaxcomm.profile.importers.nccl_choices import choices, fit_of_ring
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, OpName, Profile, Provenance
 
 NAME = "nccl-tests output"

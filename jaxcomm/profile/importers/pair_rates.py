@@ -1,4 +1,4 @@
-"""What each two ranks or hosts reached alone, as matrices: from p2pBandwidthLatencyTest, nvbandwidth, or made by hand.
+"""Rates of each two ranks or hosts alone, as matrices: from p2pBandwidthLatencyTest, nvbandwidth, or made by hand.
 
 A matrix is a title with its unit, a line of names, and a line for each name; what is no number counts as not measured:
 
@@ -134,7 +134,7 @@ def _described(
 
 
 def _uplink(seconds: Floats, rack: tuple[int, ...], within: float) -> float:
-    """What a byte to the nearest rank of another rack takes, relative to one within a rack."""
+    """The time of a byte to the nearest rank of another rack, relative to one within a rack."""
     outside = np.delete(seconds[[*rack]], rack, axis=1)
     return _ratio(float(np.nanmin(outside)) / within) if np.isfinite(outside).any() else 1.0
 

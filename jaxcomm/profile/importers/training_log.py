@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
 
 NAME = "a training log"
@@ -150,7 +150,7 @@ def _steps(records: list[_Record], ranks: int, where: str) -> tuple[np.ndarray, 
 
 
 def _warmup_steps(times: np.ndarray) -> int:
-    """How many leading steps have a median time above WARMUP_FACTOR times the median of all."""
+    """The number of leading steps whose median time is above WARMUP_FACTOR times the median of all."""
     per_step = np.median(times, axis=1)
     slow = per_step > WARMUP_FACTOR * np.median(per_step)
     return int(np.argmin(slow))  # the median step is never slow, so there is a first that is not

@@ -17,7 +17,7 @@ import numpy as np
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import assumed, fit
 from jaxcomm.profile.importers import hlo
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, Link, Profile, Provenance
 
 NAME = "a jax.profiler trace"

@@ -1,0 +1,68 @@
+"""Options that several commands have: one name, one type and one text for each."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any, Final
+
+from jaxcomm import simulate
+from jaxcomm.cli.common import arguments
+from jaxcomm.cli.common.arguments import Late
+
+_MOST_PORTS: Final = 4096
+
+
+def as_json(parser: ArgumentParser) -> None:
+    """`--json`, of every command that prints a result."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object; errors are JSON, too")
+
+
+def sizes(parser: ArgumentParser, default: str, of: str) -> None:
+    """`--sizes`, of several calls; `of` says of which buffer."""
+    parser.add_argument(
+        "--sizes",
+        type=arguments.sizes,
+        default=arguments.sizes(default),
+        metavar="A,B..C",
+        help=f"{of}; B..C in steps of 4x ({default})",
+    )
+
+
+def size(parser: ArgumentParser, of: str) -> None:
+    """`--size`, of one call."""
+    parser.add_argument("--size", type=arguments.size, metavar="SIZE", help=of)
+
+
+def late(parser: ArgumentParser, default: Late | None, meaning: str) -> None:
+    """`--late`, one rank."""
+    parser.add_argument("--late", type=arguments.late, default=default, metavar="rank=R,ms=T", help=meaning)
+
+
+def late_ranks(parser: ArgumentParser, meaning: str) -> None:
+    """`--late`, any number of ranks."""
+    repeated(parser, "--late", arguments.late, "rank=R,ms=T", meaning)
+
+
+def repeated(parser: ArgumentParser, name: str, type: Callable[[str], Any], metavar: str, meaning: str) -> None:
+    """An option that may be given several times."""
+    help = f"{meaning}; may be given several times"
+    parser.add_argument(name, type=type, action="append", default=[], metavar=metavar, help=help)
+
+
+def ports(parser: ArgumentParser) -> None:
+    """`--ports` of the model."""
+    help = f"peers that a rank exchanges with at once ({simulate.PORTS})"
+    parser.add_argument("--ports", type=arguments.whole(1, _MOST_PORTS), default=simulate.PORTS, metavar="N", help=help)
+
+
+def considered(parser: ArgumentParser) -> None:
+    """`--explain-json`, of commands that make or read a plan."""
+    help = "also write every alternative, with its verdict, as JSON"
+    parser.add_argument("--explain-json", metavar="FILE", help=help)
+
+
+def model_bytes(parser: ArgumentParser, default: str) -> None:
+    """`--model-bytes` of the groups that average a model."""
+    help = f"bytes that groups average ({default})"
+    parser.add_argument("--model-bytes", type=arguments.size, metavar="SIZE", help=help)

@@ -1,0 +1,178 @@
+"""Chooses the program or message lists of a call by its ranks and bytes, and compiles them.
+
+Calls without a plan need nothing of what plans need, pydantic above all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from jaxcomm import ffi, schedules
+from jaxcomm.collectives.default_schedules import FLAT_BYTES, default_schedule
+from jaxcomm.log import say_once
+from jaxcomm.program.message_verifier import verify_messages
+from jaxcomm.program.messages import compile_messages
+from jaxcomm.program.program import compile
+from jaxcomm.program.verifier import verify_program
+from jaxcomm.schedules import Schedule
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
+
+PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
+AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
+
+
+class TwoPrograms(NamedTuple):
+    """Two programs or message lists by their names in the core: after a call to which rank `late` came less than
+    `seconds` after all others the next one runs `below`, else `above`, as do the first ones."""
+
+    above: str
+    below: str
+    late: int
+    seconds: float
+
+
+class Choice(NamedTuple):
+    """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
+
+    Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
+    "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
+    process; there the plan is "direct" or "ring".
+    """
+
+    program: str
+    plan: str
+
+
+def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
+    """The program that a call within a process runs.
+
+    Args:
+      kind: "all_reduce", "reduce_scatter" or "all_gather"; only the first follows plans, as the direct programs of the
+        others read and store each byte once, which no schedule can improve on.
+      ranks: ranks in each group.
+      nbytes: bytes of one rank's operands.
+      dtype: their element type; None if they have several.
+      plan: what `plan_hash` returned. If it is for another number of ranks, the call runs what it would without one.
+      where: the call, for messages: "psum over 'data'".
+    """
+    schedule, source = (None, "direct")
+    if kind == "all_reduce":
+        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
+
+
+def choose_messages(
+    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str, hosts: Sequence[int]
+) -> Choice:
+    """The message lists that a call between processes runs.
+
+    Args as in `choose`, but all kinds follow plans; `hosts` has a number of each rank's host.
+    """
+    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
+        return Choice(f"{kind}/direct/{ranks}", source)
+    if source != "direct":
+        return Choice(_compiled_messages(schedule), source)
+    whole = ranks * nbytes if kind == "all_gather" else nbytes
+    way = default_schedule(whole, hosts)
+    if kind != "all_reduce" and way == "flat":
+        way = "direct"
+    followed = AUTO if kind == "all_reduce" and plan == AUTO else "ring" if way == "ring" else "direct"
+    return Choice(f"{kind}/{way}/{ranks}", followed)
+
+
+def lossy_messages(ranks: int) -> Choice:
+    """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
+    return Choice(f"all_reduce/direct/{ranks}", "direct")
+
+
+def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    """The schedule that an all-reduce runs, and the plan it came from, for messages.
+
+    Args as in `choose`.
+    """
+    return _choose("all_reduce", ranks, nbytes, dtype, plan, where)
+
+
+def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
+    if chosen and chosen.ranks != ranks:
+        say_once(
+            f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs what "
+            "it would without a plan.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
+        )
+    elif chosen and kind == "all_reduce":
+        schedule = chosen.schedule_for(nbytes, dtype)
+    elif chosen and kind == "reduce_scatter":
+        schedule = chosen.half_for("reduce_scatter", nbytes, dtype)
+    elif chosen:
+        schedule = chosen.half_for("all_gather", ranks * nbytes, dtype)
+    return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
+
+
+def choose_by_step(
+    ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool
+) -> TwoPrograms | None:
+    """The two programs that a plan has all-reduces on CPUs switch between, by lateness in the call before, or None.
+
+    Args as in `choose`; `between_processes` asks for message lists.
+    """
+    found = PLANS[plan] if plan not in ("", AUTO) else None
+    switched = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
+    if found is None or switched is None:
+        return None
+    compiled = _compiled_messages if between_processes else _compiled
+    above, below = (compiled(found.schedule_of(spec)) for spec in (switched.above, switched.below))
+    return TwoPrograms(above, below, found.roles[switched.late], switched.below_s)
+
+
+def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
+    """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
+    if plan in ("", AUTO) or PLANS[plan].ranks != ranks or PLANS[plan].schedule_for(nbytes, dtype) is None:
+        return False
+    return PLANS[plan].nccl_seconds(nbytes) is not None
+
+
+def compile_plan(plan: str) -> None:
+    """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
+    if plan not in ("", AUTO):
+        for spec in dict.fromkeys(spec for entry in PLANS[plan].collectives for spec in entry.specs.values()):
+            _compiled(PLANS[plan].schedule_of(spec))
+
+
+def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
+    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls.
+
+    None for few bytes where it has the direct schedule: calls without a plan run something better there.
+    """
+    found: list[tuple[int, tuple[bytes, ...]]] = []
+    for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
+        least = entry.min_bytes
+        if schedule.kind == "direct" and least <= FLAT_BYTES:
+            found.append((least, ()))
+            least = FLAT_BYTES + 1
+        if entry.max_bytes is None or least <= entry.max_bytes:
+            found.append((least, _encoded_messages(schedule)))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(schedule: Schedule) -> str:
+    program = compile(schedule)
+    verify_program(program, schedule)
+    return ffi.register_program(program)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled_messages(schedule: Schedule) -> str:
+    return ffi.register_messages(_encoded_messages(schedule))
+
+
+def _encoded_messages(schedule: Schedule) -> tuple[bytes, ...]:
+    lists = compile_messages(schedule)
+    verify_messages(lists, schedule.collective)
+    return tuple(each.encode() for each in lists)

@@ -1,0 +1,171 @@
+"""The parts of a gradient that its sum may leave out: their share of each tensor, and the ranks that choose them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from numbers import Real
+from typing import TYPE_CHECKING, Literal, Self, get_args
+
+import jax
+import jax.numpy as jnp
+
+import jaxcomm.plan
+from jaxcomm.errors import PlanError
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
+    from jaxcomm.profile import Layer
+
+Policy = Literal["agreed", "local", "network", "random"]
+_MIN_NETWORK_SEGMENT = 1024  # bytes: importance is marked per segment of at least this size
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The share of a gradient that a sum may leave out, and the ranks that choose it.
+
+    Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
+    sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
+    those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
+    averaged over the ranks that kept it. Policy "network" leaves out what the network loses, and nothing where it loses
+    nothing: between processes over UDP packets that get lost are not sent again while the share allows it, but for
+    those of the half of a tensor's segments that matter most; every element is averaged over the ranks whose packets
+    came. Policy "random" is what the others are compared with, a network that knows nothing of
+    gradients: each rank loses each segment with probability p, even the only one of a tensor, and each is averaged over
+    the ranks that kept it. Only "agreed" saves bytes, and only "network" the time of what is lost.
+
+    Attributes:
+      bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
+      policy: "agreed", "local", "network" or "random".
+      bounds: other shares by tensor, named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
+      segment_bytes: size of a segment, a multiple of 8; with "network" 1024 at least.
+      sample_stride: one of `sample_stride` elements is in the sample of "local".
+      seed: of that sample, and of what "random" loses; a uint32. Pass the step's number for others in every step.
+
+    Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
+    appendix A; that the ranks agree is ours.
+    """
+
+    bound: float | None = 0.1
+    policy: Policy = "agreed"
+    bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
+    segment_bytes: int = 4096
+    sample_stride: int = 20
+    seed: jax.Array | int = 0
+
+    @classmethod
+    def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
+        """The drops that a plan allows: every layer its share, segments and sample as planned.
+
+        The sum is refused where a tensor is no layer of the plan, or a layer no tensor.
+
+        Args:
+          plan: path of a plan file, or a `jaxcomm.plan.Plan`.
+          policy: as above; a plan is for all.
+
+        Raises:
+          PlanError: the plan cannot be read, or says nothing of losses.
+        """
+        if isinstance(plan, str | os.PathLike):
+            where, plan = f"{os.fspath(plan)}: ", jaxcomm.plan.load(plan)
+        else:
+            where = ""
+        if plan.drops is None:
+            raise PlanError(
+                f"{where}the plan {plan.hash[:12]} has no drop policy.\n"
+                "  Cure: plan with `jaxcomm plan --drop-bound`, or from a profile with a `tolerance` "
+                "(`jaxcomm profile drop-bound`)."
+            )
+        return cls(
+            bound=None,
+            policy=policy,
+            bounds={layer.name: layer.share for layer in plan.drops.layers},
+            segment_bytes=plan.drops.segment_bytes,
+            sample_stride=round(1 / plan.drops.sample),
+        )
+
+    @classmethod
+    def front_first(cls, layers: Sequence[Layer], bound: float, budget: float, policy: Policy = "agreed") -> Self:
+        """Of each layer at most `bound`, of all together at most `budget`, which the front layers use up first.
+
+        Args:
+          layers: in forward order, as `jaxcomm.train.layers` finds them.
+          bound: the share of a layer, in [0, 1).
+          budget: the share of all bytes, from 0 to `bound`.
+          policy: as above.
+
+        Source: section 4.2.2 of the paper.
+        """
+        if not 0 <= budget <= bound:
+            raise ValueError(f"Drop: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
+        from jaxcomm.plan.drops import front_first
+
+        shares = front_first([layer.bytes for layer in layers], bound, budget)
+        names = [layer.name for layer in layers]
+        return cls(bound=None, policy=policy, bounds=dict(zip(names, shares, strict=True)))
+
+    def __post_init__(self) -> None:
+        shares = {} if self.bound is None else {"bound": self.bound}
+        if not isinstance(self.bounds, Mapping):
+            raise ValueError(f"Drop: bounds is {self.bounds!r}; it maps tensors' names to shares, {{'kernel': 0.1}}")
+        for name, share in (shares | {f"bounds[{key!r}]": share for key, share in self.bounds.items()}).items():
+            if not (isinstance(share, Real) and 0 <= share < 1):
+                raise ValueError(f"Drop: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
+        if self.policy not in get_args(Policy):
+            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed", "local", "network" or "random"')
+        if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
+            raise ValueError(f"Drop: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
+        if self.policy == "network" and self.segment_bytes < _MIN_NETWORK_SEGMENT:
+            raise ValueError(
+                f'Drop: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
+                f"{_MIN_NETWORK_SEGMENT} or more"
+            )
+        if not (isinstance(self.sample_stride, int) and 1 <= self.sample_stride < 2**32):
+            raise ValueError(f"Drop: sample_stride is {self.sample_stride!r}; it must be from 1 to below 2^32")
+        if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:
+            raise ValueError(f"Drop: seed is {self.seed}; it must be from 0 to below 2^32")
+
+    def check(self, names: Sequence[str]) -> None:
+        """Every bound is of one of these tensors, and each of these has one.
+
+        Raises:
+          ValueError: not so.
+        """
+        known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
+        if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
+            raise ValueError(
+                f"Drop: the tensor {missing[0]!r} has no bound; there are bounds of {known or 'none'}.\n"
+                "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
+                "`dataclasses.replace(drop, bound=…)` for tensors without one."
+            )
+        if unknown := sorted(set(self.bounds) - set(names)):
+            raise ValueError(
+                f"Drop: bounds[{unknown[0]!r}] is of no tensor here; they are {', '.join(map(repr, names))}.\n"
+                "  Cure: name it as `jax.tree_util.keystr` does, or plan from a profile of this model."
+            )
+
+    def share(self, name: str, x: jax.Array) -> float:
+        """The share of a tensor that may be left out: only floats of 16, 32 or 64 bits are cut."""
+        if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 2:
+            return 0.0
+        share = self.bounds.get(name, self.bound)
+        assert share is not None  # as checked
+        return share
+
+    def dropped(self, name: str, x: jax.Array) -> int:
+        """The whole segments of a tensor that may be left out: as many as in the plan, which counts exactly, too."""
+        share = Fraction(repr(float(self.share(name, x))))
+        return math.floor(share * x.size * x.dtype.itemsize / self.segment_bytes)
+
+
+def check_drop(where: str, drop: object) -> None:
+    """Raises TypeError, in the words of `jaxcomm.<where>`, if that is no drop."""
+    if not isinstance(drop, Drop):
+        raise TypeError(
+            f"jaxcomm.{where}: drop is {drop!r}; it must be a jaxcomm.train.Drop.\n"
+            "  Cure: drop=Drop(0.1) for a tenth of each tensor."
+        )

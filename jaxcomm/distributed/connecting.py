@@ -1,0 +1,248 @@
+"""Connects one process with the others of its job, in stages that all processes go through together.
+
+Each process publishes a signed record of itself and looks up the others'. Processes of one host open each other's
+shared memory; of two on different hosts the lower listens and the higher connects, on every rail that both have. All
+publish how that went, so that either all processes are connected or each raises an error that says which are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxcomm.distributed import rails, records, stages, udp_paths
+from jaxcomm.distributed.addresses import listening_socket
+from jaxcomm.distributed.introductions import Introduced, agree_on_key, check_is_first, exchange_records, own_record
+from jaxcomm.distributed.listener import Listener
+from jaxcomm.distributed.membership import Membership, MessageCore
+from jaxcomm.distributed.rail_connections import (
+    connect_rails,
+    rails_between,
+    rails_shares,
+    round_trips_over,
+    say_down,
+    used_rails,
+)
+from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.repair import Repair
+from jaxcomm.distributed.settings import Settings
+from jaxcomm.distributed.udp_paths import UdpPath
+from jaxcomm.distributed.ways import agreed_way
+from jaxcomm.ffi.shares import SharesFrom
+from jaxcomm.log import say_once
+
+
+class _Ends(NamedTuple):
+    """The rails of this process, and by name their sockets and the listeners on them."""
+
+    rails: list[RailEnd]
+    bound: dict[str, socket.socket]
+    listeners: dict[str, Listener]
+
+
+class _Connections(NamedTuple):
+    """The connections between hosts: by process the rails that lead to it, and by process and rail the rest."""
+
+    leads: dict[int, list[str]]
+    sockets: dict[tuple[int, str], socket.socket]
+    paths: dict[tuple[int, str], UdpPath]
+    lacking: set[str]
+    down: list[tuple[int, str]]
+
+
+def connect_as(
+    process: int,
+    processes: int,
+    core: MessageCore,
+    chosen: Settings,
+    coordinator: str,
+    generation: int,
+    planned: Sequence[SharesFrom] = (),
+) -> Membership:
+    """Connects the process of this number with the others.
+
+    Args:
+      process: its number.
+      processes: of the job.
+      core: carries the messages; started when this returns.
+      chosen: the settings.
+      coordinator: "host:port" of `jax.distributed`.
+      generation: counted by each process; that of process 0 holds.
+      planned: the shares of rails in a plan.
+
+    Raises:
+      JaxcommError: a process is missing, or cannot be connected.
+    """
+    deadline = time.monotonic() + chosen.timeout_s
+    others = [other for other in range(processes) if other != process]
+    try:
+        check_is_first(process)
+        generation, key = agree_on_key(process, chosen, generation, deadline)
+        way = agreed_way(process, others, chosen, coordinator, deadline)
+        with contextlib.ExitStack() as after_failure:
+            ends = _listen(process, processes, chosen, way, key, after_failure)
+            over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
+            own = own_record(process, chosen, over_udp, core, ends.rails, planned)
+            job = Introduced(own, exchange_records(own, others, key, deadline), key, deadline)
+            transport = records.transport(job.records)
+            if over_udp and transport == "tcp":
+                by_tcp = [other for other, peer in job.peers.items() if not peer.allows_udp]
+                say_once(f"processes {', '.join(map(str, by_tcp))} follow no plan's UDP; TCP connects all.")
+            files = _open_files(job, after_failure)
+            connections = _connect_hosts(job, ends.listeners, transport, after_failure)
+            after_failure.pop_all()
+    except Exception as error:
+        stages.publish_failure(process, error)
+        raise
+    return _start(core, job, generation, ends, files, connections, transport, planned)
+
+
+def _listen(
+    process: int, processes: int, chosen: Settings, way: str, key: bytes, after_failure: contextlib.ExitStack
+) -> _Ends:
+    """Listens on every rail that has an address."""
+    ends = _Ends([] if chosen.transport == "shm" else rails.own_rails(chosen, way), {}, {})
+    for number, rail in enumerate(ends.rails):
+        if not rail.address:
+            continue
+        bound = ends.bound[rail.name] = listening_socket(rail.address, rail.interface)
+        after_failure.callback(bound.close)
+        listener = ends.listeners[rail.name] = Listener(bound, key, process=process, processes=processes, rail=number)
+        after_failure.callback(listener.abandon)
+        ends.rails[number] = rail._replace(port=listener.address[1])
+    return ends
+
+
+def _open_files(job: Introduced, after_failure: contextlib.ExitStack) -> dict[int, int]:
+    """The descriptors of the files of processes that share memory with this one."""
+    files = {}
+    for other in job.sharing():
+        files[other] = records.open_shared_memory(job.peers[other])
+        after_failure.callback(os.close, files[other])
+    return files
+
+
+def _connect_hosts(
+    job: Introduced, listeners: Mapping[str, Listener], transport: str, after_failure: contextlib.ExitStack
+) -> _Connections:
+    """Connects this process with those of other hosts, and agrees with all on the rails that no process uses."""
+    own, sharing = job.own, job.sharing()
+    leads = {other: rails_between(own, peer) for other, peer in job.peers.items() if other not in sharing}
+    say_down(job.records)
+    sockets, lacking, down = connect_rails(own, job.peers, leads, job.key, job.deadline, after_failure)
+    stages.publish("connected", own.process, json.dumps([lacking, down]))
+    connected = job.lookup("connected")
+    for name, listener in listeners.items():
+        for other, connection in listener.close().items():
+            after_failure.callback(connection.close)
+            sockets[other, name] = connection
+    without = {*lacking}
+    for other, text in connected.items():
+        their_lacking, their_down = json.loads(text)
+        without |= {*their_lacking}
+        down += [(other, name) for to, name in their_down if to == own.process]
+    for to in down:
+        if (unused := sockets.pop(to, None)) is not None:  # the other side gave it up
+            unused.close()
+    paths: dict[tuple[int, str], UdpPath] = {}
+    if transport == "udp":
+        used = {to: made for to, made in sockets.items() if to[1] not in without}
+        paths, without_paths = _agree_on_paths(job, used, after_failure)
+        without |= without_paths
+    leads = {other: [name for name in lead if name not in without] for other, lead in leads.items()}
+    return _Connections(leads, sockets, paths, without, down)
+
+
+def _agree_on_paths(
+    job: Introduced, sockets: Mapping[tuple[int, str], socket.socket], after_failure: contextlib.ExitStack
+) -> tuple[dict[tuple[int, str], UdpPath], set[str]]:
+    """The UDP paths over these connections, and the rails that no process uses."""
+    ends = {end.name: end for end in job.own.rails}
+    paths, lacking = udp_paths.agree(job.own.process, sockets, ends, job.key, job.deadline, after_failure)
+    for (_, name), error in lacking.items():
+        say_once(f"no process uses the rail {name}: {error}")
+    without = {name for _, name in lacking}
+    stages.publish("udp", job.own.process, json.dumps(sorted(without)))
+    return paths, without.union(*map(json.loads, job.lookup("udp").values()))
+
+
+def _start(
+    core: MessageCore,
+    job: Introduced,
+    generation: int,
+    ends: _Ends,
+    files: Mapping[int, int],
+    connections: _Connections,
+    transport: str,
+    planned: Sequence[SharesFrom],
+) -> Membership:
+    """Gives the core all connections, and starts it."""
+    own, leads, processes = job.own, connections.leads, range(1 + len(job.peers))
+    for other, file in files.items():
+        core.add_shm(other, file, job.peers[other].number)
+    used = used_rails(job.records, connections.lacking)
+    round_trips = round_trips_over(leads, connections.sockets)
+    shares = rails_shares(own, job.peers, leads, round_trips, planned)
+    core.open_rails(transport, used or [rails.DEFAULT])
+    _say_not_followed(job, leads, planned)
+    _add_rails(core, used, connections, shares)
+    names = [record.host for record in sorted(job.records)]
+    hosts = tuple(map(names.index, names))
+    core.start(hosts)
+    repair = None
+    if len(used) > 1 and leads:
+        repair = Repair(core, own, job.peers, used, job.key, ends.bound, connections.down)
+    else:
+        for each in ends.bound.values():
+            each.close()
+    return Membership(
+        generation=generation,
+        process=own.process,
+        transports=tuple("" if to == own.process else "shm" if to in files else transport for to in processes),
+        hosts=hosts,
+        is_over_udp=transport == "udp",
+        strangers=sum(listener.strangers for listener in ends.listeners.values()),
+        core=core,
+        ends=own.rails,
+        shares=shares,
+        round_trips=round_trips,
+        repair=repair,
+    )
+
+
+def _say_not_followed(job: Introduced, leads: Mapping[int, list[str]], planned: Sequence[SharesFrom]) -> None:
+    """Logs the named rails that do not lead to a process, and planned shares that do not fit."""
+    own = job.own
+    for other in leads:
+        theirs = {rail.name for rail in job.peers[other].rails}
+        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in theirs]:
+            say_once(f"process {other} is not reached over the rails {', '.join(lacking)}, which it has not named.")
+    if planned and leads and not rails.is_planned(own.rails, planned):
+        say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
+
+
+def _add_rails(
+    core: MessageCore, used: list[str], connections: _Connections, shares: Mapping[int, Sequence[SharesFrom]]
+) -> None:
+    """Gives the core the shares of its rails, and their connections or the paths that belong to these."""
+    leads, sockets, down = connections.leads, connections.sockets, connections.down
+    for other, lead in leads.items():
+        if len(used) > 1 and any((other, name) in sockets for name in lead):
+            table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
+            cut = [used.index(name) for name in lead if (other, name) in down]
+            core.set_rails(other, [used.index(name) for name in lead if (other, name) not in down], cut, table)
+    for (other, name), connection in sockets.items():
+        path = connections.paths.get((other, name))
+        if name not in leads[other]:
+            connection.close()
+            if path is not None:
+                path.socket.close()
+        elif path is not None:
+            core.add_udp(other, used.index(name), path)
+        else:
+            core.add_tcp(other, used.index(name), connection.detach())

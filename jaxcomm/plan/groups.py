@@ -1,0 +1,242 @@
+"""Groups that average among themselves, reshuffled every iteration: their values, and the proof that all ranks agree.
+
+Within one iteration every group takes the mean over its own ranks only. That is other mathematics than an allreduce: a
+training asks for it. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from jaxcomm.errors import PlanError
+from jaxcomm.files import Value
+from jaxcomm.plan.consensus import components, contraction, left, steady_spread
+from jaxcomm.plan.values import Count, Rank, Seconds, Token
+
+MAX_GROUPED: Final = 1024  # ranks
+MAX_CELLS: Final = 2**16  # iterations · ranks
+TOLERANCE: Final = 1e-6  # of ρ, and relative of seconds
+CURE: Final = "\n  Cure: re-run `jaxcomm plan profile.json`."
+
+Slowness = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
+Group = Annotated[tuple[Rank, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GROUPED)]
+Iteration = Annotated[tuple[Group, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GROUPED)]
+Contraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
+
+
+class RackRanks(Value):
+    """Ranks under one switch; a byte to another rack takes `uplink` times as long as one within."""
+
+    ranks: Group
+    uplink: Slowness
+
+
+class Pattern(Value):
+    """The cost of the paper's hand-made pattern on this network: its slowest group, its period and that period's ρ."""
+
+    seconds: Seconds
+    period: Annotated[int, Field(ge=1, le=MAX_CELLS, strict=True)]
+    rho: Contraction
+
+
+class Baselines(Value):
+    """Predicted seconds of one synchronisation of all ranks, by the formulas of the paper's Table II."""
+
+    ps: Seconds
+    ring: Seconds
+    double_tree: Seconds
+    hierarchical: Seconds
+    gossip: Seconds
+
+
+class Groups(Value):
+    """The ranks that average together in each iteration; iteration t of a training uses `iterations[t % period]`.
+
+    `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
+    pattern in which these ranks agree can beat in its slowest iteration. `status` is of that: OPTIMAL, if this one
+    takes no longer; that no pattern agrees sooner is not proved. `nics[r]` is how many times as long a byte takes
+    through rank r's NIC.
+
+    `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
+    iteration t, J by the mean of all. So `|x − mean|` shrinks to at most `rho` times itself in every period of B
+    iterations, whatever x is. (The paper takes the second largest eigenvalue; the product is not symmetric, so that is
+    at most `rho`, and bounds only what remains after many periods.)
+    """
+
+    bytes: Count
+    racks: Annotated[tuple[RackRanks, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GROUPED)]
+    nics: Annotated[tuple[Slowness, ...], Field(fail_fast=True, min_length=2, max_length=MAX_GROUPED)]
+    iterations: Annotated[tuple[Iteration, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CELLS // 2)]
+    seconds: Annotated[tuple[Seconds, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CELLS // 2)]
+    rho: Contraction
+    status: Token
+    bound: Seconds
+    baselines: Baselines
+    pattern: Pattern
+
+    @property
+    def period(self) -> int:
+        """The number of iterations after which the groups repeat."""
+        return len(self.iterations)
+
+    @property
+    def gap(self) -> float:
+        """How far the bound is below the slowest iteration, as a share of that."""
+        return max(0.0, 1 - self.bound / max(self.seconds)) if max(self.seconds) else 0.0
+
+    @property
+    def rate(self) -> float:
+        """The mean factor by which one iteration shrinks the distance from consensus."""
+        return float(self.rho ** (1 / self.period))
+
+    @property
+    def mean_s(self) -> float:
+        """The mean time of an iteration."""
+        return sum(self.seconds) / self.period
+
+    @property
+    def left(self) -> float:
+        """The share of the distance from consensus that is left after as many seconds as `bound`."""
+        return left(self.rho, sum(self.seconds), self.bound)
+
+    @cached_property
+    def spread(self) -> NDArray[np.float64]:
+        """Every rank's root mean square distance from the mean of all, where each moves by 1 of its own in every
+        iteration: the mean over a period that repeats for ever. Those that meet others seldom are farther away."""
+        return steady_spread(self.iterations, len(self.nics))
+
+    @cached_property
+    def table(self) -> NDArray[np.int32]:
+        """The group of every rank, [period, ranks]: row t % period is what iteration t of a jitted step looks up."""
+        found = np.empty((self.period, len(self.nics)), np.int32)
+        for row, groups in zip(found, self.iterations, strict=True):
+            for index, group in enumerate(groups):
+                row[list(group)] = index
+        return found
+
+
+@dataclass(frozen=True)
+class GroupCosts:
+    """Seconds of a ring allreduce of `nbytes` in groups on this network, at `alpha` per hop and `beta` per byte."""
+
+    racks: Sequence[RackRanks]
+    nics: Sequence[float]
+    nbytes: int
+    alpha: float
+    beta: float
+
+    @cached_property
+    def home(self) -> dict[int, int]:
+        """The rack of every rank."""
+        return {rank: index for index, rack in enumerate(self.racks) for rank in rack.ranks}
+
+    @cached_property
+    def least(self) -> float:
+        """The least time of the slowest group of any connected pattern: a pair over the slowest NIC or uplink.
+
+        Every rank must meet another through its NIC, and every rack another through its uplink.
+        """
+        uplinks = [rack.uplink for rack in self.racks] if len(self.racks) > 1 else []
+        return self.ring(2, max(*self.nics, *uplinks))
+
+    def crossed(self, group: Iterable[int]) -> list[int]:
+        """The racks whose uplinks a group uses: none if it stays in one rack."""
+        racks = sorted({self.home[rank] for rank in group})
+        return racks if len(racks) > 1 else []
+
+    def slowness(self, group: Sequence[int]) -> float:
+        """The slowest NIC and uplink that a group uses, relative to a link within a rack."""
+        uplinks = [self.racks[index].uplink for index in self.crossed(group)]
+        return max(max(self.nics[rank] for rank in group), *uplinks, 1.0)
+
+    def ring(self, members: int, slowness: float) -> float:
+        """Seconds of a ring of `members` ranks in which every round waits for the slowest link."""
+        return 2 * (members - 1) * (self.alpha + self.nbytes / members * self.beta * slowness)
+
+    def seconds(self, groups: Iterable[Sequence[int]]) -> float:
+        """The slowest of the groups, which work at the same time."""
+        return max(self.ring(len(group), self.slowness(group)) for group in groups)
+
+
+def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
+    """Proves that the groups can run on their network as predicted, and that they bring all ranks to one mean.
+
+    Every iteration deals each rank to one group; at most one group crosses a rack's uplink; the union of a period is
+    connected. The W_t are orthogonal projections, so a period keeps the length of x only if every group of every
+    iteration holds one value of x; over a connected union that is one value for all, hence ρ < 1. Its value, and the
+    seconds, are computed again and compared.
+
+    Args:
+      groups: the groups.
+      ranks: of the plan.
+      alpha: seconds of a hop.
+      beta: seconds of a byte within a rack.
+
+    Raises:
+      PlanError: what is wrong, with the iteration, group and rank.
+    """
+    _check_sizes(groups, ranks)
+    _check_deal("racks", [rack.ranks for rack in groups.racks], ranks)
+    links = GroupCosts(groups.racks, groups.nics, groups.bytes, alpha, beta)
+    for t, iteration in enumerate(groups.iterations):
+        _check_deal(f"iterations[{t}]", iteration, ranks)
+        _check_uplinks(t, iteration, links)
+        _check_close(f"seconds[{t}]", groups.seconds[t], links.seconds(iteration), TOLERANCE * groups.seconds[t])
+    _check_close("bound", groups.bound, links.least, TOLERANCE * groups.bound)
+    found = components(groups.iterations, ranks)
+    for rank, component in enumerate(found):
+        if component != found[0]:
+            raise PlanError(
+                f"groups.iterations: in no iteration of the period of {groups.period} does anything of rank {rank} "
+                f"reach rank 0, not even through others; they would never agree.{CURE}"
+            )
+    _check_close("rho", groups.rho, contraction(groups.iterations, ranks), TOLERANCE)
+
+
+def _check_sizes(groups: Groups, ranks: int) -> None:
+    if ranks > MAX_GROUPED or groups.period * ranks > MAX_CELLS:
+        raise PlanError(
+            f"groups.iterations: {groups.period} iterations of {ranks} ranks; there may be {MAX_GROUPED} ranks, and "
+            f"{MAX_CELLS} in all iterations together.{CURE}"
+        )
+    for name, length, needed in (("nics", len(groups.nics), ranks), ("seconds", len(groups.seconds), groups.period)):
+        if length != needed:
+            raise PlanError(f"groups.{name} has {length} entries; {needed} are needed.{CURE}")
+
+
+def _check_deal(where: str, parts: Sequence[Sequence[int]], ranks: int) -> None:
+    home: dict[int, int] = {}
+    for index, part in enumerate(parts):
+        for rank in part:
+            if rank >= ranks:
+                raise PlanError(f"groups.{where}[{index}] has rank {rank}; the ranks are 0 to {ranks - 1}.{CURE}")
+            if rank in home:
+                raise PlanError(f"groups.{where}[{index}] has rank {rank}, which [{home[rank]}] has, too.{CURE}")
+            home[rank] = index
+    if missing := sorted(set(range(ranks)) - set(home)):
+        raise PlanError(f"groups.{where} has no place for rank {missing[0]}; every rank needs one.{CURE}")
+
+
+def _check_uplinks(t: int, iteration: Sequence[Sequence[int]], links: GroupCosts) -> None:
+    user: dict[int, int] = {}
+    for index, group in enumerate(iteration):
+        for rack in links.crossed(group):
+            if rack in user:
+                rank = next(rank for rank in group if links.home[rank] == rack)
+                raise PlanError(
+                    f"groups.iterations[{t}][{index}] crosses the uplink of groups.racks[{rack}] with rank {rank}, and "
+                    f"so does [{user[rack]}]; one group at most may use an uplink in an iteration.{CURE}"
+                )
+            user[rack] = index
+
+
+def _check_close(where: str, stated: float, found: float, tolerance: float) -> None:
+    if abs(stated - found) > tolerance:
+        raise PlanError(f"groups.{where} is {stated:.9g}, but these groups have {found:.9g}.{CURE}")

@@ -1,0 +1,93 @@
+"""How much of each layer may be lost, so that all layers together lose the budget at the least cost to the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.planner import cp_sat
+from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
+
+STEPS: Final = 32  # shares of a layer to choose from, from none to the bound
+CHOICES: Final = 8192  # of all layers together, about: more layers have fewer shares to choose from
+TICKS: Final = 2**30  # the cost of everything, in the solver's integers
+UNITS: Final = 2**40  # the bytes of everything, likewise
+
+Floats = NDArray[np.float64]
+Cost = Callable[[Floats], Floats]  # of a layer, by the share of it that is lost
+
+
+class Shares(NamedTuple):
+    """The share that each layer may drop; `status` and `gap` as the solver states them."""
+
+    shares: list[float]
+    status: str
+    gap: float
+
+
+def cheapest(
+    sizes: Sequence[int],
+    costs: Sequence[Cost],
+    bound: float,
+    budget: float,
+    *,
+    time_limit: float,
+    seed: int,
+    log: Log = None,
+) -> Shares:
+    """The shares, in 32nds of the bound (or larger parts with more than 256 layers), of the least total cost.
+
+    They lose no more than the budget, and less than it by less than one such step of the largest layer.
+
+    Args:
+      sizes: bytes of each layer, in forward order.
+      costs: of each layer.
+      bound: the greatest share of a layer that may be lost.
+      budget: the share of all bytes that may be lost, at most `bound`.
+      time_limit: seconds for the solver, roughly: the limit is on its work.
+      seed: of the solver.
+      log: receives the lines of the solver's log.
+
+    Raises:
+      JaxcommError: OR-Tools is not installed.
+    """
+    cp_model = cp_sat.load("a budget of drops")
+    steps = max(1, min(STEPS, CHOICES // len(sizes)))
+    grid = bound * np.arange(steps + 1) / steps
+    priced = np.array([cost(grid) for cost in costs])
+    tick = priced.max(axis=1).sum() / TICKS or 1.0
+    unit = -(-sum(sizes) * steps // UNITS)
+    units = [-(-nbytes // unit) for nbytes in sizes]
+    target = int(sum(sizes) * steps * (budget / bound) / unit)
+
+    start, left = [0] * len(sizes), target  # the cheapest bytes first
+    for layer in np.argsort(priced[:, -1] / units, kind="stable").tolist():
+        start[layer] = min(steps, left // units[layer])
+        left -= start[layer] * units[layer]
+
+    model = cp_model.CpModel()
+    taken = [[model.new_bool_var("") for _ in grid] for _ in sizes]
+    for take, hint in zip(taken, start, strict=True):
+        model.add_exactly_one(take)
+        for index, literal in enumerate(take):
+            model.add_hint(literal, index == hint)
+    literals = [literal for take in taken for literal in take]
+    lost = cp_model.LinearExpr.weighted_sum(literals, [size * count for size in units for count in range(len(grid))])
+    model.add(lost <= target)
+    model.add(lost > target - max(units))
+    model.minimize(cp_model.LinearExpr.weighted_sum(literals, np.rint(priced / tick).astype(int).ravel().tolist()))
+
+    solver = cp_sat.solver(cp_model, WORK_PER_SECOND * time_limit, seed, log)
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
+        return Shares([bound * count / steps for count in start], "GREEDY", 1.0)
+    chosen = [next(i for i, literal in enumerate(take) if solver.boolean_value(literal)) for take in taken]
+    best, least = solver.objective_value, solver.best_objective_bound
+    return Shares(
+        [bound * count / steps for count in chosen],
+        solver.status_name(status),
+        (best - least) / best if best else 0.0,
+    )

@@ -1,0 +1,85 @@
+"""Expected seconds of a ring allreduce over links that lose packets at random: all sent again, or some given up.
+
+Every round waits for the slowest rank. Bursts of losses and congestion are for a simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from jaxcomm.profile import PacketLoss
+
+EXACT: Final = 65536  # packets of a message; beyond, the number of lost ones is taken as normal
+_NEGLIGIBLE: Final = 1e-15
+_DUPLICATES: Final = 3  # later packets that tell TCP of a loss before its timeout (RFC 5681)
+_REPEAT: Final = 2  # latencies of such a resend: the acknowledgement, the packet
+_QUERY: Final = 3  # latencies of a resend: the query, its answer, the packets
+
+
+def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None) -> float:
+    """Nothing is given up, as with TCP: a lost packet that three others follow is sent again at once; one of the last
+    three, and one that is lost again, after a timeout. A round takes as many timeouts as its unluckiest packet.
+
+    Args:
+      ranks: number of ranks.
+      nbytes: bytes of one rank's buffer.
+      alpha: seconds per round.
+      beta: seconds per byte.
+      packet_loss: of the links; None: none, or it costs nothing.
+    """
+    message, rate = nbytes / ranks, packet_loss.rate if packet_loss else 0.0
+    seconds = alpha + message * beta / (1 - rate)
+    if packet_loss and rate:
+        packets = math.ceil(message / packet_loss.packet_bytes)
+        last = min(packets, _DUPLICATES)
+        seconds += _any((packets - last) * ranks, rate) * _REPEAT * alpha
+        missing = rate  # the probability that one of the last packets is lost so often; of another, once more
+        while True:
+            early, late = _any((packets - last) * ranks, missing * rate), _any(last * ranks, missing)
+            if (waiting := early + late - early * late) <= _NEGLIGIBLE:
+                break
+            seconds += waiting * packet_loss.timeout_s
+            missing *= rate
+    return 2 * (ranks - 1) * seconds
+
+
+def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None, share: float) -> float:
+    """A message is done when all but `share` of it has come; only if more is missing, the sender is asked to resend.
+
+    Without losses that is a ring over the rest of the buffer.
+
+    Args:
+      ranks: number of ranks.
+      nbytes: bytes of one rank's buffer.
+      alpha: seconds per round.
+      beta: seconds per byte.
+      packet_loss: of the links; None: none, or it costs nothing.
+      share: of the buffer, which may be lost.
+    """
+    message, rate = nbytes / ranks, packet_loss.rate if packet_loss else 0.0
+    seconds = alpha + message * beta * min(1.0, (1 - share) / (1 - rate))
+    if packet_loss and rate:
+        packets, missing = math.ceil(message / packet_loss.packet_bytes), rate
+        while (again := _any(ranks, _more_than(math.floor(share * packets), packets, missing))) > _NEGLIGIBLE:
+            seconds += again * (_QUERY * alpha + missing * message * beta)
+            missing *= rate
+    return 2 * (ranks - 1) * seconds
+
+
+def _any(times: int, probability: float) -> float:
+    """The probability that an event of this probability happens at least once."""
+    return -math.expm1(times * math.log1p(-probability)) if probability < 1 else 1.0
+
+
+def _more_than(allowed: int, packets: int, rate: float) -> float:
+    """The probability that more than `allowed` of the packets are lost."""
+    if packets > EXACT:
+        deviation = math.sqrt(packets * rate * (1 - rate))
+        return math.erfc((allowed + 0.5 - packets * rate) / (deviation * math.sqrt(2))) / 2
+    counts = np.arange(packets)
+    logs = np.concatenate([[0.0], np.cumsum(np.log((packets - counts) / (counts + 1)))])
+    logs += np.arange(packets + 1) * math.log(rate) + np.arange(packets, -1, -1) * math.log1p(-rate)
+    return min(1.0, float(np.exp(logs[allowed + 1 :]).sum()))

@@ -1,0 +1,135 @@
+"""The cluster that profile, planner, plan and simulator share: hosts, racks, uplinks, NICs.
+
+May be imported by everybody but schedules; imports values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+from pydantic import Field
+
+from jaxcomm.files import Value
+
+SOLVED: Final = 16  # ranks up to which a schedule is solved for its network
+
+STAGES: Final = 4  # shared links on the way of a message: its host's NIC, its rack's uplink, and the same at the end
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Topology(Value):
+    """Hosts of ranks, with fast links inside and slow ones between.
+
+    A rank sends one chunk and receives one at a time within its host and, independently of that, through a network
+    NIC, which is its own (`nic` "rank") or shared by the ranks of its host ("host"); a NIC works in both directions
+    at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within. Hosts may
+    be in racks: `racks[g]` is the rack of host g, () if all are in one, and a byte through the uplink of rack i, which
+    its hosts share in each direction, takes `uplinks[i]` times as long as one between two hosts.
+    """
+
+    hosts: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=65536, strict=True)], ...], Field(fail_fast=True, min_length=2)
+    ]
+    nic: Literal["rank", "host"]
+    slow: Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
+    racks: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=65536, strict=True)], ...], Field(fail_fast=True, max_length=65536)
+    ] = ()
+    uplinks: Annotated[
+        tuple[Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)], ...],
+        Field(fail_fast=True, max_length=65536),
+    ] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _hosts_are_numbered_as_they_appear(self) -> Self:
+        known = 0
+        for rank, host in enumerate(self.hosts):
+            if host > known:
+                raise ValueError(
+                    f"topology.hosts[{rank}] is {host}; hosts are numbered as they appear, so it is at most {known}"
+                )
+            known = max(known, host + 1)
+        if len(self.racks) not in (0, known) or len(self.uplinks) != max(self.racks, default=-1) + 1:
+            raise ValueError(
+                f"topology.racks has {len(self.racks)} entries and topology.uplinks {len(self.uplinks)}; {known} hosts "
+                "need one rack each, and these one uplink each"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Links of α seconds and β seconds per byte, and what differs between them; by default all are alike.
+
+    A rank has a port in each direction; with a `topology` also one for other hosts. What ranks share, the NIC of a
+    host and the uplink of a rack (each in both directions), serves one message after the other.
+
+    Attributes:
+      alpha: seconds per message.
+      beta: seconds per byte; with a topology, on a link within a host.
+      topology: hosts, and what a byte between them takes.
+      racks: the rack of every rank; () means that all are in one.
+      uplinks: by rack, how many times as long a byte takes through its uplink as between two hosts of the rack.
+      nics: by rank, how many times as long a byte takes through its NIC; () means that none is slower.
+      incast: how many times as long a byte between hosts takes where one exchanges with several others.
+    """
+
+    alpha: float
+    beta: float
+    topology: Topology | None = None
+    racks: tuple[int, ...] = ()
+    uplinks: tuple[float, ...] = ()
+    nics: tuple[float, ...] = ()
+    incast: float = 1.0
+
+    def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
+        """Marks messages that leave their host through a NIC that is not the port of messages within it."""
+        if self.topology is None:
+            return np.zeros(len(src), bool)
+        host = np.array(self.topology.hosts)
+        crossing: NDArray[np.bool_] = host[src] != host[dst]
+        return crossing
+
+    def port_beta(self, src: Ints, dst: Ints) -> Floats:
+        """Seconds per byte of every message at the slower of its two ports."""
+        beta = np.full(len(src), self.beta)
+        remote = self.remote(src, dst)
+        if self.topology:
+            beta[remote] *= self.topology.slow
+        if self.nics:
+            nic = np.array(self.nics)
+            through = remote if self.topology else np.ones(len(src), bool)
+            beta[through] *= np.maximum(nic[src], nic[dst])[through]
+        return beta
+
+    def shared(self, src: Ints, dst: Ints) -> tuple[Ints, Floats]:
+        """The shared links on the way of every message, and their seconds per byte, as [STAGES, messages]; -1: none."""
+        link = np.full((STAGES, len(src)), -1)
+        beta = np.zeros((STAGES, len(src)))
+        between = self.beta
+        if self.topology:
+            between *= self.topology.slow
+            if self.topology.nic == "host":
+                remote, host = self.remote(src, dst), np.array(self.topology.hosts)
+                nic = np.array(self.nics or [1.0] * len(host))
+                for stage, end in ((0, src), (3, dst)):
+                    link[stage] = np.where(remote, host[end], -1)
+                    beta[stage] = between * nic[end]
+        racks, uplinks = self.racks, self.uplinks
+        if self.topology and self.topology.racks and not racks:
+            racks, uplinks = tuple(self.topology.racks[host] for host in self.topology.hosts), self.topology.uplinks
+        if racks:
+            rack, uplink = np.array(racks), np.array(uplinks)
+            crosses = rack[src] != rack[dst]
+            for stage, end in ((1, src), (2, dst)):
+                link[stage] = np.where(crosses, rack[end], -1)
+                beta[stage] = between * uplink[rack[end]]
+        # Every stage has links of its own, numbered one after the other.
+        first = np.cumsum([0, *(link.max(axis=1, initial=-1) + 1)])[:STAGES, None]
+        return np.where(link < 0, -1, link + first), beta

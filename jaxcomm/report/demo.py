@@ -1,0 +1,136 @@
+"""The demo's report: for the terminal, and as a Markdown page."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from jaxcomm.report.tables import bytes_text
+
+TRAININGS = {"lax": "lax.pmean", "direct": "jaxcomm.pmean, no plan", "jaxcomm": "jaxcomm.pmean, the plan"}
+_FILES = {
+    "report.json": "everything below as numbers",
+    "loss.png": "the training losses over the seconds of training",
+    "timeline.svg": "the chosen schedule, round by round",
+    "plan.json": "the plan; `jaxcomm explain` says why",
+    "profile.json": "the measurements that the plan rests on",
+}
+
+
+def screen(report: dict[str, Any], folder: str, program: str) -> str:
+    """The demo's last screen.
+
+    Args:
+      report: the content of report.json.
+      folder: where the files are.
+      program: how this command was called.
+    """
+    parts = {
+        "Found": _found(report),
+        "Planned": _planned(report),
+        "Gained": f"{_gained(report)} {_alone(report)}",
+        "Checked": _checked(report),
+        "Files": f"{folder}/report.md, {', '.join(_FILES)}",
+        "Next": f"{program} explain {folder}/plan.json",
+        "": f'in your own step: lax.pmean → jaxcomm.pmean, and jaxcomm.use_plan("{folder}/plan.json")',
+    }
+    return "\n".join(
+        textwrap.fill(text, 112, initial_indent=f"{name:<10}", subsequent_indent=10 * " ")
+        for name, text in parts.items()
+    )
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The page report.md."""
+    alone = report["collective_ms"]
+    return f"""\
+# jaxcomm demo
+
+{_found(report)}
+
+{_planned(report)}
+
+![The schedule's rounds from left to right, a row for each rank: who receives which chunk from whom.](timeline.svg)
+
+{_gained(report)} {_checked(report)}
+
+![The training losses fall over the seconds of training, one line for each of the trainings below.](loss.png)
+
+| | {" | ".join(TRAININGS.values())} |
+|---|---|---|---|
+| median step, ms | {" | ".join(f"{value:.1f}" for value in _each(report, "step_ms"))} |
+| final training loss | {" | ".join(f"{value:.6f}" for value in _each(report, "final_loss"))} |
+
+{_alone(report)}
+
+| from the late rank's arrival to the end, ms | {" | ".join(alone["measured"])} |
+|---|---|---|---|
+| predicted | {_milliseconds(alone["predicted"])} |
+| measured, same executor | {_milliseconds(alone["measured"])} |
+
+Proved: {report["proof"]}.
+
+The trainings took turns in one process, so that what disturbs the machine disturbs both. `predicted_gain` and
+`measured_gain` are the share of the ring's time, in the table above, that the plan saves.
+{report["seconds"]:.0f} s in all.
+
+{chr(10).join(f"- [{name}]({name}): {meaning}" for name, meaning in _FILES.items())}
+"""
+
+
+def _found(report: dict[str, Any]) -> str:
+    late = report["straggler"]
+    who = f"Rank {late['rank']} of {report['devices']} is late"
+    if not late["is_late"]:
+        said = "is late beyond chance, or enough to matter"
+        who = f"Nobody of {report['devices']} {said}; rank {late['rank']} most often"
+    return (
+        f"{who}: last in {late['late_steps']} of {late['steps']} steps, "
+        f"by {late['median_ms']:.1f} ms (median). In training, where the devices share this machine's processors, it "
+        f"was last in {report['last_in_training'][late['rank']]} of {report['steps']} steps."
+    )
+
+
+def _planned(report: dict[str, Any]) -> str:
+    return (
+        f"For a gradient of {bytes_text(report['gradient_bytes'])}: {report['schedule']} "
+        f"(plan {report['plan_hash'][:12]}, proved)."
+    )
+
+
+def _gained(report: dict[str, Any]) -> str:
+    theirs, direct, ours = _each(report, "step_ms")
+    gain = 1 - ours / theirs
+    verdict = f"{gain:.0%} less" if gain > 0 else f"{-gain:.0%} more, so nothing was gained here"
+    return (
+        f"A training step takes {ours:.1f} ms with jaxcomm.pmean under the plan and {theirs:.1f} ms with lax.pmean: "
+        f"{verdict} (medians of {report['timed_steps']} steps each, taking turns). jaxcomm's executor alone, without a "
+        f"plan, takes {direct:.1f} ms: it changes the step by {direct - theirs:+.1f} ms, the plan by another "
+        f"{ours - direct:+.1f} ms."
+    )
+
+
+def _alone(report: dict[str, Any]) -> str:
+    measured = report["collective_ms"]["measured"]
+    return (
+        f"The collective alone ends {measured['plan']:.2f} ms after the late rank's arrival under the plan, "
+        f"{measured['direct']:.2f} ms without a plan (direct) and {measured['ring']:.2f} ms under a ring: "
+        f"{report['measured_gain']:.0%} less than the ring, {report['predicted_gain']:.0%} was predicted."
+    )
+
+
+def _milliseconds(by_name: dict[str, float]) -> str:
+    return " | ".join(f"{value:.2f}" for value in by_name.values())
+
+
+def _checked(report: dict[str, Any]) -> str:
+    losses = ", ".join(f"{value:.6f}" for value in _each(report, "final_loss"))
+    return (
+        f"Same seeds, same data: final losses {losses}; parameters differ by at most "
+        f"{report['max_abs_param_diff']:.1e}."
+    )
+
+
+def _each(report: dict[str, Any], name: str) -> list[float]:
+    """A number of each training, in the order of `TRAININGS`."""
+    return [report[f"{name}_{training}"] for training in TRAININGS]

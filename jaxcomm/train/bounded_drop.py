@@ -1,0 +1,86 @@
+"""Gradients averaged over the ranks without their least important parts, as an Optax transformation."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.api import psum
+from jaxcomm.collectives.axes import AxisName
+from jaxcomm.collectives.bounded import bounded_sum
+from jaxcomm.collectives.communicator import PlanLike
+from jaxcomm.collectives.drop import Drop, check_drop
+from jaxcomm.errors import load_extra
+
+if TYPE_CHECKING:
+    import optax
+
+
+class BoundedDropState(NamedTuple):
+    """The number of steps so far, and with error feedback what this rank left out of the last one (else None)."""
+
+    step: jax.Array
+    left_out: Any
+
+
+def bounded_drop(
+    axis_name: AxisName, drop: Drop | None = None, *, plan: PlanLike = None, error_feedback: bool = False
+) -> optax.GradientTransformation:
+    """Averages gradients over the ranks of `axis_name`, leaving out at most what `drop` says of each.
+
+    Takes the place of `jaxcomm.pmean` on the gradients: chain it before the optimizer, inside `jax.shard_map`. Every
+    step takes another sample.
+
+    Args:
+      axis_name: axis of the mesh, or several.
+      drop: what may be left out; None is `Drop()`, a tenth of each tensor, agreed upon.
+      plan: as for `jaxcomm.psum`.
+      error_feedback: what a rank left out of a step, kept in the parameters' types, is added to its gradient in the
+        next one. The state then differs between ranks: `left_out` belongs to the shards of `axis_name`.
+
+    Raises:
+      ValueError: error feedback with a policy other than "agreed": these average over those who kept a segment, so what
+        the others left out is not missing from the mean, and would count twice.
+      NameError, PlanError, JaxcommError: as `jaxcomm.psum`.
+
+    Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
+    """
+    transformations = load_extra("optax", "jaxcomm.train.bounded_drop")
+    allowed = Drop() if drop is None else drop
+    check_drop("train.bounded_drop", allowed)
+    if error_feedback and allowed.policy != "agreed":
+        raise ValueError(
+            f'bounded_drop: error_feedback is for the policy "agreed"; "{allowed.policy}" averages over those who kept '
+            "a segment, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+        )
+
+    def init(params: optax.Params) -> BoundedDropState:
+        def nothing(leaf: jax.Array) -> jax.Array:
+            return axes.varying(jnp.zeros_like(leaf), axes.names(axis_name))
+
+        return BoundedDropState(jnp.zeros((), jnp.uint32), jax.tree.map(nothing, params) if error_feedback else None)
+
+    def update(
+        updates: optax.Updates, state: BoundedDropState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, BoundedDropState]:
+        del params
+        axes.check("train.bounded_drop", axis_name)
+        ranks = lax.axis_size(axes.names(axis_name))
+        if error_feedback:
+            updates = jax.tree.map(lambda leaf, more: leaf + more.astype(leaf.dtype), updates, state.left_out)
+        seeded = dataclasses.replace(allowed, seed=state.step + jnp.uint32(allowed.seed))
+        sums, left_out = bounded_sum(updates, seeded, partial(psum, axis_name=axis_name, plan=plan), ranks, axis_name)
+        means = jax.tree.map(lambda leaf: leaf / ranks, sums)
+        if not error_feedback:
+            return means, BoundedDropState(state.step + 1, None)
+        fed_back = jax.tree.map(lambda leaf, before: leaf.astype(before.dtype), left_out, state.left_out)
+        return means, BoundedDropState(state.step + 1, fed_back)
+
+    made: optax.GradientTransformation = transformations.GradientTransformation(init, update)
+    return made

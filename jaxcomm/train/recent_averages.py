@@ -1,0 +1,115 @@
+"""Statistics of the latest averages in groups: of this process's ranks, or of all processes'."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+_OF_RANKS: Final = ("own_s", "in_step_s")  # matrices that have a column for each rank
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RecentAverages:
+    """The latest averages; NaN stands for what is not known of a rank.
+
+    Attributes:
+      calls: the number of the last one.
+      own_s: seconds of each rank's own work before it, [averages, ranks].
+      in_step_s: seconds of that work since the last rank of its process left the average before, [averages, ranks].
+      arrivals: seconds after the first rank that its process knows of, [averages, ranks].
+      after_s: seconds from the last arrival of the slowest group to its end, [averages].
+    """
+
+    calls: int
+    own_s: Floats
+    in_step_s: Floats
+    arrivals: Floats
+    after_s: Floats
+
+    @classmethod
+    def read(cls, sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> Self:
+        """Those of the largest sums in groups of `ranks` ranks, in this process; `steps` at most."""
+        ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["own_s"]]
+        if not ours:
+            return cls._none(ranks)
+        most = max(ours, key=lambda site: site["bytes"])
+        own = np.array(most["own_s"][-steps:], np.float64)
+        arrivals = np.array(most["arrivals"][-len(own) :], np.float64)
+        in_step = arrivals + np.nanmin(own - arrivals, axis=1, keepdims=True)
+        in_step[np.isnan(own)] = np.nan
+        arrivals[np.isfinite(arrivals).sum(axis=1) < 2] = np.nan  # a rank alone comes neither early nor late
+        return cls(most["calls"], own, in_step, arrivals, np.array(most["after_arrival_s"][-len(own) :], np.float64))
+
+    @classmethod
+    def merge(cls, texts: Sequence[str]) -> Self:
+        """Those of all processes, from their `text`; only averages that each of them has seen."""
+        found = [json.loads(text) for text in texts]
+        last = min(each["calls"] for each in found)
+        ends = [len(each["after_s"]) - (each["calls"] - last) for each in found]
+        count = max(min(ends), 0)
+        here = [each["ranks"] for each in found]
+        if not count or sorted(itertools.chain(*here)) != [*range(sum(map(len, here)))]:
+            return cls._none(0)
+        rows = [slice(end - count, end) for end in ends]
+        order = np.argsort([*itertools.chain(*here)])
+        own, in_step = (
+            np.hstack([np.array(each[name][row], np.float64) for each, row in zip(found, rows, strict=True)])[:, order]
+            for name in _OF_RANKS
+        )
+        after = np.max([each["after_s"][row] for each, row in zip(found, rows, strict=True)], axis=0)
+        unknown = np.full_like(own, np.nan)  # the arrivals of two processes' ranks have no common zero
+        return cls(last, own, in_step, unknown, after)
+
+    @classmethod
+    def _none(cls, ranks: int) -> Self:
+        empty = np.empty((0, ranks))
+        return cls(0, empty, empty, empty, np.empty(0))
+
+    def text(self) -> str:
+        """The averages of this process's ranks, for `merge`."""
+        here = np.flatnonzero(np.isfinite(self.own_s).all(axis=0)) if len(self.own_s) else np.empty(0, int)
+        of_ranks = {name: getattr(self, name)[:, here].round(7).tolist() for name in _OF_RANKS}
+        after = self.after_s.round(7).tolist()
+        return json.dumps({"calls": self.calls, "ranks": here.tolist(), "after_s": after} | of_ranks)
+
+    @property
+    def steps(self) -> int:
+        """The number of averages for which all ranks' own work is known."""
+        return len(self.own_s) if np.isfinite(self.own_s).all() else 0
+
+    @property
+    def step_s(self) -> float:
+        """The median rank's seconds of a step."""
+        return float(np.median(self.own_s) + np.median(self.after_s))
+
+    @property
+    def average_s(self) -> float:
+        """Seconds of an average from the last arrival on: the mean, as the groups of a period take other times."""
+        return float(self.after_s.mean())
+
+    @property
+    def late_s(self) -> Floats:
+        """Seconds by which each rank's work exceeds the median rank's in three of four steps, by rank.
+
+        Work begins when the rank leaves an average, or for all of a process together where the host lines them up in
+        between, or for all ranks where another collective does: the one is taken by which each rank's is steadiest.
+        """
+        works = [self.own_s, self.in_step_s]
+        if np.isfinite(self.arrivals).any(axis=0).all():
+            works.append(self.arrivals)
+        known = [work[np.isfinite(work).any(axis=1)] for work in works]
+        lateness = [work - np.nanmedian(work, axis=1, keepdims=True) for work in known]
+        found: Floats = np.nanquantile(min(lateness, key=_unsteadiness), 0.25, axis=0).clip(min=0)
+        return found
+
+
+def _unsteadiness(lateness: Floats) -> float:
+    return float(np.nanmean(np.abs(lateness - np.nanmedian(lateness, axis=0))))
