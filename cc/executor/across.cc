@@ -16,8 +16,7 @@ constexpr std::chrono::milliseconds kHelp{1};
 // all of them takes longer, but what they wait for may be behind them at the same sender.
 constexpr std::chrono::milliseconds kPatience{5};
 
-// The numbers of failed and of finished calls that are remembered.
-constexpr size_t kFailedKept = 256, kFinishedKept = 1024;
+constexpr size_t kFailedKept = 256;  // calls
 
 }  // namespace
 
@@ -352,11 +351,7 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
   if (calls_.erase(call->id()) == 0) return false;
   --open_;
   if (!call->site().is_divided()) return true;
-  finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
-  finished_order_.push_back(call->id());
-  for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
-    finished_.erase(finished_order_.front());
-  }
+  finished_.Add(call->id(), {call->shared_site(), call->first(), call->Describe()});
   return true;
 }
 
@@ -365,13 +360,12 @@ void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const Messa
   const uint32_t from = call->site().ranks()[call->RankOf(step.local, task.peers[0].rank)].process;
   if (task.is_lossy) {
     const MessageMemory& memory = call->memory(step.local);
-    return transport_.load()->PostLossy(
-        from, call->Id(step, task.peers[0]), memory.Spans(task), memory.MayLose(task),
-        [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
-                                 const std::vector<ByteRange>& lost) {
-          const bool may_keep = view && transport_.load()->MayKeep(from);
-          Drive(call, call->Received(step, status, std::move(view), may_keep, lost));
-        });
+    return PostLossy(*transport_.load(), from, call->Id(step, task.peers[0]), memory.Spans(task), memory.MayLose(task),
+                     [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
+                                              const std::vector<ByteRange>& lost) {
+                       const bool may_keep = view && transport_.load()->MayKeep(from);
+                       Drive(call, call->Received(step, status, std::move(view), may_keep, lost));
+                     });
   }
   transport_.load()->Post(from, call->Id(step, task.peers[0]), call->memory(step.local).Spans(task),
                           call->memory(step.local).AcceptsView(task),
@@ -394,7 +388,7 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
     Drive(call, call->Sent(status.ok() ? step : OfGone(*call, step), status));
   };
   if (!task.is_lossy) return transport_.load()->Send(to, memory.ConstSpans(task), done);
-  transport_.load()->SendLossy(to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
+  SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
 // The step for that of its receivers alone whose process is gone; for all where none is known to be.

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/bounded_map.h"
 #include "cc/executor/call_names.h"
 #include "cc/executor/early_arrivals.h"
 #include "cc/executor/failed_calls.h"
@@ -106,6 +107,7 @@ class AcrossProcesses : public Transport::Events {
 
  private:
   // A call that is over here, of ranks whose groups change: others may think that they have a rank in it.
+  static constexpr size_t kFinishedKept = 1024;
   struct Finished {
     std::shared_ptr<const MessageSite> site;
     uint32_t first;
@@ -177,8 +179,7 @@ class AcrossProcesses : public Transport::Events {
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
   size_t open_ = 0;            // those of them that have not failed
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
-  std::map<CallId, Finished> finished_;
-  std::deque<CallId> finished_order_;  // from the oldest
+  BoundedMap<CallId, Finished> finished_{kFinishedKept};
   EarlyArrivals early_;
   std::vector<Undecided> undecided_;
   size_t starting_ = 0;  // those that were undecided

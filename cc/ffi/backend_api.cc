@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cc/backend/table.h"
+#include "cc/base/c_function.h"
 #include "cc/executor/device_communicator.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/list_rules.h"
 #include "cc/ffi/runtime.h"

@@ -43,7 +43,7 @@ Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
   }
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
-  std::vector<Transport*> transports;
+  std::vector<RailTransport*> transports;
   const auto add = [&](auto made, auto& opened) {
     if (!made.ok()) return made.status();
     opened.push_back(std::move(made.value()));

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/c_function.h"
 #include "cc/base/json.h"
 #include "cc/executor/message_site.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
 

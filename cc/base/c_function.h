@@ -1,4 +1,4 @@
-// How the C functions that Python calls end: with 0, or with the number of an error's Code and the error's text.
+// The end of a C function that Python calls: it returns 0, or the number of an error's Code, with the error's text.
 //
 //   JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, char* error, int64_t capacity) {
 //     return Answer(error, capacity, [&] { TheExecutor().SetDeadline(seconds); });
@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "cc/base/errors.h"
+#include "cc/base/export.h"
 #include "cc/base/status.h"
 #include "cc/base/text.h"
-#include "cc/ffi/values.h"
 
 namespace jaxcomm {
 

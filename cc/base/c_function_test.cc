@@ -1,4 +1,4 @@
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 
 #include <gtest/gtest.h>
 
