@@ -34,15 +34,16 @@ _CALL: Final = (
     r"(?P<name>[^:\n]+?)(?: #(?P<number>\d+))? over '(?P<axes>.*?)'(?: \([^()]*?(?:, plan (?P<plan>[^()]*))?\))?"
 )
 _LATE: Final = re.compile(
-    rf"DeadlineError: {_CALL}: ranks? (?P<missing>[\d,]+) of (?:the group )?[\d,]+ ha(?:s|ve) not "
-    r"(?:arrived|sent all messages|done op \d+) after (?P<seconds>[\d.]+) s; (?:rank )?(?P<waiting>[\d,]*) waits?\b"
+    rf"DeadlineError: {_CALL}: ranks? (?P<missing>[\d,-]+) of (?:the group )?[\d,-]+ ha(?:s|ve) not "
+    r"(?:arrived|sent all messages|done op \d+) after (?P<seconds>[\d.]+) s; (?:rank )?(?P<waiting>[\d,-]*) waits?\b"
 )
 _MISMATCH: Final = re.compile(
     rf"MismatchError: {_CALL}: rank (?P<rank>\d+) says that the groups are \[(?P<says>[-\d ]*)\], "
     r"rank (?P<other>\d+) said \[(?P<said>[-\d ]*)\]"
 )
 _DIFFERENT: Final = re.compile(
-    rf"MismatchError: {_CALL}: rank (?P<rank>\d+) is in (?P<does>.*?); rank (?P<other>\d+) is in (?P<did>.*?)"
+    rf"MismatchError: {_CALL}: rank (?P<rank>\d+)(?: \(process[^()]*\))? is in (?P<does>.*?); "
+    r"rank (?P<other>\d+)(?: \(process[^()]*\))? is in (?P<did>.*?)"
     r"\.(?:\n|$)"
 )
 _OURS: Final = re.compile(r"(?:^|: )jaxcomm: (.*?)(?=: jaxcomm: |\Z)", re.DOTALL)
@@ -82,7 +83,7 @@ class DeadlineError(JaxcommError):
         self.name, self.axes, self.plan = fields["name"], fields["axes"], fields["plan"]
         self.number = int(fields["number"]) if fields["number"] else None
         self.seconds = float(fields["seconds"]) if fields["seconds"] else None
-        self.missing, self.waiting = (_numbers(fields[name], ",") for name in ("missing", "waiting"))
+        self.missing, self.waiting = (_ranks(fields[name]) for name in ("missing", "waiting"))
 
 
 class MismatchError(JaxcommError):
@@ -184,3 +185,9 @@ def is_installed(package: str) -> bool:
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(separator) if number)
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """ "0-2,4" is 0, 1, 2 and 4."""
+    ranges = [_numbers(each, "-") for each in text.split(",") if each]
+    return tuple(rank for each in ranges for rank in range(each[0], each[-1] + 1))

@@ -66,12 +66,7 @@ def init(
     if connects:
         from jaxcomm.distributed import members
 
-        plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
-        planned = next((found for each in plans if (found := each.rails)), None)
-        transports = {each.transport.protocol for each in plans if each.transport}
-        if len(transports) > 1:
-            say_once("plans for different axes disagree on TCP or UDP between hosts; using UDP.")
-        members.connected(named, planned.in_units() if planned else (), max(transports, default=""))
+        members.connected(named, *communicator.network(hashes))
     elif members_used := sys.modules.get("jaxcomm.distributed.members"):  # there was a job of several processes
         members_used.leave_last_job()
     if deadline is not None:

@@ -124,8 +124,10 @@ JAXCOMM_ABI int MPIABI_Error_string(int, char* text, int* length) {
 }
 
 JAXCOMM_ABI int MPIABI_Comm_split(uintptr_t, int color, int key, uintptr_t* communicator) {
-  *communicator = table == nullptr ? 0 : reinterpret_cast<uintptr_t>(table->split(color, key));
-  return 0;
+  void* made = nullptr;
+  const int error = table == nullptr ? 1 : table->split(color, key, &made);
+  *communicator = reinterpret_cast<uintptr_t>(made);
+  return error;
 }
 
 JAXCOMM_ABI int MPIABI_Comm_free(uintptr_t* communicator) {
@@ -169,17 +171,21 @@ JAXCOMM_ABI int MPIABI_Allgather(const void* operand, int count, uintptr_t type,
 JAXCOMM_ABI int MPIABI_Isend(const void* message, int count, uintptr_t type, int peer, int, uintptr_t communicator,
                              uintptr_t* request) {
   if (Refuses(count)) return 1;
-  *request = reinterpret_cast<uintptr_t>(
-      table->send(message, BytesOf(count, type), peer, "collective-permute", Communicator(communicator)));
-  return 0;
+  void* begun = nullptr;
+  const int error =
+      table->send(message, BytesOf(count, type), peer, "collective-permute", Communicator(communicator), &begun);
+  *request = reinterpret_cast<uintptr_t>(begun);
+  return error;
 }
 
 JAXCOMM_ABI int MPIABI_Irecv(void* message, int count, uintptr_t type, int peer, int, uintptr_t communicator,
                              uintptr_t* request) {
   if (Refuses(count)) return 1;
-  *request = reinterpret_cast<uintptr_t>(
-      table->receive(message, BytesOf(count, type), peer, "collective-permute", Communicator(communicator)));
-  return 0;
+  void* begun = nullptr;
+  const int error =
+      table->receive(message, BytesOf(count, type), peer, "collective-permute", Communicator(communicator), &begun);
+  *request = reinterpret_cast<uintptr_t>(begun);
+  return error;
 }
 
 JAXCOMM_ABI int MPIABI_Wait(uintptr_t* request, void*) {

@@ -9,9 +9,9 @@
 namespace jaxcomm {
 
 struct BackendTable {
-  // A device asks for its communicator: `color` is the group's first device, `key` the device's rank. Never null; the
-  // error of a group that is not known is that of its first call.
-  void* (*split)(int color, int key);
+  // A device asks for its communicator: `color` is the group's first device, `key` the device's rank. The error of a
+  // group that is not known is that of its first call.
+  int (*split)(int color, int key, void** communicator);
   void (*release)(void* communicator);
   int (*rank)(void* communicator);
   int (*size)(void* communicator);
@@ -20,8 +20,8 @@ struct BackendTable {
   int (*reduce_scatter)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
   int (*all_gather)(const void* operand, void* result, int64_t bytes, void* communicator);
   // `name`: of the collective that the message is part of.
-  void* (*send)(const void* message, int64_t bytes, int peer, const char* name, void* communicator);
-  void* (*receive)(void* message, int64_t bytes, int peer, const char* name, void* communicator);
+  int (*send)(const void* message, int64_t bytes, int peer, const char* name, void* communicator, void** request);
+  int (*receive)(void* message, int64_t bytes, int peer, const char* name, void* communicator, void** request);
   int (*wait)(void* request);
   // One part of an all-to-all, as XLA makes them: with each other rank in turn, to the next rank first.
   int (*exchange)(const void* sent, int to, void* received, int from, int64_t bytes, void* communicator);

@@ -62,46 +62,50 @@ struct Mismatch {
 // Two ranks are in one call by its number, but it is not the same one.
 struct DifferentCalls {
   std::string call;
-  uint32_t rank;
+  std::string rank;  // with its place
   std::string does;
-  uint32_t other;
+  std::string other;
   std::string did;
 
-  // "MismatchError: psum #3 over 'data' (4 B, plan none): rank 1 is in pmax over 'data', f32[1] (4 B), plan none, at
-  // train.py:60; rank 0 is in psum over …\n  Cure: …"
+  // "MismatchError: psum #3 over 'data' (4 B, plan none): rank 1 (process 1 on node-b) is in pmax over 'data', f32[1]
+  // (4 B), plan none, at train.py:60; rank 0 (process 0 on node-a) is in psum over …\n  Cure: …"
   Status status() const {
-    return InvalidArgument("MismatchError: " + call + ": rank " + std::to_string(rank) + " is in " + does + "; rank " +
-                           std::to_string(other) + " is in " + did +
+    return InvalidArgument("MismatchError: " + call + ": rank " + rank + " is in " + does + "; rank " + other +
+                           " is in " + did +
                            ".\n  Cure: run the same program with the same plan and shapes in every process.");
   }
 };
 
-// A rank cannot receive the other ranks' parts.
+// Where not even that error finds memory.
+inline constexpr char kNoMemory[] =
+    "this process has no memory for the call.\n  Cure: raise the limit on its memory (`ulimit -v`, a container's).";
+
+// A rank cannot receive the other ranks' parts, or come to the call at all.
 struct NoMemory {
   std::string call;
   uint32_t rank;
-  int64_t bytes;
+  int64_t bytes = 0;  // that it cannot receive; 0: it cannot come
 
   // "psum #412 over …: rank 3 has no memory for the 16 MiB that the call receives.\n  Cure: …"
   Status status() const {
-    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " has no memory for the " +
-                                       FormatBytes(bytes) +
-                                       " that the call receives.\n  Cure: raise the limit on its " +
-                                       "process's memory (`ulimit -v`, a container's), or sum fewer bytes at once.");
+    const std::string part = bytes == 0 ? "call" : FormatBytes(bytes) + " that the call receives";
+    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " has no memory for the " + part +
+                                       ".\n  Cure: raise the limit on its process's memory (`ulimit -v`, a " +
+                                       "container's), or sum fewer bytes at once.");
   }
 };
 
 // A rank of a call will not come or go on.
 struct RankGone {
   std::string call;
-  uint32_t rank, process;
+  uint32_t rank;
+  std::string place;  // "process 1 on node-b"
   std::string why;
 
-  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: …"
+  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: see what process 1 on node-b …"
   Status status() const {
-    const std::string whose = "process " + std::to_string(process);
     return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + why +
-                                       ".\n  Cure: see what " + whose + " wrote last, and start " + kStartAgain);
+                                       ".\n  Cure: see what " + place + " wrote last, and start " + kStartAgain);
   }
 };
 

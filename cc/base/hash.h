@@ -1,4 +1,4 @@
-// FNV-1a of a text: alike in all processes. It tells apart what differs by mistake, not by intent.
+// FNV-1a of a text: alike in all processes. It separates texts that differ by mistake, not by intent.
 #pragma once
 
 #include <cstdint>

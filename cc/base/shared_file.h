@@ -1,4 +1,4 @@
-// A file in memory that several processes of a host map: zeros at first, whoever opens it first.
+// A file in memory that several processes of a host map: zeros when it is first opened.
 //
 //   Result<void*> memory = MapSharedFile("/dev/shm/…", bytes);   // munmap ends it; unlink takes its name away
 #pragma once

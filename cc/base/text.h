@@ -61,11 +61,17 @@ inline std::string ValidText(std::string_view text) {
   return valid;
 }
 
-// "0,1,4", of a vector or a set.
+// "0,1,4", of a vector or a set. Of more than eight ranks, those that follow each other are a range: "0-2,4-127".
 template <typename Ranks>
 std::string JoinRanks(const Ranks& ranks) {
   std::string text;
-  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  for (auto at = ranks.begin(); at != ranks.end();) {
+    const uint32_t first = *at;
+    uint32_t last = first;
+    for (++at; ranks.size() > 8 && at != ranks.end() && *at == last + 1; ++at) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(first);
+    if (last > first) text += (last > first + 1 ? "-" : ",") + std::to_string(last);
+  }
   return text;
 }
 

@@ -1,8 +1,10 @@
 #include "cc/base/text.h"
 
-#include <string>
+#include <gtest/gtest.h>
 
-#include "gtest/gtest.h"
+#include <set>
+#include <string>
+#include <vector>
 
 namespace jaxcomm {
 namespace {
@@ -13,6 +15,12 @@ TEST(Text, IsCutBeforeALetter) {
   EXPECT_EQ(CutText("\xF0\x9F\x98\x80", 3), "");
   EXPECT_EQ(CutText("\x80\x80\x80", 2), "");  // no letter begins there
   EXPECT_EQ(CutText("", 0), "");
+}
+
+TEST(Text, ManyRanksThatFollowEachOtherAreARange) {
+  EXPECT_EQ(JoinRanks(std::vector<uint32_t>{0, 1, 2, 4, 5, 6, 7, 8}), "0,1,2,4,5,6,7,8");
+  EXPECT_EQ(JoinRanks(std::set<uint32_t>{0, 1, 2, 4, 5, 7, 8, 9, 10}), "0-2,4,5,7-10");
+  EXPECT_EQ(JoinRanks(std::vector<uint32_t>{8, 7, 6, 5, 4, 3, 2, 1, 0}), "8,7,6,5,4,3,2,1,0");
 }
 
 TEST(Text, BytesThatArePartOfNoLetterBecomeQuestionMarks) {

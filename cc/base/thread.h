@@ -2,7 +2,7 @@
 //
 //   std::optional<std::thread> thread = StartThread([this] { Work(); });   // none: the system has no thread to give
 //
-// The thread runs in XLA's floating-point mode, whoever starts it.
+// The thread runs in XLA's floating-point mode, independently of the mode of its creator.
 #pragma once
 
 #include <exception>

@@ -10,7 +10,7 @@
 namespace jaxcomm {
 namespace {
 
-// What this thread makes of a denormal result, a denormal operand and half of the last bit.
+// The results of this thread for a denormal result, a denormal operand and half of the last bit.
 struct Mode {
   bool flushes_results, flushes_operands, rounds_up;
 

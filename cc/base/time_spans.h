@@ -1,4 +1,4 @@
-// What is recorded over time, in bounded memory: once a series is full, its spans become twice as long.
+// Records over time, in bounded memory: once a series is full, its spans become twice as long.
 //
 //   struct Carried { int64_t bytes = 0; void Add(const Carried& later) { bytes += later.bytes; } };
 //   TimeSpans<Carried> spans;

@@ -16,8 +16,7 @@ constexpr std::chrono::milliseconds kHelp{1};
 // all of them takes longer, but what they wait for may be behind them at the same sender.
 constexpr std::chrono::milliseconds kPatience{5};
 
-// The numbers of failed and of finished calls that are remembered.
-constexpr size_t kFailedKept = 256, kFinishedKept = 1024;
+constexpr size_t kFailedKept = 256;  // calls
 
 }  // namespace
 
@@ -32,6 +31,17 @@ struct AcrossProcesses::Driver {
   uint32_t rank = 0;
   std::optional<Completion> own;
   bool helps = false;  // its thread waits for what comes of it, and lets the transport flush
+
+  // While it lives, the running thread's driver.
+  class Current {
+   public:
+    explicit Current(Driver& driver) : outer_(std::exchange(current, &driver)) {}
+    ~Current() { current = outer_; }
+    Current(const Current&) = delete;
+
+   private:
+    Driver* const outer_;
+  };
 };
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
@@ -72,20 +82,20 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
 }
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                             Buffers buffers, Done done, bool helps) {
+                             Buffers buffers, Done done, const Status& refused, bool helps) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
   const Clock::time_point now = Clock::now();
   Driver driver;
   driver.helps = helps;
-  Driver* const outer = std::exchange(Driver::current, &driver);
+  const Driver::Current current(driver);
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(site, id, rank, now, Status(), is_new);
-  if (is_new && helps) ++unexpected_;
-  if (is_new && !helps) transport_.load()->Expect();
-  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, {})});
+  if (const auto call = JoinOrRefuse(site, id, rank, now, refused, is_new, done)) {
+    if (is_new && helps) ++unexpected_;
+    if (is_new && !helps) transport_.load()->Expect();
+    driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, {})});
+  }
   Run(driver);
-  Driver::current = outer;
 }
 
 bool AcrossProcesses::Help(const std::function<bool()>& over) {
@@ -93,14 +103,15 @@ bool AcrossProcesses::Help(const std::function<bool()>& over) {
   if (!is_connected()) return false;
   Driver driver;
   driver.helps = true;
-  Driver* const outer = std::exchange(Driver::current, &driver);
   bool helped = false;
-  transport_.load()->Help(kHelp, yields_, [&] {
-    helped = true;
-    Run(driver);
-    return over();
-  });
-  Driver::current = outer;
+  {
+    const Driver::Current current(driver);
+    transport_.load()->Help(kHelp, yields_, [&] {
+      helped = true;
+      Run(driver);
+      return over();
+    });
+  }
   for (int64_t calls = unexpected_.exchange(0); calls > 0; --calls) transport_.load()->Expect();
   return helped;
 }
@@ -117,7 +128,8 @@ void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, cons
                             Buffers buffers, Done done, StepChoice::Said said, const Status& refused,
                             Clock::time_point now) {
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(site, id, rank, now, refused, is_new);
+  const std::shared_ptr<MessageCall> call = JoinOrRefuse(site, id, rank, now, refused, is_new, done);
+  if (!call) return;
   Driver driver;
   driver.call = call.get();
   driver.rank = rank;
@@ -204,48 +216,15 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
   }
   for (Undecided& rank : ready) {
     bool is_new = false;
-    const std::shared_ptr<MessageCall> call = Join(rank.site, rank.id, rank.rank, rank.at, Status(), is_new);
-    Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
+    const std::shared_ptr<MessageCall> call =
+        JoinOrRefuse(rank.site, rank.id, rank.rank, rank.at, Status(), is_new, rank.done);
+    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
     if (is_new) transport_.load()->Expect();
     transport_.load()->EndExpecting();
   }
   if (ready.empty()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   starting_ -= ready.size();
-}
-
-// The call that the rank has come to, with what has come of it.
-std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                                   uint32_t rank, Clock::time_point now, const Status& refused,
-                                                   bool& is_new) {
-  std::shared_ptr<MessageCall> call;
-  std::vector<PeerArrival> early;
-  Status failure;
-  std::vector<GoneProcess> gone;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    std::shared_ptr<MessageCall>& found = calls_[id];
-    if (!found) {
-      is_new = true;
-      ++open_;
-      found = std::make_shared<MessageCall>(site, id, ++number_, rank, now);
-      early = early_.Take(id);
-      failure = failures_.Find(id);
-      for (const uint32_t process : site->others()) {
-        if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(at->second);
-      }
-    }
-    call = found;
-  }
-  Remember(site->ranks()[rank].device, call->id(), site->text(), now);
-  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
-  for (const PeerArrival& peer : early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
-  if (!failure.ok()) Drive(call, call->Fail(failure, /*announce=*/true));
-  for (const GoneProcess& each : gone) Drive(call, call->PeerGone(each.process, each.why));
-  if (call->site().fingerprint() != site->fingerprint()) {
-    Drive(call, call->Fail(call->Differs(rank, site->text()), /*announce=*/true));
-  }
-  return call;
 }
 
 // Of a small call the last rank of this process that arrives takes the messages itself.
@@ -257,14 +236,13 @@ bool AcrossProcesses::MayHelp(const MessageCall& call) const {
 
 // For a short time: it keeps a thread of XLA's, which other calls may need.
 void AcrossProcesses::Help(Driver& driver) {
-  Driver* const outer = std::exchange(Driver::current, &driver);
+  const Driver::Current current(driver);
   driver.helps = true;
   Run(driver);
   transport_.load()->Help(kHelp, yields_, [&] {
     Run(driver);
     return driver.own.has_value();
   });
-  Driver::current = outer;
 }
 
 std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, const MessageSite& other,
@@ -296,7 +274,7 @@ void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSte
 }
 
 void AcrossProcesses::Run(Driver& driver) {
-  Driver* const outer = std::exchange(Driver::current, &driver);
+  const Driver::Current current(driver);
   bool queued = false;
   for (;;) {
     for (; !driver.work.empty(); driver.work.pop_front()) {
@@ -308,7 +286,6 @@ void AcrossProcesses::Run(Driver& driver) {
     queued = false;
     transport_.load()->Flush();
   }
-  Driver::current = outer;
 }
 
 // Receives first, so that the other side finds them posted when it hears of the arrival. Whether there is something to
@@ -374,11 +351,7 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
   if (calls_.erase(call->id()) == 0) return false;
   --open_;
   if (!call->site().is_divided()) return true;
-  finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
-  finished_order_.push_back(call->id());
-  for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
-    finished_.erase(finished_order_.front());
-  }
+  finished_.Add(call->id(), {call->shared_site(), call->first(), call->Describe()});
   return true;
 }
 
@@ -387,13 +360,12 @@ void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const Messa
   const uint32_t from = call->site().ranks()[call->RankOf(step.local, task.peers[0].rank)].process;
   if (task.is_lossy) {
     const MessageMemory& memory = call->memory(step.local);
-    return transport_.load()->PostLossy(
-        from, call->Id(step, task.peers[0]), memory.Spans(task), memory.MayLose(task),
-        [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
-                                 const std::vector<ByteRange>& lost) {
-          const bool may_keep = view && transport_.load()->MayKeep(from);
-          Drive(call, call->Received(step, status, std::move(view), may_keep, lost));
-        });
+    return PostLossy(*transport_.load(), from, call->Id(step, task.peers[0]), memory.Spans(task), memory.MayLose(task),
+                     [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
+                                              const std::vector<ByteRange>& lost) {
+                       const bool may_keep = view && transport_.load()->MayKeep(from);
+                       Drive(call, call->Received(step, status, std::move(view), may_keep, lost));
+                     });
   }
   transport_.load()->Post(from, call->Id(step, task.peers[0]), call->memory(step.local).Spans(task),
                           call->memory(step.local).AcceptsView(task),
@@ -416,7 +388,7 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
     Drive(call, call->Sent(status.ok() ? step : OfGone(*call, step), status));
   };
   if (!task.is_lossy) return transport_.load()->Send(to, memory.ConstSpans(task), done);
-  transport_.load()->SendLossy(to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
+  SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
 // The step for that of its receivers alone whose process is gone; for all where none is known to be.

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/bounded_map.h"
 #include "cc/executor/call_names.h"
 #include "cc/executor/early_arrivals.h"
 #include "cc/executor/failed_calls.h"
@@ -64,7 +65,7 @@ class AcrossProcesses : public Transport::Events {
   // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
   // `helps`: the thread calls Help next, and the others may learn of the arrival no sooner.
   void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-              Done done, bool helps);
+              Done done, const Status& refused = Status(), bool helps = false);
   // Takes what comes, and adds it, on this thread, which waits anyhow: until `over`, for a short time at most. False:
   // another thread takes it.
   bool Help(const std::function<bool()>& over);
@@ -106,6 +107,7 @@ class AcrossProcesses : public Transport::Events {
 
  private:
   // A call that is over here, of ranks whose groups change: others may think that they have a rank in it.
+  static constexpr size_t kFinishedKept = 1024;
   struct Finished {
     std::shared_ptr<const MessageSite> site;
     uint32_t first;
@@ -136,6 +138,9 @@ class AcrossProcesses : public Transport::Events {
   bool LacksSomebody(const Undecided& rank) const;
   std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                                     Clock::time_point now, const Status& refused, bool& is_new);
+  std::shared_ptr<MessageCall> JoinOrRefuse(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                            uint32_t rank, Clock::time_point now, const Status& refused, bool& is_new,
+                                            const Done& done);
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
@@ -174,8 +179,7 @@ class AcrossProcesses : public Transport::Events {
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
   size_t open_ = 0;            // those of them that have not failed
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
-  std::map<CallId, Finished> finished_;
-  std::deque<CallId> finished_order_;  // from the oldest
+  BoundedMap<CallId, Finished> finished_{kFinishedKept};
   EarlyArrivals early_;
   std::vector<Undecided> undecided_;
   size_t starting_ = 0;  // those that were undecided

@@ -51,15 +51,15 @@ std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
   std::lock_guard<std::mutex> lock(mutex_);
   const CallId id = arrival.arrival.call;
   if (const auto at = calls_.find(id); at != calls_.end()) return at->second;
-  if (finished_.count(id) > 0) return nullptr;
+  if (finished_.Find(id)) return nullptr;
   early_.Keep(id, std::move(arrival));
   return nullptr;
 }
 
 std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = finished_.find(id);
-  return at == finished_.end() ? std::nullopt : std::optional<Finished>(at->second);
+  const Finished* const finished = finished_.Find(id);
+  return finished ? std::optional<Finished>(*finished) : std::nullopt;
 }
 
 // The call that has failed; none: it has not begun here, and will fail when it does.

@@ -14,11 +14,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "cc/base/bounded_map.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -46,8 +46,8 @@ class CallNames {
   std::vector<CallId> Find(int64_t run) const {
     std::vector<CallId> found;
     for (const auto& [communicator, launches] : communicators_) {
-      const auto at = launches.by_run.find(run);
-      if (at != launches.by_run.end()) found.push_back({communicator, at->second.number, 0, 0});
+      const Launch* const launch = launches.by_run.Find(run);
+      if (launch) found.push_back({communicator, launch->number, 0, 0});
     }
     return found;
   }
@@ -62,24 +62,18 @@ class CallNames {
   };
   struct Launches {
     uint32_t next = 0;
-    std::map<int64_t, Launch> by_run;
-    std::deque<int64_t> order;  // from the oldest
+    BoundedMap<int64_t, Launch> by_run{kLaunches};
   };
 
   template <typename GivenUp>
   Launch& FindLaunch(uint64_t communicator, int64_t run, const GivenUp& given_up) {
     Launches& launches = communicators_[communicator];
-    const auto [at, is_new] = launches.by_run.try_emplace(run);
-    if (is_new) {
+    const auto added = launches.by_run.Add(run);
+    if (added.is_new) {
       while (given_up(launches.next)) ++launches.next;
-      at->second.number = launches.next++;
-      launches.order.push_back(run);
-      if (launches.order.size() > kLaunches) {
-        launches.by_run.erase(launches.order.front());
-        launches.order.pop_front();
-      }
+      added.value->number = launches.next++;
     }
-    return at->second;
+    return *added.value;
   }
 
   std::map<uint64_t, Launches> communicators_;

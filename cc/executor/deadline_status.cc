@@ -33,16 +33,19 @@ Status DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay, 
   const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
                                          everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
                             .status();
-  std::string text = status.message() + "\n  This call is at " + site.label().where + ".";
-  for (const uint32_t rank : arrived ? std::vector<uint32_t>() : late) {
-    const LastCall* const last = last_calls.Find(site.ranks()[rank].device);
-    if (last == nullptr) continue;
-    const std::string since = FormatSeconds(now - last->at);
-    const bool open = is_open(last->id);
-    text += "\n  Rank " + std::to_string(site.NameOf(rank)) + (open ? " is in " : " was last in ") + last->text +
-            (open ? ", for " + since : ", " + since + " ago") + ".";
+  std::string text = status.message();
+  for (const uint32_t rank : late) {
+    text += "\n  Rank " + std::to_string(site.NameOf(rank)) + " is " + site.PlaceOf(rank);
+    const LastCall* const last = arrived ? nullptr : last_calls.Find(site.ranks()[rank].device);
+    if (last != nullptr) {
+      const std::string since = FormatSeconds(now - last->at);
+      const bool open = is_open(last->id);
+      text += (open ? ", and is in " : ", and was last in ") + last->text +
+              (open ? ", for " + since : ", " + since + " ago");
+    }
+    text += ".";
   }
-  return Status(status.code(), std::move(text));
+  return Status(status.code(), text + "\n  This call is at " + site.label().where + ".");
 }
 
 }  // namespace jaxcomm

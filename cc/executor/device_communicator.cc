@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "cc/base/hash.h"
+#include "cc/base/text.h"
 
 namespace jaxcomm {
 namespace {
@@ -26,19 +28,36 @@ std::string WhereOf(const DeviceGroup::SiteKey& key) {
   return "a " + what + " of the program's own";
 }
 
+// XLA does not say which program calls, so calls that are alike stand for a step: most programs make one of them a
+// step.
+uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
+  return Hash(std::to_string(group) + "|" + key.name + "|" + std::to_string(static_cast<int>(key.reduction)) + "|" +
+              std::to_string(static_cast<int>(key.dtype)) + "|" + std::to_string(key.bytes));
+}
+
 }  // namespace
 
 DeviceGroup::DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance)
     : name_(std::move(name)), devices_(std::move(devices)), id_(IdOf(devices_, instance)) {}
 
+std::string DeviceGroup::NameOf(const std::vector<MessageGroup::Rank>& devices) {
+  constexpr size_t kMost = 64;
+  std::vector<uint32_t> processes;
+  for (const MessageGroup::Rank& device : devices) processes.push_back(device.process);
+  const std::string all = "processes " + JoinRanks(processes);
+  if (all.size() <= kMost) return all;
+  const std::string first = JoinRanks(std::vector<uint32_t>(processes.begin(), processes.begin() + 3));
+  return std::to_string(devices.size()) + " ranks, processes " + first + ",...," + std::to_string(processes.back());
+}
+
 uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
   return Hash("transfer|" + std::to_string(id_) + "|" + std::to_string(from) + "|" + std::to_string(to));
 }
 
-Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key, Executor& executor,
-                                                             MessageRegistry& lists, uint32_t process) {
+Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& executor, MessageRegistry& lists,
+                                            uint32_t process) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto at = sites_.find(key); at != sites_.end()) return std::shared_ptr<const MessageSite>(at->second);
+  if (const auto at = sites_.find(key); at != sites_.end()) return at->second;
   MessageGroup group{{}, key.list, {}};
   if (key.pair) {
     group.ranks = {devices_[key.pair->first], devices_[key.pair->second]};
@@ -48,20 +67,43 @@ Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key,
   for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
+  Result<Site> made = Make(key, std::move(group), executor, lists, process);
+  if (!made.ok()) return made;
+  if (sites_.size() >= kMostSites) {
+    for (const auto& [oldest, forgotten] : sites_) {
+      if (forgotten.planned) forgotten.planned->Forget(executor);
+      if (forgotten.own) executor.Forget(forgotten.own.get());
+    }
+    sites_.clear();
+  }
+  sites_.emplace(key, made.value());
+  return made;
+}
+
+Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup group, Executor& executor,
+                                            MessageRegistry& lists, uint32_t process) const {
+  MessageSite::Label label{key.name, name_, key.plan, WhereOf(key)};
+  const std::vector<Leaf> leaves = {{key.dtype, key.bytes}};
+  if (key.plan == kAuto) {
+    const auto step = std::make_shared<Step>();
+    step->hash = StepOf(id_, key);
+    label.step = step;
+    Result<std::shared_ptr<PlannedSite>> made =
+        PlannedSite::Make(std::move(label), key.reduction, id_, /*site=*/0, {std::move(group)}, lists, process);
+    if (!made.ok()) return made.status();
+    if (!key.is_in_place) made.value()->SeparateResults();
+    if (Status status = made.value()->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
+    return Site{nullptr, std::move(made.value())};
+  }
   Result<std::shared_ptr<MessageSite>> made =
-      MessageSite::Make({key.name, name_, key.plan, WhereOf(key)}, key.kind, key.reduction,
+      MessageSite::Make(std::move(label), key.kind, key.reduction,
                         key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   const std::shared_ptr<MessageSite>& site = made.value();
   if (!key.is_in_place) site->SeparateResults();
   if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
-  if (Status status = site->SetLeaves({{key.dtype, key.bytes}}, executor.stats()); !status.ok()) return status;
-  if (sites_.size() >= kMostSites) {
-    for (const auto& [oldest, forgotten] : sites_) executor.Forget(forgotten.get());
-    sites_.clear();
-  }
-  sites_.emplace(key, site);
-  return std::shared_ptr<const MessageSite>(site);
+  if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
+  return Site{site, nullptr};
 }
 
 Status Transfer::Wait(Executor& executor) {
@@ -120,14 +162,22 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
                                                     Buffers buffers) {
   // Additions of larger calls are for several threads.
   const bool helps = key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes;
-  const auto call = std::make_shared<Transfer>(helps);
-  const Result<std::shared_ptr<const MessageSite>> site =
-      group_->Site(key, executor_, lists_, group_->devices()[rank_].process);
-  if (site.ok()) {
-    executor_.ArriveAcross(
-        site.value(), id, rank, std::move(buffers), [call](const Status& status) { call->End(status); }, helps);
+  std::shared_ptr<Transfer> call;
+  Done done;
+  Result<DeviceGroup::Site> site = Status();
+  try {
+    call = std::make_shared<Transfer>(helps);
+    done = [call](const Status& status) { call->End(status); };
+    site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
+  if (!site.ok()) {
+    done(site.status());
+  } else if (site.value().planned) {
+    site.value().planned->Arrive(executor_, switches_, id, rank, std::move(buffers), done);
   } else {
-    call->End(site.status());
+    executor_.ArriveAcross(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
   }
   return call;
 }
@@ -148,9 +198,17 @@ Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
   if (at == open_.end()) return status;  // it has been counted
   open_.erase(at);
   Count(status);
-  if (status.ok()) return status;
-  for (const std::shared_ptr<Transfer>& other : std::exchange(open_, {})) Count(other->Wait(executor_));
+  if (!status.ok()) EndOpen();
   return status;
+}
+
+void DeviceCommunicator::CouldNotBegin() {
+  ++failures_;
+  EndOpen();
+}
+
+void DeviceCommunicator::EndOpen() {
+  for (const std::shared_ptr<Transfer>& transfer : std::exchange(open_, {})) Count(transfer->Wait(executor_));
 }
 
 Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from,
@@ -173,6 +231,7 @@ std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::b
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
+  open_.reserve(open_.size() + 1);  // a call that has begun is waited for
   open_.push_back(
       Begin({name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
             id, from == rank_ ? 0 : 1, std::move(buffers)));

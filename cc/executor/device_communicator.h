@@ -1,14 +1,15 @@
 // One device's part in the collectives of a group of devices, as XLA asks for them: each call blocks until it is over.
 //
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
-//   DeviceCommunicator communicator(executor, lists, group, /*rank=*/2);
+//   DeviceCommunicator communicator(executor, switches, lists, choose, group, /*rank=*/2);
 //   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
 //   status = communicator.Wait(sent);
 //
 // Devices call in one order, so a call is named by its number on the communicator, and a transfer by its number between
 // two devices. A device that failed elsewhere may have left calls out that others still make; so the names also count
-// the device's failures, and devices that failed unlike often never join one call.
+// the device's failures, and devices that failed unlike often never join one call. An all-reduce whose plan is kAuto
+// follows the plan that the run switches to at a number of a call.
 //
 // A communicator is one thread's at a time; those of one process share their group. Every wait ends by the executor's
 // deadline.
@@ -26,9 +27,12 @@
 #include <tuple>
 #include <vector>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
 #include "cc/executor/message_site.h"
+#include "cc/executor/plan_switches.h"
+#include "cc/executor/planned_site.h"
 #include "cc/kernels/types.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/transport.h"
@@ -40,6 +44,10 @@ class DeviceGroup {
  public:
   // `instance`: how often this process had made a group of the same devices before.
   DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance);
+
+  // For messages: by the process of each rank, as a device's number says nothing to the user. Of many ranks it is cut:
+  // XLA cuts errors, in which it comes before what is wrong.
+  static std::string NameOf(const std::vector<MessageGroup::Rank>& devices);
 
   const std::string& name() const { return name_; }
   const std::vector<MessageGroup::Rank>& devices() const { return devices_; }
@@ -65,17 +73,24 @@ class DeviceGroup {
                       other.pair, other.name);
     }
   };
-  Result<std::shared_ptr<const MessageSite>> Site(const SiteKey& key, Executor& executor, MessageRegistry& lists,
-                                                  uint32_t process);
+  // One of the two, as its plan says.
+  struct Site {
+    std::shared_ptr<MessageSite> own;
+    std::shared_ptr<PlannedSite> planned;
+  };
+  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, uint32_t process);
 
  private:
   static constexpr size_t kMostSites = 1024;
+
+  Result<Site> Make(const SiteKey& key, MessageGroup group, Executor& executor, MessageRegistry& lists,
+                    uint32_t process) const;
 
   const std::string name_;
   const std::vector<MessageGroup::Rank> devices_;
   const uint64_t id_;
   std::mutex mutex_;
-  std::map<SiteKey, std::shared_ptr<MessageSite>> sites_;
+  std::map<SiteKey, Site> sites_;
 };
 
 // A call that has begun.
@@ -103,9 +118,17 @@ class DeviceCommunicator {
   // The list of messages that a collective with a larger buffer of `bytes` runs, and the list's plan.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
-  DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
-                     uint32_t rank)
-      : executor_(executor), lists_(lists), choose_(std::move(choose)), group_(std::move(group)), rank_(rank) {}
+  DeviceCommunicator(Executor& executor, PlanSwitches& switches, MessageRegistry& lists, ChooseList choose,
+                     std::shared_ptr<DeviceGroup> group, uint32_t rank)
+      : executor_(executor),
+        switches_(switches),
+        lists_(lists),
+        choose_(std::move(choose)),
+        group_(std::move(group)),
+        rank_(rank),
+        no_memory_(std::make_shared<Transfer>()) {
+    no_memory_->End(Status(Code::kInternal, kNoMemory));
+  }
 
   const DeviceGroup& group() const { return *group_; }
   uint32_t rank() const { return rank_; }
@@ -126,20 +149,25 @@ class DeviceCommunicator {
   // first and to the rank before it last. Its memory stays until the last one returns, so all of them go on side by
   // side and end there.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
+  // A call of the device's could not even begin, of which XLA gets the error: those that have begun end.
+  void CouldNotBegin();
   // A call of the device's has ended.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 
  private:
+  void EndOpen();
   Status Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result);
   std::shared_ptr<Transfer> Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank, Buffers buffers);
   std::shared_ptr<Transfer> Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
                                  const std::string& name);
 
   Executor& executor_;
+  PlanSwitches& switches_;
   MessageRegistry& lists_;
   const ChooseList choose_;
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
+  const std::shared_ptr<Transfer> no_memory_;  // has ended with that error: where there is none for a transfer
   uint32_t calls_ = 0, failures_ = 0;
   std::vector<std::shared_ptr<Transfer>> open_;                  // not waited for so far
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // so far, by from and to

@@ -40,6 +40,7 @@ class Job {
       : each_(devices_of_each), network_(devices / devices_of_each, seed) {
     for (uint32_t process = 0; process < network_.processes(); ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
+      switches_.push_back(std::make_unique<PlanSwitches>());
       network_.Connect(process, &executors_[process]->events());
       executors_[process]->Connect(&network_.transport(process));
     }
@@ -47,10 +48,14 @@ class Job {
   ~Job() { network_.Stop(); }
 
   Executor& executor(uint32_t process) { return *executors_[process]; }
+  PlanSwitches& switches(uint32_t process) { return *switches_[process]; }
+  MessageRegistry& lists() { return lists_; }
+  uint32_t processes() const { return network_.processes(); }
   void Kill(uint32_t process) { network_.Kill(process); }
 
   // By rank; those of a process share their group.
-  std::vector<std::unique_ptr<DeviceCommunicator>> Make(const std::vector<uint32_t>& devices, uint32_t instance = 0) {
+  std::vector<std::unique_ptr<DeviceCommunicator>> Make(const std::vector<uint32_t>& devices, uint32_t instance = 0,
+                                                        const DeviceCommunicator::ChooseList& choose = Choose) {
     std::vector<MessageGroup::Rank> members;
     for (const uint32_t device : devices) members.push_back({device / each_, device});
     std::vector<std::shared_ptr<DeviceGroup>> groups;
@@ -59,7 +64,8 @@ class Job {
     }
     std::vector<std::unique_ptr<DeviceCommunicator>> made;
     for (uint32_t rank = 0; rank < devices.size(); ++rank) {
-      made.push_back(std::make_unique<DeviceCommunicator>(executor(members[rank].process), lists_, Choose,
+      made.push_back(std::make_unique<DeviceCommunicator>(executor(members[rank].process),
+                                                          *switches_[members[rank].process], lists_, choose,
                                                           groups[members[rank].process], rank));
     }
     return made;
@@ -76,6 +82,7 @@ class Job {
   const uint32_t each_;
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<PlanSwitches>> switches_;
   MessageRegistry lists_;
 };
 
@@ -196,7 +203,80 @@ TEST_P(DeviceCommunicatorTest, ExchangesWithEachOtherRankInTurn) {
   }
 }
 
+// How many calls of process 0 followed a plan of this name.
+int CallsUnder(Job& job, const std::string& plan) {
+  const std::string json = job.executor(0).stats().Json();
+  const size_t at = json.find("\"plan\":\"" + plan + "\"");
+  if (at == std::string::npos) return 0;
+  return std::stoi(json.substr(json.find("\"calls\":", at) + std::strlen("\"calls\":")));
+}
+
+TEST_P(DeviceCommunicatorTest, AutoFollowsThePlanThatTheRunSwitchesTo) {
+  Job job(4, GetParam());
+  const auto choose = [](Kind, const DeviceGroup&, int64_t) {
+    return DeviceCommunicator::Chosen{"all_reduce/flat/4", std::string(kAuto)};
+  };
+  const auto ranks = job.Make({0, 1, 2, 3}, /*instance=*/0, choose);
+  const auto sum = [&](bool in_place) {
+    std::vector<Bytes> operands(4, Pack(std::vector<float>(500, 1))), results(4, Bytes(2000));
+    ExpectOk(OnThreads(4, [&](size_t rank) {
+      std::byte* const result = in_place ? operands[rank].data() : results[rank].data();
+      return ranks[rank]->AllReduce(operands[rank].data(), result, 2000, DType::kF32, Reduction::kSum);
+    }));
+    for (size_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(Unpack<float>(in_place ? operands[rank] : results[rank]), std::vector<float>(500, 4));
+      EXPECT_EQ(Unpack<float>(operands[rank]), std::vector<float>(500, in_place ? 4 : 1));
+    }
+  };
+  for (int call = 0; call < 4; ++call) sum(call % 2 == 0);
+  const auto plan = std::make_shared<PlannedLists>(PlannedLists{"3f9a01c2", 4, {{0, "ring", {}}}});
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    plan->from[0].lists.push_back(job.lists().Find("all_reduce/ring/4", rank));
+  }
+  for (uint32_t process = 0; process < job.processes(); ++process) {
+    ASSERT_TRUE(job.switches(process).Prepare(plan, {{ranks[0]->group().id(), /*launch=*/6}}));
+    job.switches(process).Decide(/*commit=*/true);
+  }
+  for (int call = 4; call < 10; ++call) sum(call % 2 == 0);
+  EXPECT_EQ(CallsUnder(job, "auto"), 6);
+  EXPECT_EQ(CallsUnder(job, "3f9a01c2"), 4);
+  const auto periods = job.switches(0).Periods();
+  ASSERT_EQ(periods.size(), 1);
+  EXPECT_EQ(periods.begin()->second.size(), 3);  // of the calls that follow the plan
+}
+
+TEST_P(DeviceCommunicatorTest, ACallWaitsUntilItsProcessKnowsThePlan) {
+  Job job(4, GetParam());
+  const auto choose = [](Kind, const DeviceGroup&, int64_t) {
+    return DeviceCommunicator::Chosen{"all_reduce/flat/4", std::string(kAuto)};
+  };
+  const auto ranks = job.Make({0, 1, 2, 3}, /*instance=*/0, choose);
+  ASSERT_TRUE(job.switches(0).Prepare(nullptr, {{ranks[0]->group().id(), /*launch=*/0}}));
+  std::thread fails([&] {
+    while (job.switches(0).Next().empty()) std::this_thread::yield();
+    job.switches(0).Fail(Status(Code::kInternal, "the processes could not agree on a plan"));
+  });
+  std::vector<Bytes> operands(4, Bytes(8)), results(4, Bytes(8));
+  for (const Status& end : OnThreads(4, [&](size_t rank) {
+         return ranks[rank]->AllReduce(operands[rank].data(), results[rank].data(), 8, DType::kF32, Reduction::kSum);
+       })) {
+    EXPECT_NE(end.message().find("could not agree"), std::string::npos) << end.message();
+  }
+  fails.join();
+}
+
 INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, DeviceCommunicatorTest, testing::Values(1, 2));
+
+TEST(DeviceGroup, ItsNameIsShortOfHoweverManyProcesses) {
+  const auto name = [](uint32_t ranks, uint32_t step) {
+    std::vector<MessageGroup::Rank> devices;
+    for (uint32_t rank = 0; rank < ranks; ++rank) devices.push_back({step * rank, rank});
+    return DeviceGroup::NameOf(devices);
+  };
+  EXPECT_EQ(name(4, 1), "processes 0,1,2,3");
+  EXPECT_EQ(name(128, 1), "processes 0-127");
+  EXPECT_EQ(name(128, 2), "128 ranks, processes 0,2,4,...,254");
+}
 
 TEST(DeviceCommunicator, UnlikeCallsFailAtOnceAndNameBoth) {
   Job job(2, 1);

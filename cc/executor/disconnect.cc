@@ -23,13 +23,12 @@ Status AcrossProcesses::Disconnect(Clock::time_point limit) {
     std::this_thread::sleep_for(kLook);
   }
   std::map<CallId, std::shared_ptr<MessageCall>> calls;  // they end when the mutex is released
-  std::map<CallId, Finished> finished;
+  BoundedMap<CallId, Finished> finished{kFinishedKept};
   std::lock_guard<std::mutex> lock(mutex_);
   transport_ = nullptr;
   calls.swap(calls_);
-  finished.swap(finished_);
+  std::swap(finished, finished_);
   failed_.clear();
-  finished_order_.clear();
   choices_.clear();
   last_calls_ = LastCalls();
   gone_.clear();

@@ -38,7 +38,7 @@ void DividedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, const G
 
 Result<std::shared_ptr<const MessageSite>> DividedSite::Divide(const GroupRow& row) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto at = divisions_.find(row); at != divisions_.end()) return at->second;
+  if (const auto* const kept = divisions_.Find(row)) return *kept;
   std::vector<std::vector<uint32_t>> groups(row.size());
   for (uint32_t rank = 0; rank < row.size(); ++rank) groups[static_cast<size_t>(row[rank])].push_back(rank);
   std::vector<MessageSite::Members> members;
@@ -47,12 +47,7 @@ Result<std::shared_ptr<const MessageSite>> DividedSite::Divide(const GroupRow& r
   }
   Result<std::shared_ptr<const MessageSite>> made = whole_->Divide(members, TextOf(row));
   if (!made.ok()) return made.status();
-  divisions_.emplace(row, made.value());
-  order_.push_back(row);
-  if (order_.size() > kKept) {
-    divisions_.erase(order_.front());
-    order_.pop_front();
-  }
+  divisions_.Add(row, made.value());
   return made;
 }
 

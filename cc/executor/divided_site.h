@@ -13,14 +13,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cc/base/bounded_map.h"
 #include "cc/executor/executor.h"
 #include "cc/executor/group_row.h"
 #include "cc/executor/message_site.h"
@@ -30,7 +29,7 @@ namespace jaxcomm {
 
 class DividedSite {
  public:
-  // How many divisions are kept; a plan made here has 32.
+  // Divisions that are kept; a plan made here has 32.
   static constexpr size_t kKept = 64;
 
   // `lists`: names of the lists for groups of 2, 3, … ranks, as many as there are. Errors as of a MessageSite.
@@ -63,8 +62,7 @@ class DividedSite {
   std::shared_ptr<MessageSite> whole_;  // all ranks are one group
 
   std::mutex mutex_;
-  std::map<GroupRow, std::shared_ptr<const MessageSite>> divisions_;
-  std::deque<GroupRow> order_;  // from the oldest
+  BoundedMap<GroupRow, std::shared_ptr<const MessageSite>> divisions_{kKept};
 };
 
 }  // namespace jaxcomm

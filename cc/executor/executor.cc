@@ -61,13 +61,13 @@ void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int6
 }
 
 void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                            Buffers buffers, Done done, bool helps) {
+                            Buffers buffers, Done done, const Status& refused, bool helps) {
   if (!Start()) {
     const Status why = NoThread(site->label().name + " over '" + site->label().axes + "'");
     across_.Refuse(*site, id, why);
     return done(why);
   }
-  across_.Arrive(site, id, rank, std::move(buffers), std::move(done), helps);
+  across_.Arrive(site, id, rank, std::move(buffers), std::move(done), refused, helps);
   WatchAcross();
 }
 

@@ -59,7 +59,7 @@ class Executor {
   }
   bool awaits_processes() const { return across_.waiting(); }
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-                    Done done, bool helps);
+                    Done done, const Status& refused = Status(), bool helps = false);
   // See AcrossProcesses.
   bool HelpAcross(const std::function<bool()>& over) { return across_.Help(over); }
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {

@@ -9,9 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 
+#include "cc/base/bounded_map.h"
 #include "cc/base/status.h"
 #include "cc/transport/transport.h"
 
@@ -22,16 +21,10 @@ class FailedCalls {
   static constexpr size_t kRemembered = 1024;
 
   // `step`: a hash of the step whose call it was.
-  void Add(const CallId& id, const Status& why, uint64_t step) {
-    if (!calls_.emplace(id, Failed{why, step}).second) return;
-    order_.push_back(id);
-    if (order_.size() <= kRemembered) return;
-    calls_.erase(order_.front());
-    order_.pop_front();
-  }
+  void Add(const CallId& id, const Status& why, uint64_t step) { calls_.Add(id, {why, step}); }
 
   Status Find(const CallId& id) const {
-    if (const auto same = calls_.find(id); same != calls_.end()) return same->second.why;
+    if (const Failed* const same = calls_.Find(id)) return same->why;
     const auto first = First(id);
     return IsOfLaunch(first, id) ? first->second.why : Status();
   }
@@ -51,15 +44,14 @@ class FailedCalls {
     Status why;
     uint64_t step;
   };
-  using Calls = std::map<CallId, Failed>;
+  using Calls = BoundedMap<CallId, Failed>;
 
   Calls::const_iterator First(const CallId& id) const { return calls_.lower_bound({id.communicator, id.launch, 0, 0}); }
   bool IsOfLaunch(Calls::const_iterator at, const CallId& id) const {
     return at != calls_.end() && at->first.communicator == id.communicator && at->first.launch == id.launch;
   }
 
-  Calls calls_;
-  std::deque<CallId> order_;
+  Calls calls_{kRemembered};
 };
 
 }  // namespace jaxcomm

@@ -1,17 +1,12 @@
 #include "cc/executor/grouped_site.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cc/base/errors.h"
 
 namespace jaxcomm {
-namespace {
-
-// Of how many runs in which a round failed the open rounds are kept for ranks that come late.
-constexpr size_t kFailedKept = 256;
-
-}  // namespace
 
 GroupedSite::GroupedSite(const std::string& name, const std::string& axes,
                          const std::vector<std::shared_ptr<const Program>>& programs)
@@ -113,9 +108,8 @@ void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
   round.left[rank] = left_[rank] = now;
   if (!status.ok() && !round.failed) {
     round.failed = true;
-    failed_.push_back(round.run);
-    for (; failed_.size() > kFailedKept; failed_.pop_front()) {
-      const auto oldest = rounds_.find(failed_.front());
+    if (const std::optional<int64_t> run = failed_.Add(round.run).dropped) {
+      const auto oldest = rounds_.find(*run);
       if (oldest != rounds_.end() && oldest->second.front()->failed) rounds_.erase(oldest);
     }
   }

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/bounded_map.h"
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
 #include "cc/executor/group_row.h"
@@ -77,9 +78,12 @@ class GroupedSite : public std::enable_shared_from_this<GroupedSite> {
   Status status_;
   std::shared_ptr<SiteStats> stats_;
 
+  // Runs whose open rounds are kept for ranks that come late.
+  static constexpr size_t kFailedKept = 256;
+
   mutable std::mutex mutex_;
   std::map<int64_t, std::deque<std::shared_ptr<Round>>> rounds_;  // by run, those that somebody has yet to join
-  std::deque<int64_t> failed_;                                    // runs of which a round failed, from the oldest
+  BoundedMap<int64_t, bool> failed_{kFailedKept};                 // runs of which a round failed
   std::vector<Clock::time_point> left_;                           // when each rank's last call ended; zero before
   int64_t number_ = 0;
 };

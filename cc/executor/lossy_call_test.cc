@@ -91,7 +91,8 @@ class LossyCallTest : public testing::Test {
       executors_.push_back(std::make_unique<Executor>(2));
       network_.Connect(process, &executors_[process]->events());
       losing_.push_back(std::make_unique<LosingTransport>(&network_.transport(process), kRanks, process));
-      executors_[process]->Connect(loses ? losing_[process].get() : &network_.transport(process));
+      Transport* const whole = &network_.transport(process);
+      executors_[process]->Connect(loses ? losing_[process].get() : whole);
     }
   }
   ~LossyCallTest() override { network_.Stop(); }

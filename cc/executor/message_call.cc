@@ -168,7 +168,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
   MessageMemory& bytes = memory(step.local);
   const uint32_t from = RankOf(step.local, it.peers[0].rank);
   if (!status.ok()) {
-    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->ranks()[from].process, status.message()}.status(),
+    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->PlaceOf(from), status.message()}.status(),
                /*announce=*/true, steps);
     return steps;
   }
@@ -229,7 +229,7 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
   if (!failure_.ok()) return steps;
   if (!status.ok()) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
-    const Status one = RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status();
+    const Status one = RankGone{Describe(), site_->NameOf(to), site_->PlaceOf(to), status.message()}.status();
     const Status some(Code::kInternal, Describe() + ": " + status.message() +
                                            ".\n  Cure: see what that process wrote last, and start " + kStartAgain);
     FailLocked(step.peers.size() == 1 ? one : some, /*announce=*/true, steps);
@@ -305,7 +305,8 @@ MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (site_->ranks()[rank].process != process || !site_->Concerns(rank)) continue;
     if (ranks_[rank].arrived) continue;
-    FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*announce=*/true, steps);
+    FailLocked(RankGone{Describe(), site_->NameOf(rank), site_->PlaceOf(rank), why.message()}.status(),
+               /*announce=*/true, steps);
   }
   return steps;
 }

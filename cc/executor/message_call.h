@@ -24,6 +24,7 @@
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
 #include "cc/executor/timer.h"
+#include "cc/transport/lossy_transport.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {

@@ -19,6 +19,7 @@
 #include "cc/executor/buffers.h"
 #include "cc/executor/message_graph.h"
 #include "cc/executor/message_site.h"
+#include "cc/transport/lossy_transport.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {

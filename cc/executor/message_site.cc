@@ -74,7 +74,7 @@ Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, R
     Members& numbered = members.emplace_back(Members{{}, group.list, group.lists});
     for (const MessageGroup::Rank& rank : group.ranks) {
       numbered.ranks.push_back(static_cast<uint32_t>(made->ranks_.size()));
-      made->ranks_.push_back({rank.process, rank.device, rank.host, 0});
+      made->ranks_.push_back({rank.process, rank.device, rank.host, 0, rank.host_name});
       if (rank.process != process) made->everybody_.push_back(rank.process);
     }
   }
@@ -252,7 +252,8 @@ Status MessageSite::Differs(const std::string& call, uint32_t rank, const std::s
   if (is_divided() && text.compare(0, alike, text_, 0, alike) == 0) {
     return Mismatch{call, NameOf(rank), text.substr(alike), NameOf(mine), row_}.status();
   }
-  return DifferentCalls{call, NameOf(rank), text, NameOf(mine), text_}.status();
+  const auto named = [this](uint32_t each) { return std::to_string(NameOf(each)) + " (" + PlaceOf(each) + ")"; };
+  return DifferentCalls{call, named(rank), text, named(mine), text_}.status();
 }
 
 void MessageSite::Leave(uint32_t rank, Clock::time_point now) const {

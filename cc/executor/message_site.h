@@ -55,6 +55,7 @@ struct MessageGroup {
     uint32_t process;
     uint32_t device;  // the rank's name in messages, alike in all processes
     uint32_t host = 0;
+    std::shared_ptr<const std::string> host_name = nullptr;  // none: not known
   };
 
   std::vector<Rank> ranks;
@@ -119,6 +120,7 @@ class MessageSite {
     uint32_t device;
     uint32_t host;
     uint32_t group;
+    std::shared_ptr<const std::string> host_name;
   };
   // A rank of this process.
   struct Local {
@@ -145,6 +147,11 @@ class MessageSite {
   uint32_t NameOf(uint32_t rank) const {
     if (!names_.empty()) return names_[rank];
     return groups_.size() > 1 && !is_divided() ? ranks_[rank].device : rank;
+  }
+  // "process 3 on node-b", of a rank.
+  std::string PlaceOf(uint32_t rank) const {
+    const std::string process = "process " + std::to_string(ranks_[rank].process);
+    return ranks_[rank].host_name ? process + " on " + *ranks_[rank].host_name : process;
   }
   // Whether the names of a group's ranks are not those from 0 on.
   bool names_ranks() const { return groups_.size() > 1 || !names_.empty(); }

@@ -29,7 +29,10 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label,
       group.lists.push_back(!is_here ? nullptr : planned ? planned->lists[rank] : registry_.Find(group.list, rank));
     }
   }
-  return MessageSite::Make(std::move(label), Kind::kAllReduce, reduction_, communicator, site, groups, process);
+  Result<std::shared_ptr<MessageSite>> made =
+      MessageSite::Make(std::move(label), Kind::kAllReduce, reduction_, communicator, site, groups, process);
+  if (made.ok() && !is_in_place_) made.value()->SeparateResults();
+  return made;
 }
 
 Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_ptr<const PlannedLists>& plan,
@@ -49,9 +52,10 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_pt
   return made;
 }
 
-void PlannedSite::Arrive(Executor& executor, PlanSwitches& switches, int64_t run, uint32_t rank, Buffers buffers,
-                         Done done) {
-  const auto arrive = [self = shared_from_this(), &executor, run, rank, buffers = std::move(buffers),
+template <typename Call>
+void PlannedSite::Start(Executor& executor, PlanSwitches& switches, uint32_t launch, const Call& call, uint32_t rank,
+                        Buffers buffers, Done done) {
+  const auto arrive = [self = shared_from_this(), &executor, call, rank, buffers = std::move(buffers),
                        done = std::move(done)](Status refused, const std::shared_ptr<const PlannedLists>& plan) {
     std::shared_ptr<MessageSite> site = self->own_;
     if (refused.ok()) {
@@ -59,10 +63,10 @@ void PlannedSite::Arrive(Executor& executor, PlanSwitches& switches, int64_t run
       if (planned.ok()) site = std::move(planned.value());
       refused = planned.status();
     }
-    executor.ArriveAcross(site, run, rank, buffers, done, refused);
+    executor.ArriveAcross(site, call, rank, buffers, done, refused);
   };
   switches.Follow(
-      own_->communicator(), executor.LaunchOf(*own_, run), own_->step(),
+      own_->communicator(), launch, own_->step(),
       [&executor, arrive](const Status& status, const std::shared_ptr<const PlannedLists>& plan, bool has_waited) {
         if (!has_waited) return arrive(status, plan);
         // Its end may go on with the rest of a device's program, and block: not on the thread that others wait for.
@@ -70,6 +74,9 @@ void PlannedSite::Arrive(Executor& executor, PlanSwitches& switches, int64_t run
                        [arrive, status, plan](const Status& delayed) { arrive(status.ok() ? delayed : status, plan); });
       });
 }
+
+template void PlannedSite::Start(Executor&, PlanSwitches&, uint32_t, const int64_t&, uint32_t, Buffers, Done);
+template void PlannedSite::Start(Executor&, PlanSwitches&, uint32_t, const CallId&, uint32_t, Buffers, Done);
 
 void PlannedSite::Forget(Executor& executor) const {
   executor.Forget(own_.get());

@@ -5,6 +5,7 @@
 //       process);
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());
 //   site.value()->Arrive(executor, switches, run, rank, buffers, done);   // returns at once
+//   site.value()->Arrive(executor, switches, call, rank, buffers, done);  // the caller names the execution
 //
 // The calls of one plan are those of a MessageSite; their statistics are that plan's. Thread-safe.
 #pragma once
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "cc/executor/executor.h"
@@ -21,6 +23,9 @@
 
 namespace jaxcomm {
 
+// In place of a plan's name: that of calls that follow the plan of the run.
+inline constexpr std::string_view kAuto = "auto";
+
 class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
  public:
   // An all-reduce. The groups name the lists that its calls run without a plan. Errors as of a MessageSite.
@@ -28,10 +33,22 @@ class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
                                                    uint32_t site, std::vector<MessageGroup> groups,
                                                    MessageRegistry& registry, uint32_t process);
 
+  // Before the first call: results are not operands, as of a MessageSite.
+  void SeparateResults() {
+    is_in_place_ = false;
+    own_->SeparateResults();
+  }
+
   // Fixes the leaves at the first call, as of a MessageSite.
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) { return own_->SetLeaves(leaves, stats); }
 
-  void Arrive(Executor& executor, PlanSwitches& switches, int64_t run, uint32_t rank, Buffers buffers, Done done);
+  void Arrive(Executor& executor, PlanSwitches& switches, int64_t run, uint32_t rank, Buffers buffers, Done done) {
+    Start(executor, switches, executor.LaunchOf(*own_, run), run, rank, std::move(buffers), std::move(done));
+  }
+  void Arrive(Executor& executor, PlanSwitches& switches, const CallId& call, uint32_t rank, Buffers buffers,
+              Done done) {
+    Start(executor, switches, call.launch, call, rank, std::move(buffers), std::move(done));
+  }
 
   // The call site is gone, see Executor.
   void Forget(Executor& executor) const;
@@ -43,6 +60,10 @@ class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
   PlannedSite(Reduction reduction, std::vector<MessageGroup> groups, MessageRegistry& registry)
       : reduction_(reduction), groups_(std::move(groups)), registry_(registry) {}
 
+  // `call`: XLA's number of the launch, or the call's name.
+  template <typename Call>
+  void Start(Executor& executor, PlanSwitches& switches, uint32_t launch, const Call& call, uint32_t rank,
+             Buffers buffers, Done done);
   Result<std::shared_ptr<MessageSite>> With(MessageSite::Label label, uint64_t communicator, uint32_t site,
                                             uint32_t process, const PlannedLists* plan) const;
   Result<std::shared_ptr<MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan, Executor& executor);
@@ -51,6 +72,7 @@ class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
   const std::vector<MessageGroup> groups_;
   MessageRegistry& registry_;
   std::shared_ptr<MessageSite> own_;
+  bool is_in_place_ = true;
 
   mutable std::mutex mutex_;
   std::shared_ptr<const PlannedLists> plan_;  // the latest

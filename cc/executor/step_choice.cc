@@ -24,27 +24,15 @@ std::optional<bool> StepChoice::Find(const CallId& call) const {
 }
 
 std::optional<bool> StepChoice::FindLocked(const CallId& call) const {
-  if (const auto here = here_.Find(call)) return here;
-  return (call.iteration == 0 ? next_launch_ : next_).Find(call);
+  const bool* is_other = here_.Find(call);
+  if (!is_other) is_other = (call.iteration == 0 ? next_launch_ : next_).Find(call);
+  return is_other ? std::optional<bool>(*is_other) : std::nullopt;
 }
 
 void StepChoice::Keep(const CallId& call, Said said) {
   here_.Add(call, said.here);
   next_.Add({call.communicator, call.launch, call.site, call.iteration + 1}, said.next);
   if (call.iteration == 0) next_launch_.Add({call.communicator, call.launch + said.launches, call.site, 0}, said.next);
-}
-
-void StepChoice::Statements::Add(const CallId& call, bool is_other) {
-  if (!calls_.emplace(call, is_other).second) return;
-  order_.push_back(call);
-  if (order_.size() <= kCalls) return;
-  calls_.erase(order_.front());
-  order_.pop_front();
-}
-
-std::optional<bool> StepChoice::Statements::Find(const CallId& call) const {
-  const auto at = calls_.find(call);
-  return at == calls_.end() ? std::nullopt : std::optional<bool>(at->second);
 }
 
 }  // namespace jaxcomm

@@ -17,11 +17,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <mutex>
 #include <optional>
 
+#include "cc/base/bounded_map.h"
 #include "cc/executor/timer.h"
 #include "cc/transport/transport.h"
 
@@ -68,18 +67,7 @@ class StepChoice {
   std::optional<bool> Find(const CallId& call) const;
 
  private:
-  // What was said first of each call, as long as ranks may come to it.
-  class Statements {
-   public:
-    void Add(const CallId& call, bool is_other);
-    std::optional<bool> Find(const CallId& call) const;
-
-   private:
-    static constexpr size_t kCalls = 256;
-
-    std::map<CallId, bool> calls_;
-    std::deque<CallId> order_;  // from the oldest
-  };
+  static constexpr size_t kCalls = 256;  // as long as ranks may come to them
 
   std::optional<bool> FindLocked(const CallId& call) const;
   void Keep(const CallId& call, Said said);
@@ -88,7 +76,8 @@ class StepChoice {
   mutable std::mutex mutex_;
   bool is_other_ = false;
   uint32_t launch_ = 0, launches_ = 1;  // of the decider's last call: its launch, and how many it came after the last
-  Statements here_, next_, next_launch_;
+  // Whether a call runs the other schedule, by the first statement about it.
+  BoundedMap<CallId, bool> here_{kCalls}, next_{kCalls}, next_launch_{kCalls};
 };
 
 }  // namespace jaxcomm

@@ -23,9 +23,6 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// The plan of calls that follow whatever plan is switched to in the run.
-constexpr std::string_view kAuto = "auto";
-
 // What XLA keeps for each call site of each executable.
 struct AcrossSite {
   static ffi::TypeId id;
@@ -53,7 +50,7 @@ Result<MessageGroup> MakeGroup(const std::string& who, std::string_view plan, co
   made.list = group.program;
   for (uint32_t rank = 0; rank < group.devices.size(); ++rank) {
     const uint32_t process = static_cast<uint32_t>(processes[rank]);
-    made.ranks.push_back({process, static_cast<uint32_t>(group.devices[rank]), TheJob().host(process)});
+    made.ranks.push_back(TheJob().Rank(process, static_cast<uint32_t>(group.devices[rank])));
     made.lists.push_back(process == TheJob().process() ? TheMessages().Find(group.program, rank) : nullptr);
     if (process == TheJob().process() && !made.lists.back()) {
       return InvalidArgument(who + ": its messages are those of plan " + std::string(plan) +

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/c_function.h"
 #include "cc/base/thread.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/runtime.h"
 #include "cc/kernels/isa.h"
 #include "cc/kernels/reduce.h"

@@ -6,73 +6,20 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cc/backend/table.h"
-#include "cc/base/text.h"
+#include "cc/base/c_function.h"
 #include "cc/executor/device_communicator.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
+#include "cc/ffi/list_rules.h"
 #include "cc/ffi/runtime.h"
 
 namespace jaxcomm {
 namespace {
-
-// Chooses the list of messages that a collective runs.
-struct ListRules {
-  // Bytes of a whole buffer up to which an all-reduce is flat, or on one host of all ranks' buffers; and of a rank's
-  // chunk from which on ranks of several hosts form a ring: with one rank a host, and with several.
-  int64_t flat_bytes = 0, flat_bytes_on_one_host = 0, ring_bytes = 0, ring_bytes_of_several = 0;
-  // The lists of a plan, for all-reduces of `ranks`, by their smallest sizes; "": as without a plan.
-  std::string plan;
-  uint32_t ranks = 0;
-  std::map<int64_t, std::string> planned;
-
-  DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
-    const std::vector<MessageGroup::Rank>& devices = group.devices();
-    if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
-      const std::string& name = std::prev(planned.upper_bound(bytes))->second;
-      if (!name.empty()) return {name, plan};
-    }
-    const std::string number = "/" + std::to_string(devices.size());
-    const bool is_flat = IsFlat(devices, bytes);
-    const std::string way = !is_flat && GoesRound(devices, bytes) ? "ring" : "direct";
-    if (kind == Kind::kReduceScatter) return {"reduce_scatter/" + way + number, way};
-    if (kind == Kind::kAllGather) return {"all_gather/" + way + number, way};
-    return {"all_reduce/" + (is_flat ? "flat" : way) + number, way};
-  }
-
- private:
-  bool IsFlat(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
-    const bool is_one_host = std::all_of(devices.begin(), devices.end(), [&](const MessageGroup::Rank& device) {
-      return device.host == devices[0].host;
-    });
-    return bytes <= flat_bytes ||
-           (is_one_host && bytes * static_cast<int64_t>(devices.size()) <= flat_bytes_on_one_host);
-  }
-
-  bool GoesRound(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
-    std::set<uint32_t> hosts;
-    size_t changes = 0;
-    for (size_t rank = 0; rank < devices.size(); ++rank) {
-      hosts.insert(devices[rank].host);
-      changes += devices[rank].host != devices[(rank + devices.size() - 1) % devices.size()].host ? 1 : 0;
-    }
-    const int64_t least = hosts.size() == devices.size() ? ring_bytes : ring_bytes_of_several;
-    return devices.size() > 2 && changes == hosts.size() && bytes >= least * static_cast<int64_t>(devices.size());
-  }
-};
-
-// By the process of each rank; a device's number says nothing to the user.
-std::string NameOf(const std::vector<MessageGroup::Rank>& devices) {
-  std::vector<uint32_t> processes;
-  for (const MessageGroup::Rank& device : devices) processes.push_back(device.process);
-  return "processes " + JoinRanks(processes);
-}
 
 // The groups for whose communicators devices may ask now: no two have the same first device, as only that tells them
 // apart.
@@ -101,7 +48,7 @@ class Groups {
     if (!group) {
       std::vector<uint32_t> numbers;
       for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
-      group = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
+      group = std::make_shared<DeviceGroup>(DeviceGroup::NameOf(devices), devices, instances_[numbers]++);
     }
     return group;
   }
@@ -151,36 +98,38 @@ struct Request {
   std::shared_ptr<Transfer> transfer;
 };
 
-thread_local std::string error_text;
+thread_local char error_text[512];  // as much as XLA takes
 
-int End(const Status& status) {
-  if (!status.ok()) error_text = status.message();
-  return static_cast<int>(status.code());
+// What a call throws, above all for lack of memory, is its error.
+template <typename Call>
+int End(Call call) {
+  return Answer(error_text, sizeof(error_text), call);
 }
 
-// Runs a call of the handle's communicator; what it throws is its error.
+// Runs a call of the handle's communicator. Where it throws, other devices may have made it: the names of calls count
+// failures, so that no later one is taken for it.
 template <typename Call>
 int Run(void* handle, Call call) {
   auto* const it = static_cast<Handle*>(handle);
-  try {
-    const Status status = it->Check();
-    return End(status.ok() ? call(*it->communicator) : status);
-  } catch (const std::exception& error) {
-    return End(Status(Code::kInternal, error.what()));
-  }
+  return End([&]() -> Status {
+    if (Status status = it->Check(); !status.ok()) return status;
+    try {
+      return call(*it->communicator);
+    } catch (...) {
+      it->communicator->CouldNotBegin();
+      throw;
+    }
+  });
 }
 
 template <typename Start>
-void* Begin(void* handle, Start start) {
-  auto* const it = static_cast<Handle*>(handle);
-  auto request = std::make_unique<Request>(Request{it, nullptr});
-  if (const Status status = it->Check(); status.ok()) {
-    request->transfer = start(*it->communicator);
-  } else {
-    request->transfer = std::make_shared<Transfer>();
-    request->transfer->End(status);
-  }
-  return request.release();
+int Begin(void* handle, void** begun, Start start) {
+  return Run(handle, [&](DeviceCommunicator& it) {
+    auto request = std::make_unique<Request>(Request{static_cast<Handle*>(handle), nullptr});
+    request->transfer = start(it);
+    *begun = request.release();
+    return Status();
+  });
 }
 
 Handle MakeHandle(int color, int key) {
@@ -199,7 +148,8 @@ Handle MakeHandle(int color, int key) {
   const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
     return TheGroups().rules()->Choose(kind, of, bytes);
   };
-  return {std::make_unique<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
+  return {std::make_unique<DeviceCommunicator>(TheExecutor(), ThePlanSwitches(), TheMessages(), choose, group,
+                                               static_cast<uint32_t>(key)),
           Status()};
 }
 
@@ -207,7 +157,9 @@ const std::byte* Bytes(const void* data) { return static_cast<const std::byte*>(
 std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
 
 const BackendTable kTable = {
-    [](int color, int key) -> void* { return std::make_unique<Handle>(MakeHandle(color, key)).release(); },
+    [](int color, int key, void** made) {
+      return End([&] { *made = std::make_unique<Handle>(MakeHandle(color, key)).release(); });
+    },
     [](void* handle) { std::unique_ptr<Handle>(static_cast<Handle*>(handle)).reset(); },
     [](void* handle) {
       const auto& it = static_cast<Handle*>(handle)->communicator;
@@ -232,20 +184,19 @@ const BackendTable kTable = {
     [](const void* operand, void* result, int64_t bytes, void* handle) {
       return Run(handle, [&](DeviceCommunicator& it) { return it.AllGather(Bytes(operand), Bytes(result), bytes); });
     },
-    [](const void* message, int64_t bytes, int peer, const char* name, void* handle) {
-      return Begin(handle, [&](DeviceCommunicator& it) {
+    [](const void* message, int64_t bytes, int peer, const char* name, void* handle, void** request) {
+      return Begin(handle, request, [&](DeviceCommunicator& it) {
         return it.Send(Bytes(message), bytes, static_cast<uint32_t>(peer), name);
       });
     },
-    [](void* message, int64_t bytes, int peer, const char* name, void* handle) {
-      return Begin(handle, [&](DeviceCommunicator& it) {
+    [](void* message, int64_t bytes, int peer, const char* name, void* handle, void** request) {
+      return Begin(handle, request, [&](DeviceCommunicator& it) {
         return it.Receive(Bytes(message), bytes, static_cast<uint32_t>(peer), name);
       });
     },
     [](void* request) {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
-      const auto& communicator = it->handle->communicator;
-      return End(communicator ? communicator->Wait(it->transfer) : it->transfer->Wait(TheExecutor()));
+      return End([&] { return it->handle->communicator->Wait(it->transfer); });
     },
     [](const void* sent, int to, void* received, int from, int64_t bytes, void* handle) {
       return Run(handle, [&](DeviceCommunicator& it) {
@@ -253,7 +204,7 @@ const BackendTable kTable = {
       });
     },
     [](char* text, int capacity) {
-      CopyText(error_text, text, capacity);
+      CopyText(static_cast<const char*>(error_text), text, capacity);
       return static_cast<int>(std::char_traits<char>::length(text));
     },
 };
@@ -273,7 +224,7 @@ JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_
     if (count < 1) return InvalidArgument("a group without a device");
     std::vector<MessageGroup::Rank> group;
     for (int64_t rank = 0; rank < count; ++rank) {
-      group.push_back({processes[rank], devices[rank], TheJob().host(processes[rank])});
+      group.push_back(TheJob().Rank(processes[rank], devices[rank]));
     }
     TheGroups().Expect(group);
     return Status();

@@ -72,7 +72,7 @@ ffi::ErrorOr<std::unique_ptr<GroupedAcrossSite>> Instantiate(std::string_view na
     bool is_here = false;
     for (size_t i = begin; i < begin + ranks; ++i) {
       const auto process = static_cast<uint32_t>(processes[i]);
-      members.push_back({process, static_cast<uint32_t>(devices[i]), TheJob().host(process)});
+      members.push_back(TheJob().Rank(process, static_cast<uint32_t>(devices[i])));
       is_here = is_here || members.back().process == self;
     }
     if (!is_here) continue;

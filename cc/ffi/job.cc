@@ -43,7 +43,7 @@ Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
   }
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
-  std::vector<Transport*> transports;
+  std::vector<RailTransport*> transports;
   const auto add = [&](auto made, auto& opened) {
     if (!made.ok()) return made.status();
     opened.push_back(std::move(made.value()));
@@ -175,9 +175,10 @@ std::string Job::RailsJson() const {
   return out.str();
 }
 
-Status Job::Start(std::vector<uint32_t> hosts) {
+Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& host_names) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (hosts.size() != routes_.size()) return InvalidArgument("each process is on a host");
+  if (hosts.size() != routes_.size() || host_names.size() != routes_.size())
+    return InvalidArgument("each process is on a host");
   for (size_t process = 0; process < routes_.size(); ++process) {
     if (routes_[process] == kNone) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
@@ -196,6 +197,7 @@ Status Job::Start(std::vector<uint32_t> hosts) {
     transports.push_back(transport);
   }
   hosts_ = std::move(hosts);
+  for (const std::string& name : host_names) host_names_.push_back(std::make_shared<const std::string>(name));
   router_ = std::make_unique<Router>(std::move(transports), std::move(routes));
   return Status();
 }
@@ -219,6 +221,7 @@ void Job::Reset() {
   local_.reset();
   routes_.clear();
   hosts_.clear();
+  host_names_.clear();
   rail_names_.clear();
 }
 
@@ -227,9 +230,10 @@ uint32_t Job::process() const {
   return process_;
 }
 
-uint32_t Job::host(uint32_t process) const {
+MessageGroup::Rank Job::Rank(uint32_t process, uint32_t device) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return process < hosts_.size() ? hosts_[process] : 0;
+  if (process >= hosts_.size()) return {process, device};
+  return {process, device, hosts_[process], host_names_[process]};
 }
 
 Status Job::CheckGeneration(uint64_t generation, const std::string& who) const {

@@ -4,7 +4,7 @@
 //   ... publish TheJob().shm(), connect ...
 //   status = TheJob().OpenRails(RailKind::kTcp, {"eth0"});
 //   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddUdp, or AddShm, for each other process
-//   status = TheJob().Start();             // from now on calls between processes may run
+//   status = TheJob().Start(hosts, host_names);             // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: what is on its way gets out
 //   TheJob().Reset();                      // once no call uses it: another job, or the same one anew, may be opened
 //
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/executor/message_site.h"
 #include "cc/transport/local/local.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/router.h"
@@ -49,7 +50,7 @@ class Job {
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
   Status AddUdp(uint32_t process, uint32_t rail, const UdpPath& path);
   // With the number of each process's host. An error: a process has not been added.
-  Status Start(std::vector<uint32_t> hosts);
+  Status Start(std::vector<uint32_t> hosts, const std::vector<std::string>& host_names);
   // After it: what the rails have lost, and a new connection or path for one of them, which it owns. An error: not now.
   std::vector<Rails::Lost> lost_rails() const;
   Status RestoreTcp(const Rails::Lost& lost, int socket);
@@ -68,8 +69,8 @@ class Job {
   // After Start: whether there is a processor for each process of this host.
   bool has_processor_each() const;
   uint32_t process() const;
-  // Of a process, after Start; 0 if it is none of the job.
-  uint32_t host(uint32_t process) const;
+  // A device of a process with its host, after Start.
+  MessageGroup::Rank Rank(uint32_t process, uint32_t device) const;
   // How often it has been opened: an executable belongs to the generation that it was loaded in.
   uint64_t generation() const { return generation_; }
   // An error of `who` where it was loaded in another generation.
@@ -87,7 +88,8 @@ class Job {
   std::atomic<uint64_t> generation_{0};
   mutable std::mutex mutex_;
   uint32_t process_ = 0;
-  std::vector<uint32_t> routes_, hosts_;  // by process
+  std::vector<uint32_t> routes_, hosts_;                        // by process
+  std::vector<std::shared_ptr<const std::string>> host_names_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
   std::vector<std::string> rail_names_;

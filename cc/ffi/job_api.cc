@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/c_function.h"
 #include "cc/base/json.h"
 #include "cc/executor/message_site.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
 
@@ -205,9 +205,13 @@ JAXCOMM_EXPORT int jaxcomm_job_restore_udp(int64_t process, int64_t rail, int64_
 }
 
 // `hosts`: the number of each process's host.
-JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, int64_t processes, char* error, int64_t capacity) {
+JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, const char* names, int64_t processes, char* error,
+                                     int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
-    Status status = TheJob().Start({hosts, hosts + processes});
+    std::vector<std::string> host_names(static_cast<size_t>(processes));
+    std::istringstream lines(names);
+    for (std::string& name : host_names) std::getline(lines, name);
+    Status status = TheJob().Start({hosts, hosts + processes}, host_names);
     if (status.ok()) TheExecutor().Connect(TheJob().transport(), TheJob().has_processor_each());
     return status;
   });
@@ -236,7 +240,7 @@ JAXCOMM_EXPORT int jaxcomm_job_run(const char* call, uint64_t number, const char
     if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
     MessageGroup group{{}, list, {}};
     for (uint32_t rank = 0; rank < static_cast<uint32_t>(ranks); ++rank) {
-      group.ranks.push_back({processes[rank], devices[rank], TheJob().host(processes[rank])});
+      group.ranks.push_back(TheJob().Rank(processes[rank], devices[rank]));
       group.lists.push_back(processes[rank] == TheJob().process() ? TheMessages().Find(list, rank) : nullptr);
     }
     const Result<double> found =

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 #include "cc/ffi/runtime.h"
 #include "xla/ffi/api/ffi.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/c_function.h"
 #include "cc/executor/plan_switches.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/runtime.h"
 
 namespace jaxcomm {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 #include "cc/simulate/message_times.h"
 
 namespace jaxcomm {

@@ -5,13 +5,11 @@
 #include <optional>
 #include <string_view>
 
+#include "cc/base/export.h"
 #include "cc/base/status.h"
 #include "cc/executor/kind.h"
 #include "cc/kernels/types.h"
 #include "xla/ffi/api/ffi.h"
-
-// What the Python side looks up in the shared objects; everything else is hidden.
-#define JAXCOMM_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace jaxcomm {
 

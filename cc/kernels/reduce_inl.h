@@ -105,7 +105,7 @@ inline void StoreStreaming(const std::byte* tile, std::byte* to) {
   }
 }
 
-// No lock orders streaming stores: whoever is told that they are done must see them.
+// No lock orders streaming stores: they must be visible before their end is reported.
 inline void FenceStreaming() {
 #if defined(__x86_64__)
   _mm_sfence();

@@ -10,7 +10,7 @@
 namespace jaxcomm {
 namespace {
 
-// What every rank holds as every chunk after a program: how often it has the number of each rank.
+// Every rank's value of every chunk after a program: the count of each rank's number in it.
 using Counts = std::vector<uint32_t>;
 using Buffers = std::vector<std::vector<Counts>>;  // by rank and chunk
 

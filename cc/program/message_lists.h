@@ -15,7 +15,7 @@
 
 namespace jaxcomm {
 
-// What one rank does, encoded as described in messages.h. Takes time in proportion to it.
+// The list of one rank, encoded as messages.h describes, in time proportional to its length.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
 }  // namespace jaxcomm

@@ -1,7 +1,7 @@
 // Lists of messages by name and rank, where Python leaves them and call sites find them.
 //
 //   Status status = registry.Add("3f9a…", words, num_words);   // of the rank that the words name; again is a no-op
-//   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr if nobody added it
+//   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr: not added
 //   list = registry.Find("all_reduce/flat/8", rank);   // those that follow no plan are always there: message_lists.h
 //
 // Thread-safe.

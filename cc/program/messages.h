@@ -1,4 +1,4 @@
-// What one rank of a collective sends, receives and adds, round by round, where ranks cannot read each other's memory.
+// The sends, receives and sums of one rank of a collective, by round, for ranks that cannot read each other's memory.
 //
 //   Result<Messages> messages = Messages::Decode(words, num_words);   // refuses anything malformed
 //   for (const Round& round : messages.value().rounds()) ...

@@ -1,4 +1,4 @@
-// What the ranks of one collective execute: a list of ops on chunks of their buffers.
+// The program of the ranks of one collective: a list of ops on chunks of their buffers.
 //
 //   Result<Program> program = Program::Decode(words, num_words);   // refuses anything malformed
 //   for (const Op& op : program.value().ops()) ...

@@ -1,7 +1,7 @@
 // Programs by name, where Python leaves them and call sites find them.
 //
 //   Status status = registry.Add("3f9a…", words, num_words);   // decodes and validates; the same name again is a no-op
-//   std::shared_ptr<const Program> program = registry.Find("3f9a…");   // nullptr if nobody added it
+//   std::shared_ptr<const Program> program = registry.Find("3f9a…");   // nullptr: not added
 //   program = registry.Find("all_reduce/8");   // those that follow no plan are always there: see direct.h
 //
 // Thread-safe.

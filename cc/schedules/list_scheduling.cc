@@ -10,17 +10,16 @@
 #include <utility>
 #include <vector>
 
+#include "cc/schedules/move_dependencies.h"
+
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kMany = 1 << 13;  // from so many moves on the schedule is improved only once
+constexpr size_t kMany = 1 << 13;  // moves, from which on the schedule is improved only once
 
-using Indices = std::vector<size_t>;
 using Seconds = std::vector<double>;
 
-size_t At(int64_t index) { return static_cast<size_t>(index); }
-
-// The places of so many, sorted by a key; those of like keys stay in their order.
+// The indices of the keys in ascending order of these; equal keys stay in their order.
 Indices SortedBy(const Seconds& key) {
   Indices order(key.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -28,81 +27,19 @@ Indices SortedBy(const Seconds& key) {
   return order;
 }
 
-// By move, others.
-class MoveLists {
- public:
-  explicit MoveLists(const std::vector<std::pair<size_t, size_t>>& pairs, size_t count) : first_(count + 1) {
-    for (const auto& [of, member] : pairs) ++first_[of + 1];
-    std::partial_sum(first_.begin(), first_.end(), first_.begin());
-    members_.resize(pairs.size());
-    Indices next = first_;
-    for (const auto& [of, member] : pairs) members_[next[of]++] = member;
-  }
-  size_t Size(size_t of) const { return first_[of + 1] - first_[of]; }
-  template <typename Visit>
-  void Each(size_t of, const Visit& visit) const {
-    for (size_t at = first_[of]; at < first_[of + 1]; ++at) visit(members_[at]);
-  }
-
- private:
-  Indices first_, members_;
-};
-
-// Who waits for whom: a move for whoever wrote what it reads or overwrites, and for whoever reads what it overwrites.
-// What one of these waits for itself is left out.
-struct Dependencies {
-  MoveLists before, after;
-
-  static Dependencies Of(const PendingMoves& moves) {
-    const size_t cells = At(moves.ranks) * At(moves.chunks);
-    std::vector<Indices> written(cells), read(cells);  // since somebody last wrote alone
-    std::vector<std::pair<size_t, size_t>> before, after;
-    Indices awaited;
-    for (size_t move = 0; move < At(moves.count); ++move) {
-      const size_t source = At(moves.src[move] * moves.chunks + moves.chunk[move]);
-      const size_t target = At(moves.dst[move] * moves.chunks + moves.chunk[move]);
-      const MoveKind kind = moves.kind[move];
-      const auto await = [&](const Indices& others) { awaited.insert(awaited.end(), others.begin(), others.end()); };
-      awaited.clear();
-      await(written[source]);
-      await(read[target]);
-      if (kind != MoveKind::kReduce) await(written[target]);
-      if (kind == MoveKind::kExchange) await(read[source]);
-      if (kind == MoveKind::kExchange) {
-        written[source] = read[source] = written[target] = read[target] = {move};
-      } else {
-        read[source].push_back(move);
-        if (kind == MoveKind::kCopy) {
-          written[target] = {move};
-          read[target].clear();
-        } else {
-          written[target].push_back(move);
-        }
-      }
-      std::sort(awaited.begin(), awaited.end());
-      awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
-      for (const size_t other : awaited) {
-        before.emplace_back(move, other);
-        after.emplace_back(other, move);
-      }
-    }
-    return {MoveLists(before, At(moves.count)), MoveLists(after, At(moves.count))};
-  }
-};
-
 class Scheduler {
  public:
   Scheduler(const PendingMoves& moves, const int64_t* late, double delay)
-      : moves_(moves), needs_(Dependencies::Of(moves)), delay_(delay) {
+      : moves_(moves), needs_(MoveDependencies::Of(moves)), delay_(delay) {
     for (size_t move = 0; move < Count(); ++move) {
       if (late[moves.src[move]] != 0 || late[moves.dst[move]] != 0) late_.push_back(move);
     }
   }
 
-  // When each move starts.
+  // The start of each move.
   Seconds Starts() {
     Indices order(Count());
-    for (size_t move = 0; move < Count(); ++move) order[At(moves_.urgency[move])] = move;
+    for (size_t move = 0; move < Count(); ++move) order[Index(moves_.urgency[move])] = move;
     Seconds starts = Forward(order);
     while (true) {
       // Backward, whatever ends last comes first, and a move waits for those that wait for it.
@@ -115,7 +52,7 @@ class Scheduler {
   }
 
  private:
-  size_t Count() const { return At(moves_.count); }
+  size_t Count() const { return Index(moves_.count); }
 
   Seconds Forward(const Indices& order) { return Run(order, needs_.before, needs_.after, late_); }
 
@@ -134,14 +71,14 @@ class Scheduler {
     return values;
   }
 
-  // When each move starts: at any time, of those that have what they await and find their ports free, the first one in
-  // `order` does. The late moves also await the delay; an infinite one ends when nothing else is left to do, and is
-  // known from then on. Moves that need the same ports wait in one queue.
+  // The start of each move: at any time, of the moves with their data and free ports, the first one in `order` starts.
+  // The late moves also await the delay; an infinite one ends when no other move is left, and is known from then on.
+  // Moves that need the same ports wait in one queue.
   Seconds Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    const size_t arrival = Count(), routes = At(moves_.routes);
+    const size_t arrival = Count(), routes = Index(moves_.routes);
     const auto each_port = [&](size_t route, const auto& visit) {
       for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
-        if (!visit(At(moves_.ports_of.members[at]))) return;
+        if (!visit(Index(moves_.ports_of.members[at]))) return;
       }
     };
     Indices place(Count()), waits(Count()), ready;
@@ -152,14 +89,14 @@ class Scheduler {
       if (waits[move] == 0) ready.push_back(move);
     }
     std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // of places in `order`
-    std::vector<Indices> waiting(At(moves_.ports));  // routes by the busy port that they wait for
+    std::vector<Indices> waiting(Index(moves_.ports));  // routes by the busy port that they wait for
     std::vector<bool> is_waiting(routes), is_looked_at(routes);
     Indices looked_at;  // routes
     const auto look_at = [&](size_t route) {
       if (!is_looked_at[route]) looked_at.push_back(route);
       is_looked_at[route] = true;
     };
-    Seconds starts(Count(), 0.0), free(At(moves_.ports), 0.0);
+    Seconds starts(Count(), 0.0), free(Index(moves_.ports), 0.0);
     using Ending = std::pair<double, size_t>;
     std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
     bool arrives = !late.empty();
@@ -169,17 +106,17 @@ class Scheduler {
     }
     double now = 0.0;
     while (true) {
-      const auto tell = [&](size_t other) {
+      const auto release = [&](size_t other) {
         if (--waits[other] == 0) ready.push_back(other);
       };
       while (!endings.empty() && endings.top().first <= now) {
         const size_t over = endings.top().second;
         endings.pop();
         if (over == arrival) {
-          std::for_each(late.begin(), late.end(), tell);
+          std::for_each(late.begin(), late.end(), release);
           continue;
         }
-        each_port(At(moves_.route[over]), [&](size_t port) {
+        each_port(Index(moves_.route[over]), [&](size_t port) {
           for (const size_t route : waiting[port]) {
             is_waiting[route] = false;
             look_at(route);
@@ -187,10 +124,10 @@ class Scheduler {
           waiting[port].clear();
           return true;
         });
-        after.Each(over, tell);
+        after.Each(over, release);
       }
       for (const size_t move : ready) {
-        const size_t route = At(moves_.route[move]);
+        const size_t route = Index(moves_.route[move]);
         queues[route].push(place[move]);
         if (!is_waiting[route]) look_at(route);
       }
@@ -236,7 +173,7 @@ class Scheduler {
   }
 
   const PendingMoves& moves_;
-  const Dependencies needs_;
+  const MoveDependencies needs_;
   Indices late_;
   double delay_;
 };
@@ -246,20 +183,20 @@ class Rounds {
  public:
   explicit Rounds(const PendingMoves& moves)
       : moves_(moves),
-        used_(At(moves.ports)),
-        written_(At(moves.ranks * moves.chunks)),
-        read_(At(moves.ranks * moves.chunks)) {}
+        used_(Index(moves.ports)),
+        written_(Index(moves.ranks * moves.chunks)),
+        read_(Index(moves.ranks * moves.chunks)) {}
 
   int64_t Add(size_t move) {
-    const size_t source = At(moves_.src[move] * moves_.chunks + moves_.chunk[move]);
-    const size_t target = At(moves_.dst[move] * moves_.chunks + moves_.chunk[move]);
+    const size_t source = Index(moves_.src[move] * moves_.chunks + moves_.chunk[move]);
+    const size_t target = Index(moves_.dst[move] * moves_.chunks + moves_.chunk[move]);
     const bool exchange = moves_.kind[move] == MoveKind::kExchange;
     const int64_t* first = moves_.ports_of.members + moves_.ports_of.first[moves_.route[move]];
     const int64_t* last = moves_.ports_of.members + moves_.ports_of.first[moves_.route[move] + 1];
     int64_t round = std::max({written_[source], written_[target], read_[target]});
     if (exchange) round = std::max(round, read_[source]);
-    std::for_each(first, last, [&](int64_t port) { round = std::max(round, used_[At(port)]); });
-    std::for_each(first, last, [&](int64_t port) { used_[At(port)] = round + 1; });
+    std::for_each(first, last, [&](int64_t port) { round = std::max(round, used_[Index(port)]); });
+    std::for_each(first, last, [&](int64_t port) { used_[Index(port)] = round + 1; });
     read_[source] = std::max(read_[source], round + 1);
     written_[target] = round + 1;
     if (exchange) read_[target] = written_[source] = round + 1;
@@ -288,7 +225,7 @@ Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, 
   std::vector<bool> joined(late, late + moves.ranks);
   Rounds first(moves), second(moves);
   for (const size_t move : order) {
-    const size_t src = At(moves.src[move]), dst = At(moves.dst[move]);
+    const size_t src = Index(moves.src[move]), dst = Index(moves.dst[move]);
     // A move that waits for another shares a rank with it.
     const bool in_second = nobody_late || joined[src] || joined[dst];
     if (in_second) joined[src] = joined[dst] = true;

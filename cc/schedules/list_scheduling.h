@@ -1,9 +1,9 @@
-// Rounds for moves of which only the importance is known: each starts as soon as its data and its ports are there.
+// Rounds for moves with a given urgency: each starts as soon as its data and its ports are there.
 //
 //   Status status = FindRounds(moves, late, delay, {round, phase});
 //
-// What list scheduling finds is improved: the moves are scheduled from the end, which shows how late each may start,
-// and then once more from the beginning, those first that have to start first; and so on, as long as it ends sooner.
+// The result of list scheduling is improved: the moves are scheduled from the end, which shows how late each may start,
+// and then once more from the beginning, in the order of these times; and so on, as long as the schedule ends sooner.
 //
 // Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
 #pragma once
@@ -32,22 +32,22 @@ struct PendingMoves {
   const int64_t* dst;
   const int64_t* chunk;
   const MoveKind* kind;
-  const double* seconds;   // that it takes of its ports
+  const double* seconds;   // for which it takes its ports
   const int64_t* route;    // its ports, as one of `ports_of`
-  const int64_t* urgency;  // its place among all of them: of moves that could start, the first one does
+  const int64_t* urgency;  // its place among all moves: of those that could start, the first one does
   IndexLists ports_of;     // by route
 };
 
-// By move. A rank is in the first phase until it has something to do that waits for a late rank.
+// By move. A rank is in the first phase until one of its moves waits for a late rank.
 struct MoveRounds {
   int64_t* round;  // in its phase
-  int64_t* phase;  // 0, 1; if nobody is late, 1
+  int64_t* phase;  // 0 or 1; 1 if no rank is late
 };
 
-// Of the moves at a port, the one that starts first is in an earlier round, and so is whatever a move awaits.
+// Of the moves at a port, the one that starts first is in an earlier round, and so are the moves that a move awaits.
 //   late: by rank, not 0 if it comes later than the others
-//   delay: by how much; infinite if the others have by then done whatever they can
-// An error: a move without a port, or of a rank or chunk that there is not.
+//   delay: seconds; infinite if the others have by then done all moves without it
+// An error: a move without a port, or of an unknown rank or chunk.
 Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);
 
 }  // namespace jaxcomm

@@ -72,7 +72,7 @@ TEST(FindRounds, AMoveAwaitsWhatItReadsAndOverwrites) {
   EXPECT_EQ(moves.phase, (Numbers{1, 1, 1}));
 }
 
-// What a move awaits is done before the port is given to it, however urgent it is: another one takes the port first.
+// An urgent move gets its port only once the moves that it awaits are done: another one takes the port first.
 TEST(FindRounds, AMoveThatWaitsLeavesItsPortToOthers) {
   struct Case {
     const char* what;

@@ -25,20 +25,20 @@ struct TreeNetwork {
   int64_t chunks;
   int64_t links;
   double alpha;           // seconds of a message beside those of its bytes
-  const double* ready;    // by rank, when it comes
+  const double* ready;    // by rank, the time when it comes
   const int64_t* remote;  // by source and destination, not 0 if the ports are not those of messages within a host
   const double* port_s;   // by source and destination, seconds of the bytes at the slower port
   const int64_t* link;    // [stages, source and destination], -1: none
   const double* link_s;   // [stages, source and destination], seconds of the bytes
 };
 
-// By chunk and rank, but for `partner`, which is by chunk. A sum that is sent, or a total that is received, is the
-// message 2 * (chunk * ranks + rank), or that plus 1; what there is not, as the root's sum, is not looked at.
+// By chunk and rank, but for `partner`, which is by chunk. The sum that a rank sends is the message
+// 2 * (chunk * ranks + rank), the total that it receives the next one. The root sends no sum; its number is ignored.
 struct ChunkTrees {
-  int64_t* up;       // whom it sends its sum to; of the root -1, of the partner the root
-  int64_t* down;     // whom it has the total from; of the root -1, of the partner the root
+  int64_t* up;       // the rank to which it sends its sum; of the root -1, of the partner the root
+  int64_t* down;     // the rank from which it has the total; of the root -1, of the partner the root
   int64_t* partner;  // -1: none
-  int64_t* order;    // of the messages: of those that can start first, the first one does
+  int64_t* order;    // all messages; of those that can start first, the first one here starts
 };
 
 // By message; -1: there is none.
@@ -47,8 +47,8 @@ struct TreeTimes {
   double* end;
 };
 
-// Makes `trees` the best of so many tries that start from them, and says when their messages start and arrive.
-// An error: fewer than two ranks, links or ranks that there are not, times below 0 or not finite, trees that are none.
+// Replaces `trees` by the best result of `tries` changes, and fills in `times`. An error: fewer than two ranks, an
+// unknown link or rank, a time that is negative or not finite, or invalid trees.
 Status ImproveTrees(const TreeNetwork& network, int64_t tries, uint64_t seed, const ChunkTrees& trees,
                     const TreeTimes& times);
 

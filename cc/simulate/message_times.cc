@@ -19,7 +19,7 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   for (int64_t node = 0; node < network.nodes; ++node) {
     if (waits[static_cast<size_t>(node)] == 0) can_start.push_back(node);
   }
-  const auto tell = [&](const IndexLists& lists, int64_t now, double when) {
+  const auto release = [&](const IndexLists& lists, int64_t now, double when) {
     for (int64_t at = lists.first[now]; at < lists.first[now + 1]; ++at) {
       const int64_t after = lists.members[at];
       times.start[after] = std::max(times.start[after], when);
@@ -36,7 +36,7 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
         on_the_way.emplace(times.start[now], now, network.stages.first[now]);
         continue;
       }
-    } else {  // nobody can overtake the first: whatever starts from here on does so later
+    } else {  // no message can overtake the first: all others start later
       auto [head, message, place] = on_the_way.top();
       on_the_way.pop();
       now = message;
@@ -51,8 +51,8 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
       }
     }
     times.end[now] += times.free[now];
-    tell(network.after_end, now, times.end[now]);
-    tell(network.after_free, now, times.free[now]);
+    release(network.after_end, now, times.end[now]);
+    release(network.after_free, now, times.free[now]);
   }
 }
 

@@ -1,5 +1,5 @@
-// What waits at one port of a switch for the link to its host: eight queues, of which the highest that is not empty
-// goes first, in a buffer that they share.
+// The frames that wait at one port of a switch for the link to its host: eight queues in one buffer, of which the
+// highest that is not empty goes first.
 //
 //   OutputQueue queue(limits);
 //   queue.Add(std::move(frame), rate, now);
@@ -34,7 +34,7 @@ struct QueueLimits {
 
 class OutputQueue {
  public:
-  // What a queue has sent and dropped, and how long frames waited in it until their first byte left.
+  // The frames that a queue has sent and dropped, and their times in it until their first byte left.
   struct Counts {
     int64_t packets = 0, bytes = 0, ordinary_drops = 0, important_drops = 0;
     Delays delays;
@@ -74,7 +74,7 @@ class OutputQueue {
   int64_t departure_ = kNever;
 };
 
-// How long a link takes for so many bytes; at least a nanosecond.
+// The time of a link for these bytes; at least a nanosecond.
 int64_t TimeOnLink(int64_t bytes, double rate);
 
 }  // namespace jaxcomm

@@ -13,14 +13,6 @@ namespace {
 constexpr double kRate = 1e9;  // bytes per second: a nanosecond for each
 constexpr int64_t kSize = 1000;
 
-QueueLimits Limits(int64_t buffer, int64_t ordinary) {
-  QueueLimits limits;
-  limits.buffer = buffer;
-  limits.ordinary.fill(ordinary);
-  limits.important.fill(buffer);
-  return limits;
-}
-
 // The priorities in the order in which the frames leave, the last of them at `*end`.
 std::vector<size_t> Drain(OutputQueue* queue, int64_t* end) {
   std::vector<size_t> order;

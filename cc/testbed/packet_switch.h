@@ -1,12 +1,11 @@
-// A switch with a link to each of its hosts: what arrives, is queued, dropped and sent, in the order of time.
+// A switch with a link to each of its hosts: frames arrive, wait, are dropped and sent in the order of time.
 //
 //   PacketSwitch packet_switch(ports, limits, &taps);
 //   const int64_t next = packet_switch.Run(since, now);   // nothing happens before `next` but that a host sends
 //
-// A link carries one frame at a time each way, at its rate, and may lose frames at random. So a burst that a host sends
-// at once arrives as fast as its link is, and whoever calls Run late drops no frame for that and misses none of the
-// links' time. Addresses are fixed: a frame to another than the hosts' is dropped. All times are nanoseconds of one
-// clock. Not thread-safe.
+// A link carries one frame at a time each way, at its rate, and may lose frames at random. So a burst of a host arrives
+// as fast as its link is, and a late call of Run drops no frame and loses none of the links' time. Addresses are fixed:
+// a frame to another than the hosts' is dropped. All times are nanoseconds of one clock. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +33,7 @@ class PacketSwitch {
   class Taps {
    public:
     virtual ~Taps() = default;
-    // Whether the host has sent a frame, which is then in `frame`.
+    // Takes a frame of the host into `frame`. Returns false if it has sent none.
     virtual bool Read(size_t port, Frame* frame) = 0;
     virtual void Write(size_t port, const Frame& frame) = 0;
   };

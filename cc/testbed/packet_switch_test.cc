@@ -41,14 +41,6 @@ class Hosts : public PacketSwitch::Taps {
   std::vector<std::vector<Frame>> received;
 };
 
-QueueLimits Limits(int64_t buffer, int64_t ordinary) {
-  QueueLimits limits;
-  limits.buffer = buffer;
-  limits.ordinary.fill(ordinary);
-  limits.important.fill(buffer);
-  return limits;
-}
-
 TEST(PacketSwitchTest, AFrameTakesItsTimeOnBothLinks) {
   Hosts hosts(2);
   PacketSwitch packet_switch(hosts.Ports(), Limits(1 << 20, 1 << 20), &hosts);

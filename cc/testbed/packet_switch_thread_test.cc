@@ -7,7 +7,7 @@
 namespace jaxcomm {
 namespace {
 
-// What it does between devices, which only root can have, is tested in tests/testbed.
+// tests/testbed tests it between devices, which only root can have.
 
 TEST(PacketSwitchThreadTest, WithoutDevicesItRunsAndEnds) {
   const Result<std::unique_ptr<PacketSwitchThread>> started = PacketSwitchThread::Start({}, 1500, {});

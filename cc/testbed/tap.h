@@ -30,7 +30,7 @@ class Tap {
   Tap& operator=(Tap&&) = delete;
   ~Tap();
 
-  // Whether a frame has come, which is then in `frame`.
+  // Takes a frame that has come into `frame`. Returns false if there is none.
   bool Read(Frame* frame);
   // Where the device takes none, the frame is lost.
   void Write(const Frame& frame);

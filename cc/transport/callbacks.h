@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 class Callbacks {
  public:
-  // Of no call: what Events hears.
+  // `call`: none for an event.
   void Push(const std::optional<CallId>& call, std::function<void()> run) { due_.push_back({call, std::move(run)}); }
 
   std::function<void()> Begin() {

@@ -1,4 +1,4 @@
-// The calls that were cancelled last: what still comes of them is dropped.
+// The calls that were cancelled last: their messages that still come are dropped.
 //
 //   cancelled.Add(call);
 //   if (cancelled.Contains(id.call)) return;
@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <unordered_set>
+#include <unordered_map>
 
+#include "cc/base/bounded_map.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -31,18 +31,13 @@ class CancelledCalls {
  public:
   static constexpr size_t kRemembered = 1 << 14;
 
-  void Add(const CallId& call) {
-    if (!set_.insert(call).second) return;
-    order_.push_back(call);
-    if (order_.size() <= kRemembered) return;
-    set_.erase(order_.front());
-    order_.pop_front();
-  }
-  bool Contains(const CallId& call) const { return set_.count(call) != 0; }
+  void Add(const CallId& call) { calls_.Add(call); }
+  bool Contains(const CallId& call) const { return calls_.Find(call) != nullptr; }
 
  private:
-  std::unordered_set<CallId, HashCallId> set_;
-  std::deque<CallId> order_;
+  struct Nothing {};
+
+  BoundedMap<CallId, Nothing, std::unordered_map<CallId, Nothing, HashCallId>> calls_{kRemembered};
 };
 
 }  // namespace jaxcomm

@@ -1,9 +1,9 @@
-// What goes over a connection: frames, each a header of fixed size and then `bytes` bytes.
+// The frames that go over a connection: each is a header of fixed size and then `bytes` bytes.
 //
 //   EncodeHeader({FrameType::kMessage, 4096, id}, out);
-//   Result<Header> header = DecodeHeader(in);   // an error: not one that EncodeHeader has written
+//   Result<Header> header = DecodeHeader(in);   // an error: not written by EncodeHeader
 //
-// All numbers are little-endian. Nobody says goodbye but before a connection is closed on purpose.
+// All numbers are little-endian. A goodbye precedes only the deliberate end of a connection.
 #pragma once
 
 #include <cstddef>

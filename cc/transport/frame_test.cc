@@ -8,7 +8,7 @@
 namespace jaxcomm {
 namespace {
 
-TEST(FrameTest, FieldsStandWhereOtherProcessesLookForThem) {
+TEST(FrameTest, FieldsHaveFixedPlaces) {
   const MessageId id{{0x1122334455667788, 0x01020304, 5, 6}, 7, 8, 9, 0x80000000, /*call_bytes=*/0};
   std::byte header[kHeaderBytes];
   EncodeHeader({FrameType::kMessage, 0x00030B0C, id}, header);

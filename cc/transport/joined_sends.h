@@ -9,7 +9,7 @@
 
 namespace jaxcomm {
 
-// Calls back once, when all transports have: with the first error that one of them tells.
+// Calls back once, when all transports have, with the first of their errors.
 void SendParts(const std::vector<Transport*>& transports, const std::vector<std::vector<Receiver>>& parts,
                std::vector<ConstSpan> spans, Sent done);
 

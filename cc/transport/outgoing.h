@@ -12,8 +12,8 @@ namespace jaxcomm {
 struct Outgoing {
   CallId call;
   std::vector<ConstSpan> spans;
-  size_t receivers;  // that it waits for
-  Status status;     // of those that are done
+  size_t receivers;  // that are not done
+  Status status;     // of the receivers that are done
   Sent done;
 };
 

@@ -22,12 +22,12 @@ void Router::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans,
 
 void Router::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                        ReceivedLossy done) {
-  transports_[routes_[process]]->PostLossy(process, id, std::move(spans), may_lose, std::move(done));
+  jaxcomm::PostLossy(*transports_[routes_[process]], process, id, std::move(spans), may_lose, std::move(done));
 }
 
 void Router::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
                        int64_t may_lose, Sent done) {
-  transports_[routes_[to.process]]->SendLossy(to, std::move(spans), important, may_lose, std::move(done));
+  jaxcomm::SendLossy(*transports_[routes_[to.process]], to, std::move(spans), important, may_lose, std::move(done));
 }
 
 void Router::Flush() {

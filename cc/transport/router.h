@@ -12,11 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "cc/transport/lossy_transport.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
-class Router : public Transport {
+class Router : public Transport, public LossyTransport {
  public:
   // `routes`: by process, the index of its transport.
   Router(std::vector<Transport*> transports, std::vector<uint32_t> routes)
@@ -25,6 +26,7 @@ class Router : public Transport {
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  LossyTransport* lossy() override { return this; }
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                  ReceivedLossy done) override;
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,

@@ -31,7 +31,7 @@ Status PrepareSocket(int socket) {
   };
   sockaddr_storage peer;
   socklen_t length = sizeof(peer);
-  // Probes go out only while nothing else does, and are given up after kSilence. TCP_USER_TIMEOUT would also end a
+  // Probes go out only while no data does, and are given up after kSilence. TCP_USER_TIMEOUT would also end a
   // connection to a process that reads nothing for a while. The sizes of the buffers are the kernel's to choose: once
   // set, they no longer grow.
   constexpr int kProbe = 1;  // seconds: some may be lost
@@ -53,7 +53,7 @@ std::optional<std::string> ConnectionWatch::Look(int socket, std::chrono::nanose
   int queued = 0;
   ioctl(socket, SIOCOUTQ, &queued);
   const bool is_under_way = info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0;
-  // The other side may send while nothing that it was sent comes, so its packets alone are no answer.
+  // The host may send packets while it receives none, so its packets alone are no answer.
   const bool has_answered = is_under_way ? info.tcpi_bytes_acked != acknowledged_
                                          : std::chrono::milliseconds(info.tcpi_last_ack_recv) < since;
   acknowledged_ = info.tcpi_bytes_acked;

@@ -1,4 +1,4 @@
-// The options of a connection between processes, and what shows that its host is silent.
+// The options of a connection between processes, and the signs that its host is silent.
 #pragma once
 
 #include <chrono>
@@ -7,13 +7,13 @@
 #include <string>
 
 #include "cc/base/status.h"
-#include "cc/transport/transport.h"
+#include "cc/transport/rail_transport.h"
 
 namespace jaxcomm {
 
-// A process whose host acknowledges nothing of what it was sent for so long is gone: longer than a switch takes to find
-// another way or a virtual machine to move, shorter than the deadline of a call. One whose host answers stays, also if
-// the process is stopped or too busy to read: how long to wait for a process is for deadlines to say.
+// A process is gone if its host acknowledges no byte for this time: longer than a switch takes to find another way or a
+// virtual machine to move, shorter than the deadline of a call. A process whose host answers stays, also if the process
+// is stopped or too busy to read: deadlines limit the wait for a process.
 // SocketTransport::FindSilent applies this limit to every kind.
 constexpr std::chrono::seconds kSilence(10);
 
@@ -25,27 +25,26 @@ Status PrepareSocket(int socket);
 //   std::optional<std::string> why = watch.Look(socket, time_since_the_last_look, limit);
 class ConnectionWatch {
  public:
-  // In words for the user, why the host counts as silent once this has been so for `limit`: it owes an answer and has
-  // given none since the last look. It owes one to bytes under way, unless it takes no more, and to probes. None: it
-  // owes none, or answers.
+  // The reason, in words for the user, if the host has given no answer since the last look but owes one; for the case
+  // that it goes on for `limit`. It owes an answer to bytes under way, unless it takes no more, and to probes.
   std::optional<std::string> Look(int socket, std::chrono::nanoseconds since, std::chrono::nanoseconds limit);
 
  private:
   uint64_t acknowledged_ = 0;  // bytes
 };
 
-// Packets of this size never reach the address within the limit, although smaller ones do.
+// The error of a path on which packets of this size never arrive within the limit, although smaller ones do.
 std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit);
 
 SendProgress ProgressOf(int socket);
 
-// Its end drops what has not been sent, and the other side hears of it at once.
+// Closing the socket then drops unsent bytes and resets the connection at once.
 void ResetAtClose(int socket);
 
 // The address of the other side, in digits.
 std::string PeerAddress(int socket);
 
-// Why a connection ended, in words: "connection reset". 0: the other side has closed it.
+// The end of a connection in words: "connection reset". 0: the other side has closed it.
 std::string DescribeEnd(int error);
 
 }  // namespace jaxcomm

@@ -1,4 +1,4 @@
-// Who serves the sockets of SocketTransport: its thread, or one that helps it for a while.
+// Progress of SocketTransport: by its own thread, or by a thread in Help.
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,9 +11,9 @@
 namespace jaxcomm {
 namespace {
 
-// How long after the last call the next one may come whose rank takes the messages itself.
+// The own thread pauses this long after the last call: the thread of the next call may take its messages itself.
 constexpr std::chrono::milliseconds kQuiet{1};
-constexpr int kLooks = 10;  // in the time for which a host may be silent
+constexpr int kLooks = 10;  // at a host in the time for which it may be silent
 
 }  // namespace
 
@@ -31,8 +31,8 @@ void SocketTransport::Work() {
   Depart(lock);
 }
 
-// While another thread serves, or soon may: to be woken by what is for that one takes longer than all the rest of a
-// small call.
+// Waits while another thread polls the sockets, or soon may: two threads that wake for one message take longer than all
+// the rest of a small call.
 void SocketTransport::Pause(Lock& lock) {
   while (server_ != std::thread::id() || (!MustServe() && Clock::now() < quiet_since_ + kQuiet)) {
     if (server_ == std::thread::id()) OnPause(kQuiet);
@@ -82,7 +82,7 @@ void SocketTransport::EndExpecting() {
   if (--expected_ <= 0) quiet_since_ = Clock::now();
 }
 
-// Looks are counted, not time: this process may have been stopped itself.
+// Counts looks, not time: this process may have been stopped itself.
 void SocketTransport::FindSilent(Lock& lock) {
   const auto now = Clock::now();
   const auto since = now - looked_;
@@ -101,7 +101,7 @@ void SocketTransport::RunDue(Lock& lock) {
   do {
     if (std::exchange(resumes_, false)) Resume(lock);
     RunCallbacks(lock);
-  } while (resumes_ && !stopping_);  // a callback may have posted what a peer waits for
+  } while (resumes_ && !stopping_);  // a callback may have posted the message that a peer waits with
 }
 
 void SocketTransport::RunCallbacks(Lock& lock) {
@@ -109,7 +109,7 @@ void SocketTransport::RunCallbacks(Lock& lock) {
     std::function<void()> run = callbacks_.Begin();
     lock.unlock();
     run();
-    run = nullptr;  // what it holds may be released by calling us
+    run = nullptr;  // objects that it owns may call this one when they are released
     lock.lock();
     callbacks_.End();
   }

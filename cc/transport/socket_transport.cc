@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied rather than waited for
 constexpr size_t kMaxCopied = 1 << 20;             // bytes of copies that wait for one process
-constexpr std::chrono::milliseconds kEnding(200);  // that a new connection waits for the last one's end
+constexpr std::chrono::milliseconds kEnding(200);  // for which a new connection waits for the end of the last one
 
 }  // namespace
 
@@ -66,7 +66,7 @@ Status SocketTransport::Watch(uint64_t key, int socket) {
   return Status(Code::kInternal, std::strerror(errno));
 }
 
-// What the last connection had to say may still be under way, and behind others' callbacks.
+// Events of the last connection may still be under way, behind other callbacks.
 Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
   const SocketPeer* const peer = PeerOf(process);
   if (!peer) return Status();
@@ -82,7 +82,7 @@ Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
 }
 
 Status SocketTransport::Gone(uint32_t process, const std::string& why) const {
-  // Other processes get this text, too.
+  // Other processes show this text, too.
   const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
@@ -151,8 +151,8 @@ void SocketTransport::SendAs(const std::vector<Receiver>& to, std::vector<ConstS
   Lock lock(mutex_);
   if (inbox_.IsCancelled(call)) return;
   const bool was_idle = callbacks_.empty() && !callbacks_.running();
-  auto message = std::make_shared<Outgoing>(
-      Outgoing{call, std::move(spans), /*receivers=*/1, bytes.status(), std::move(done)});  // this function is one
+  auto message = std::make_shared<Outgoing>(Outgoing{call, std::move(spans), /*receivers=*/1, bytes.status(),
+                                                     std::move(done)});  // this function counts as one
   if (bytes.ok()) {
     for (const Receiver& receiver : to) {
       const Result<SocketPeer*> found = Find(receiver.process);
@@ -168,12 +168,17 @@ void SocketTransport::SendAs(const std::vector<Receiver>& to, std::vector<ConstS
   RunOrWake(lock, was_idle);
 }
 
+void SocketTransport::OnEarly(Early early) {
+  Lock lock(mutex_);
+  inbox_.OnEarly(std::move(early));
+}
+
 void SocketTransport::Flush() {
   Lock lock(mutex_);
   WriteQueued(lock);
 }
 
-// The process, if something can be sent to it.
+// The process, if it is connected.
 Result<SocketPeer*> SocketTransport::Find(uint32_t process) {
   SocketPeer* const peer = PeerOf(process);
   if (!peer) {
@@ -201,8 +206,8 @@ void SocketTransport::Finish(std::shared_ptr<Outgoing> message) {
   callbacks_.Push(message->call, [done = std::move(message->done), status = message->status] { done(status); });
 }
 
-// A callback that is due at once runs here unless others are due or running: those come first, and one that calls us
-// again and again must not fill the stack.
+// A callback that is due at once runs here unless others are due or running: those come first, and a callback that
+// posts again and again must not fill the stack.
 void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
   if (callbacks_.empty()) return;
   if (!was_idle || stopping_) {

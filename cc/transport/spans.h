@@ -1,6 +1,6 @@
-// What kinds of transport have in common about the spans of a message.
+// The spans of a message: checks, and copies to and from them.
 //
-//   Result<int64_t> bytes = CheckSpans(spans);   // that are carried, or what is wrong with the spans
+//   Result<int64_t> bytes = CheckSpans(spans);   // that are carried, or an error of the spans
 //   const Extent extent = Measure(spans);        // sender's and receiver's must be equal
 //   Gather(spans, extent.at, memory);            // spans to memory that begins with byte extent.at of the message
 //   Scatter(memory, extent.at, spans);           // and back
@@ -37,7 +37,7 @@ Result<int64_t> CheckSpans(const std::vector<BasicSpan<Byte>>& spans) {
   return bytes;
 }
 
-// Whether byte `at` of the message is byte `at` of what is carried.
+// Whether some byte `at` of the message is not byte `at` of the carried bytes.
 inline bool HasGaps(const std::vector<Span>& spans) {
   int64_t end = 0;
   for (const Span& span : spans) {

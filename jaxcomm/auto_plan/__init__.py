@@ -12,8 +12,8 @@ When a process is gone it ends; `jaxcomm.init(mesh, plan="auto")` in those that 
 It follows all-reduces over all ranks, of steps that are called again and again; a whole training in one call is one
 launch, and does not change.
 
-May be imported by initialize; imports choice, distributed, ffi, measure, plan, profile and schedules. It runs
-`jaxcomm plan`.
+May be imported by backend and initialize; imports choice, distributed, ffi, measure, plan, profile and schedules. It
+runs `jaxcomm plan`.
 """
 
 from jaxcomm.auto_plan.running import begin, end

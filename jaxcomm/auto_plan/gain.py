@@ -44,6 +44,9 @@ class Steps(NamedTuple):
 def compare(before: Periods, after: Periods) -> Steps | None:
     """The step that takes most time among those of which there are enough periods; None: there is none.
 
+    In unchanged programs all-reduces that are alike stand for a step: of those that a step makes once these periods are
+    the longest.
+
     Args:
       before: the periods of steps' launches before the switch.
       after: since then.
@@ -51,7 +54,7 @@ def compare(before: Periods, after: Periods) -> Steps | None:
     common = [step for step in after if min(len(after[step]), len(before.get(step, []))) >= PERIODS]
     if not common:
         return None
-    step = max(common, key=lambda each: (sum(after[each]), each))
+    step = max(common, key=lambda each: (sum(after[each][-PERIODS:]), each))
     one, other = np.array(before[step][-CALLS:]), np.array(after[step][-CALLS:])
     error = float(np.hypot(_error(one), _error(other)))
     return Steps(float(np.median(one)), float(np.median(other)), error)

@@ -5,7 +5,7 @@ XLA calls to the core. `environment` says whether it is turned on, `loaded_jaxli
 already, `start` runs when JAX makes its CPU client, and `groups` makes each group of devices known before XLA first
 asks for it.
 
-May be imported by cli; imports choice, collectives, communicator, distributed, ffi and jax_compat.
+May be imported by cli; imports auto_plan, choice, collectives, communicator, distributed, ffi and jax_compat.
 """
 
 from jaxcomm.backend.environment import use

@@ -32,8 +32,8 @@ _MOST: Final = 2**31 - 1
 _COUNT_REPLICAS: Final = ("all-reduce", "all-gather", "reduce-scatter")
 
 
-def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
-    """The groups of all collectives, each once, in the order in which the text names them.
+def groups_in(text: str, devices: int) -> dict[tuple[int, ...], set[str]]:
+    """The groups of all collectives with the kinds of these, in the order in which the text names them.
 
     Args:
       text: of the whole program.
@@ -49,7 +49,7 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
             "  Cure: use bfloat16 or float32 there, or unset JAXCOMM_EVERY_COLLECTIVE."
         )
     everybody = tuple(range(devices))
-    found: dict[tuple[int, ...], None] = {}
+    found: dict[tuple[int, ...], set[str]] = {}
     several_partitions = re.search(r"num_partitions=(\d+)", text[: text.find("\n")])
     partitions = int(several_partitions[1]) if several_partitions else devices
     for line in text.splitlines():
@@ -65,9 +65,9 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
         )
         groups: Groups = [] if written is None or counts_replicas else list(_parse(written[1].strip()))
         for group in groups or [everybody]:
-            found[group] = None
+            found.setdefault(group, set()).add(collective[1])
         _check_count(line, collective[1], len(group))
-    return list(found)
+    return found
 
 
 def _check_count(line: str, kind: str, ranks: int) -> None:

@@ -21,8 +21,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcomm import jax_compat
+from jaxcomm.backend import plans
 from jaxcomm.backend.collective_text import groups_in
-from jaxcomm.distributed import members
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.cpu import CPU
 
@@ -54,10 +54,14 @@ def make_known(executable: Any, devices: Devices) -> None:
             _made.clear()
             _client = devices[0].client
     here = [device for device in devices if device.process_index == jax.process_index()]
-    for positions in groups_in(jax_compat.program_text(executable), len(devices)):
+    for positions, kinds in groups_in(jax_compat.program_text(executable), len(devices)).items():
         group = [devices[position] for position in positions]
         if len(group) > 1 and not {*here}.isdisjoint(group):
             _make([group], partial(_sum, group))
+            if "all-reduce" in kinds:
+                plans.check_sizes([len(group)])
+            if len({device.process_index for device in group}) == jax.process_count():
+                plans.begin_auto()
         elif {*group} <= {*here}:
             _make([[device] for device in here], partial(_sums_alone, here))
 
@@ -75,7 +79,7 @@ def _make(groups: Sequence[Devices], run: Callable[[], None]) -> None:
             locks.enter_context(lock)
         if all(_numbers(group) in _made for group in groups):
             return
-        members.connected()
+        plans.connected()
         for group in groups:
             CPU.call(
                 "backend_expect",

@@ -14,7 +14,7 @@ from typing import Final
 from jaxcomm import jax_compat
 from jaxcomm.backend import environment, groups, plans
 from jaxcomm.collectives import communicator, replacement
-from jaxcomm.distributed import forks, members, store
+from jaxcomm.distributed import forks, store
 from jaxcomm.ffi.cpu import CPU
 
 _CONNECT_AT_EXIT_S: Final = 5.0  # the time that a process which ends gives to processes that connect
@@ -26,11 +26,7 @@ def start() -> None:
         if jax_compat.cpu_devices() > 1 and not {"PJRT_NPROC", "NPROC"} & os.environ.keys():
             os.environ["PJRT_NPROC"] = str(environment.THREADS)
         communicator.start()
-        if path := os.environ.get(environment.PLAN):
-            ((_, digest),) = communicator.load(path)
-            plans.set_lists(digest)
-        else:
-            plans.set_lists()
+        plans.start()
         library = ctypes.CDLL(str(environment.LIBRARY))
         library.jaxcomm_backend_take.argtypes = [ctypes.c_void_p]
         table = ctypes.c_void_p()
@@ -58,7 +54,7 @@ def _see_programs() -> None:
 
 def _connect() -> None:
     with contextlib.suppress(Exception):  # the first program that needs the connections raises it
-        members.connected()
+        plans.connected()
 
 
 def _end(thread: threading.Thread) -> None:

@@ -11,6 +11,7 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm.backend import environment
 from jaxcomm.cli.common import arguments, output
+from jaxcomm.collectives.choice import AUTO
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.distributed.settings import TRANSPORTS
 from jaxcomm.distributed.supervise import Failure
@@ -23,6 +24,7 @@ EXAMPLE = """
     jaxcomm launch -n 2 -m mine.text
     jaxcomm launch -n 4 --keep-going train.py
     jaxcomm launch -n 4 --every-collective train.py
+    jaxcomm launch -n 4 --every-collective --plan auto train.py
     jaxcomm launch -n 4 --dry-run train.py
 """
 
@@ -54,7 +56,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="jaxcomm carries all collectives between the processes, of a program that need not know it",
     )
-    parser.add_argument("--plan", metavar="FILE", help="with --every-collective: the plan that all-reduces follow")
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="with --every-collective: the plan that all-reduces follow; auto: plans that the run makes itself",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and with which variables")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print it for machines")
     parser.add_argument(
@@ -118,9 +124,10 @@ def _every_collective(plan: str | None) -> dict[str, str]:
     """The variables by which jaxcomm carries all collectives."""
     if reason := environment.why_not(os.environ):
         raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
-    if plan:
+    if plan and plan != AUTO:
         load(plan)  # so that a mistake in the file ends the command before anything starts
-    return {**environment.variables(), **({environment.PLAN: os.path.abspath(plan)} if plan else {})}
+        plan = os.path.abspath(plan)
+    return {**environment.variables(), **({environment.PLAN: plan} if plan else {})}
 
 
 def _threads(devices: int) -> str:

@@ -9,7 +9,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -18,8 +18,10 @@ from jaxcomm import ffi, statistics
 from jaxcomm.collectives.choice import PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.jax_compat.contexts import active_plans
+from jaxcomm.log import say_once
 
 if TYPE_CHECKING:
+    from jaxcomm.ffi.shares import SharesFrom
     from jaxcomm.plan import Plan
 
 OnePlan: TypeAlias = "str | os.PathLike[str] | Plan | None"
@@ -102,7 +104,22 @@ def follow(hashes: Hashes) -> None:
     _compile_plans(hashes)
     active_plans.set_global(hashes)
     active_plans(hashes).__enter__()  # this thread may have followed another
+    record(hashes)
+
+
+def record(hashes: Hashes) -> None:
+    """Notes for `jaxcomm.stats()` that these plans are followed from now on."""
     statistics.record_plans(_records(hashes))
+
+
+def network(hashes: Hashes) -> tuple[Sequence[SharesFrom], str]:
+    """The shares of rails and the transport between hosts, "tcp", "udp" or "", that these plans ask for."""
+    plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
+    shares = next((found.in_units() for each in plans if (found := each.rails)), ())
+    transports = {each.transport.protocol for each in plans if each.transport}
+    if len(transports) > 1:
+        say_once("plans for different axes disagree on TCP or UDP between hosts; using UDP.")
+    return shares, max(transports, default="")
 
 
 def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:

@@ -191,9 +191,9 @@ def _start(
     core.open_rails(transport, used or [rails.DEFAULT])
     _say_not_followed(job, leads, planned)
     _add_rails(core, used, connections, shares)
-    names = [record.host for record in sorted(job.records)]
-    hosts = tuple(map(names.index, names))
-    core.start(hosts)
+    identities = [record.host for record in sorted(job.records)]
+    hosts = tuple(map(identities.index, identities))
+    core.start(hosts, [record.host_name for record in sorted(job.records)])
     repair = None
     if len(used) > 1 and leads:
         repair = Repair(core, own, job.peers, used, job.key, ends.bound, connections.down)

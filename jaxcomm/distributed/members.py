@@ -22,6 +22,7 @@ from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.ffi.shares import SharesFrom
+from jaxcomm.log import printable
 
 _POLL_S: Final = 0.002
 
@@ -111,9 +112,10 @@ class Connections:
         """The same with the sockets of a path."""
         CPU.call("job_restore_udp", process, rail, cuts, *_taken(path))
 
-    def start(self, hosts: Sequence[int]) -> None:
-        """All others have been added; the number of each process's host."""
-        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        """All others have been added; the number of each process's host, and its name."""
+        names = "".join(f"{printable(name)}\n" for name in host_names)
+        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), names.encode(), len(hosts))
         self._at_exit = forks.run_at_exit(_leave)
 
     def close(self) -> None:

@@ -37,8 +37,8 @@ class MessageCore(RailsCore, Protocol):
     def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
 
-    def start(self, hosts: Sequence[int]) -> None:
-        """Starts the transport: all other processes have been added. Takes the number of each process's host."""
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        """Starts the transport: all other processes have been added. Takes each process's host: its number and name."""
 
     def close(self) -> None:
         """Ends the generation: says goodbye to the other processes, and releases the connections."""

@@ -1,6 +1,6 @@
 """A shared object of jaxcomm's: loading it, calling its C functions, registering its custom calls with XLA.
 
-Its C functions end as cc/ffi/c_function.h says: each returns 0, or another number and the text of its error, for which
+Its C functions end as cc/base/c_function.h says: each returns 0, or another number and the text of its error, for which
 its last two arguments are the buffer.
 """
 

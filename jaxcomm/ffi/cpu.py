@@ -32,7 +32,7 @@ CPU: Final = Core(
         "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         "job_restore_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_restore_udp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
-        "job_start": (ctypes.c_void_p, ctypes.c_int64),
+        "job_start": (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
         "job_awaits": (ctypes.c_void_p,),
         "job_close": (),
         "job_reset": (),
@@ -57,13 +57,6 @@ CPU: Final = Core(
         ),
         "switch_decide": (ctypes.c_int,),
         "switch_fail": (ctypes.c_char_p,),
-        "packet_switch_start": (
-            *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64),
-            ctypes.POINTER(ctypes.c_int64),
-        ),
-        "packet_switch_stop": (ctypes.c_char_p,),
-        "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
-        "packet_switch_report": (ctypes.c_char_p, *TEXT),
         "find_rounds": (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 10, ctypes.c_double, *(ctypes.c_void_p,) * 2),
         "improve_trees": (
             *(*(ctypes.c_int64,) * 3, ctypes.c_double, *(ctypes.c_void_p,) * 5),

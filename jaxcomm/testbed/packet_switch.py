@@ -1,4 +1,4 @@
-"""Runs a testbed's switch: a thread of the C++ core in this process, between the hosts' TAP devices.
+"""Runs a testbed's switch: a thread in this process, between the hosts' TAP devices, of a library of its own.
 
 It ends with the testbed, and with the process however that ends; the devices go with their namespaces.
 """
@@ -9,15 +9,31 @@ import contextlib
 import ctypes
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from jaxcomm.ffi.cpu import CPU
+from jaxcomm.ffi.core import TEXT, Core
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.schema import Cut
 from jaxcomm.testbed.switch_schema import PRIORITIES
 
 _BYTES_PER_MBIT: Final = 125_000
 _SLOWEST_MBIT: Final = 0.008
+
+_LIBRARY: Final = Core(
+    "testbed library",
+    Path(__file__).parent / "libjaxcomm_testbed.so",
+    {
+        "packet_switch_start": (
+            *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64),
+            ctypes.POINTER(ctypes.c_int64),
+        ),
+        "packet_switch_stop": (ctypes.c_char_p,),
+        "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
+        "packet_switch_report": (ctypes.c_char_p, *TEXT),
+    },
+    cure="install the package (`make setup`)",
+)
 
 
 class LinkState(NamedTuple):
@@ -60,11 +76,11 @@ def running(layout: Layout) -> Iterator[None]:
         return
     links = [_line(layout, intact(layout, host, rail)) for host, rail in _ports(layout)]
     limits = (ctypes.c_int64 * (2 * PRIORITIES))(*testbed.switch.ordinary, *testbed.switch.important)
-    CPU.call("packet_switch_start", layout.id, "\n".join(links), testbed.mtu, testbed.switch.buffer_bytes, limits)
+    _LIBRARY.call("packet_switch_start", layout.id, "\n".join(links), testbed.mtu, testbed.switch.buffer_bytes, limits)
     try:
         yield
     finally:
-        CPU.call("packet_switch_stop", layout.id)
+        _LIBRARY.call("packet_switch_stop", layout.id)
 
 
 def intact(layout: Layout, host: str, rail: str) -> LinkState:
@@ -90,12 +106,12 @@ def damaged(layout: Layout, cut: Cut) -> LinkState:
 def set_link(layout: Layout, link: LinkState) -> None:
     """Gives a link of the running switch another rate and loss."""
     port = _ports(layout).index((link.host, link.rail))
-    CPU.call("packet_switch_set_link", layout.id, port, _BYTES_PER_MBIT * link.mbit, link.loss)
+    _LIBRARY.call("packet_switch_set_link", layout.id, port, _BYTES_PER_MBIT * link.mbit, link.loss)
 
 
 def report(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
     """The counters of the running switch, by host and rail."""
-    ports = json.loads(CPU.text("packet_switch_report", layout.id))["ports"]
+    ports = json.loads(_LIBRARY.text("packet_switch_report", layout.id))["ports"]
     return dict(zip(_ports(layout), ports, strict=True))
 
 

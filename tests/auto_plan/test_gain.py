@@ -39,6 +39,14 @@ def test_the_step_that_takes_most_time_counts() -> None:
     assert steps.before_s == pytest.approx(0.1, rel=0.01)
 
 
+def test_a_call_that_a_step_makes_once_counts_more_than_one_it_makes_often() -> None:
+    often = [0.002, 0.002, 0.096] * 21  # three all-reduces that are alike: most periods are none of the step's
+    steps = compare({"often": often, "once": periods(0.1, PERIODS)}, {"often": often, "once": periods(0.09, PERIODS)})
+    assert steps is not None
+    assert steps.are_shorter
+    assert steps.before_s == pytest.approx(0.1, rel=0.01)
+
+
 def test_too_few_periods_tell_nothing() -> None:
     assert compare({"7": periods(0.1)}, {"7": periods(0.1, PERIODS - 1)}) is None
     assert compare({"7": periods(0.1)}, {"8": periods(0.1)}) is None

@@ -103,6 +103,7 @@ LATE = "DeadlineError: psum bucket 2 of 3 #41 over 'host,nic' (16.5 MiB, plan 3f
     [
         (LATE + "rank 3 of 4 has not arrived after 60.0 s; 0,1,2 wait.", (3,), (0, 1, 2), 60.0),
         (LATE + "ranks 5,9 of the group 2,5,9 have not arrived after 1.5 s; 2 waits.", (5, 9), (2,), 1.5),
+        (LATE + "ranks 1,7-9 of 128 have not arrived after 2.0 s; 0,2-5 wait.", (1, 7, 8, 9), (0, 2, 3, 4, 5), 2.0),
         (LATE + "rank 3 of 4 has not done op 17 after 2.0 s; rank 1 waits for it.", (3,), (1,), 2.0),
         (LATE + "rank 3 of 4 has not sent all messages after 2.0 s; 0,1 wait.", (3,), (0, 1), 2.0),
         (LATE + "ranks 1,2 of 4 found that others had given up.", (), (), None),
@@ -128,10 +129,12 @@ def test_the_sentences_of_the_core_as_xla_wraps_them(
             assert (one.name, one.number, one.axes, one.plan) == ("psum bucket 2 of 3", 41, "host,nic", "3f9a01c2")
 
 
-def test_ranks_that_are_in_different_calls() -> None:
+@pytest.mark.parametrize("places", [("", ""), (" (process 1 on node-b)", " (process 0 on node-a)")])
+def test_ranks_that_are_in_different_calls(places: tuple[str, str]) -> None:
     ours = "psum over 'data', f32[2] (8 B), plan none, at train.py:50"
     theirs = "pmax over 'data', f32[1] (4 B), plan none, at train.py:60"
-    text = f"MismatchError: psum #3 over 'data' (8 B, plan none): rank 1 is in {theirs}; rank 0 is in {ours}.\n"
+    text = f"MismatchError: psum #3 over 'data' (8 B, plan none): rank 1{places[0]} is in {theirs}; "
+    text += f"rank 0{places[1]} is in {ours}.\n"
     error = from_jax(RuntimeError(f"INVALID_ARGUMENT: jaxcomm: {text}"))
     assert isinstance(error, MismatchError)
     assert (error.name, error.axes, error.groups) == ("psum", "data", {})

@@ -83,8 +83,8 @@ class Core:
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         raise AssertionError("no rail is lost")
 
-    def start(self, hosts: Sequence[int]) -> None:
-        self.hosts = [*hosts]
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        self.hosts, self.host_names = [*hosts], [*host_names]
 
     def close(self) -> None:
         self.is_closed = True

@@ -36,7 +36,7 @@ class Core:
     def open_rails(self, kind, names): pass
     def add_tcp(self, process, rail, fd): self.sockets[process] = socket.socket(fileno=fd)
     def add_shm(self, process, fd, number): self.files[process] = fd
-    def start(self, hosts): pass
+    def start(self, hosts, host_names): pass
     def close(self): pass
 
 def everybody_answers(member):
@@ -272,12 +272,17 @@ def test_dry_run_shows_commands_and_variables(tmp_path: Path, capsys: Capture) -
             ["-n", "2", "no-such-program"],
             "there is no program 'no-such-program'.\n  Cure: a script's name ends in",
         ),
-        (["-n", "2", "--json", "sh"], "--json goes with --dry-run only.\n  Cure: leave out --json."),
     ],
 )
 def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> None:
     assert main(["launch", *words]) == 1
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_json_needs_a_dry_run(capsys: Capture) -> None:
+    assert main(["launch", "-n", "2", "--json", "sh"]) == 1
+    error = documents.document(capsys.readouterr().err)
+    assert (error["message"], error["cure"]) == ("--json goes with --dry-run only.", "leave out --json.")
 
 
 def variables(environment: dict[str, str], devices: int = 4) -> dict[str, str]:

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "statistics": "ffi files profile report",
     "ffi": "",
     "initialize": "auto_plan collectives distributed ffi jax_compat plan",
-    "backend": "collectives distributed ffi jax_compat",
+    "backend": "auto_plan collectives distributed ffi jax_compat",
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
     "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",

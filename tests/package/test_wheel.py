@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 import jaxcomm
 
 ROOT = Path(__file__).parents[2]
+CORE = "ffi/libjaxcomm_cpu.so"
+TESTBED = "testbed/libjaxcomm_testbed.so"
 
 
 def test_metadata(tmp_path: Path) -> None:
@@ -32,9 +35,20 @@ def test_metadata(tmp_path: Path) -> None:
     assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
 
 
-def test_the_core_brings_its_cxx_runtime() -> None:
+def readelf(library: str, option: str) -> str:
     if shutil.which("readelf") is None:
         pytest.skip("no readelf, which comes with a compiler")
-    core = Path(jaxcomm.__file__).parent / "ffi" / "libjaxcomm_cpu.so"
-    found = subprocess.run(["readelf", "--dynamic", core], capture_output=True, text=True, check=True)
-    assert "libc.so.6" in found.stdout and "libstdc++" not in found.stdout
+    path = Path(jaxcomm.__file__).parent / library
+    return subprocess.run(["readelf", "--wide", option, path], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("library", [CORE, TESTBED])
+def test_a_library_brings_its_cxx_runtime(library: str) -> None:
+    found = readelf(library, "--dynamic")
+    assert "libc.so.6" in found and "libstdc++" not in found
+
+
+def test_only_the_testbed_library_has_the_packet_switch() -> None:
+    functions = {library: re.findall(r"\bjaxcomm_\w+", readelf(library, "--dyn-syms")) for library in (CORE, TESTBED)}
+    assert {name.removeprefix("jaxcomm_").rsplit("_", 1)[0] for name in functions[TESTBED]} >= {"packet_switch"}
+    assert "jaxcomm_set_deadline" in functions[CORE] and not {*functions[CORE]} & {*functions[TESTBED]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_processes_that_end_are_named_and_the_others_go_on(transport: str) -> No
             words = f"process {rank} has left" if leaves else f"process {rank} "
             for error in report["errors"]:
                 assert f"rank {rank} is gone: {words}" in error
-                assert f"Cure: see what process {rank} wrote last" in error
+                assert f"Cure: see what process {rank} on {socket.gethostname()} wrote last" in error
             assert len(report["errors"]) == 2
             waited = report["at"] - found[rank].reports["ends"]["at"]
             assert waited < 50, "it is not the deadline that ended the call"

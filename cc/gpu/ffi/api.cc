@@ -1,10 +1,10 @@
-// The C functions that tell of CUDA itself; cc/ffi/c_function.h says how they end.
+// The C functions that tell of CUDA itself; cc/base/c_function.h says how they end.
 
 #include <cuda_runtime_api.h>
 
 #include <string>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 
 namespace jaxcomm {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 #include "cc/gpu/executor/error.h"
 #include "cc/gpu/executor/on_device.h"
 #include "cc/gpu/nccl/same_call.h"

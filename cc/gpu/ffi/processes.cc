@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 #include "cc/gpu/executor/one_process.h"
 #include "cc/gpu/ffi/memory.h"
 #include "cc/gpu/ffi/runtime.h"

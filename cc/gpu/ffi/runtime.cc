@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 
 namespace jaxcomm {
 

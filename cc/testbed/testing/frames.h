@@ -1,10 +1,11 @@
-// Frames of IPv4 for tests of switches.
+// Frames of IPv4, and limits of queues, for tests of switches.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "cc/testbed/frame.h"
+#include "cc/testbed/output_queue.h"
 
 namespace jaxcomm {
 
@@ -18,6 +19,15 @@ inline Frame FrameOf(int64_t size, size_t priority = 0, bool important = kOrdina
   frame.bytes[14] = std::byte{0x45};
   frame.bytes[15] = std::byte(priority << 5 | (important ? 2 : 0));
   return frame;
+}
+
+// Alike for all priorities; important frames may fill the buffer.
+inline QueueLimits Limits(int64_t buffer, int64_t ordinary) {
+  QueueLimits limits;
+  limits.buffer = buffer;
+  limits.ordinary.fill(ordinary);
+  limits.important.fill(buffer);
+  return limits;
 }
 
 }  // namespace jaxcomm

@@ -98,7 +98,7 @@ void LocalTransport::Move(const CallId& call, const std::shared_ptr<Open>& open,
 }
 
 void LocalTransport::Cancel(const CallId& call) {
-  // What is dropped is destroyed without the lock.
+  // The dropped callbacks are destroyed without the lock.
   std::vector<Posted> posted;
   std::vector<std::shared_ptr<Outgoing>> outgoing;
   std::unique_lock<std::mutex> lock(mutex_);

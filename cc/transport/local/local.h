@@ -4,9 +4,9 @@
 //   transport.Send({{process, id}}, spans, sent);
 //   transport.Post(process, id, spans, /*accepts_view=*/true, received);   // calls both back, here
 //
-// Callbacks run in whichever function comes second. There are no views: a sum in place waits until its own operand has
-// left, so two ranks that looked at each other's would wait for ever. There are no notices: ranks of one process need
-// none.
+// Callbacks run in the function of the side that comes second. There are no views: a sum in place waits until its own
+// operand has left, so two ranks with views of each other would wait for ever. There are no notices: ranks of one
+// process do not need them.
 #pragma once
 
 #include <condition_variable>

@@ -34,7 +34,7 @@ class LocalTest : public testing::Test {
   LocalTransport local_;
 };
 
-TEST_F(LocalTest, WhoeverComesSecondCopies) {
+TEST_F(LocalTest, TheSideThatComesSecondCopies) {
   Send(local_, {{0, Message(0, 1)}}, "hello");
   EXPECT_EQ(sent_, 0);
   Post(local_, Message(0, 1));
@@ -61,7 +61,7 @@ TEST_F(LocalTest, SizesMustAgree) {
   EXPECT_EQ(failed_, 1);
 }
 
-TEST_F(LocalTest, WhatIsCanceledNeverComes) {
+TEST_F(LocalTest, ACancelledMessageNeverComes) {
   Post(local_, Message(0, 1));
   Send(local_, {{0, Message(1, 0)}}, "hello");
   local_.Cancel(kCall);

@@ -47,9 +47,9 @@ std::vector<double> Balance::rates(int64_t call_bytes) const {
 bool Balance::Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now) {
   const size_t index = IndexOf(id.call_bytes);
   Range& range = ranges_[index];
-  Rail& it = range.rails[rail];
-  if (it.on_its_way == 0) it.since = now;
-  it.on_its_way += bytes;
+  Rail& sender = range.rails[rail];
+  if (sender.under_way == 0) sender.since = now;
+  sender.under_way += bytes;
   if (range.calls >= 0 && range.call == id.call) return false;
   range.call = id.call;
   range.trial.reset();
@@ -60,10 +60,10 @@ bool Balance::Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::ti
 }
 
 void Balance::End(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now) {
-  Rail& it = ranges_[IndexOf(id.call_bytes)].rails[rail];
-  it.on_its_way -= bytes;
-  it.carried += bytes;
-  if (it.on_its_way == 0) it.busy += now - it.since;
+  Rail& sender = ranges_[IndexOf(id.call_bytes)].rails[rail];
+  sender.under_way -= bytes;
+  sender.carried += bytes;
+  if (sender.under_way == 0) sender.busy += now - sender.since;
 }
 
 void Balance::Divide(Range& range, std::vector<uint32_t>& shares, Clock::time_point now) {
@@ -72,7 +72,7 @@ void Balance::Divide(Range& range, std::vector<uint32_t>& shares, Clock::time_po
   bool is_known = true;
   for (size_t i = 0; i < shares.size(); ++i) {
     Rail& rail = range.rails[i];
-    if (rail.on_its_way > 0) rail.busy += now - std::exchange(rail.since, now);
+    if (rail.under_way > 0) rail.busy += now - std::exchange(rail.since, now);
     const double seconds = std::chrono::duration<double>(rail.busy).count();
     if (rail.carried > 0 && seconds > 0) {
       rail.rate = static_cast<double>(rail.carried) / seconds;

@@ -1,89 +1,36 @@
-// Rails that end: how the two sides of one agree that it is fenced, send over the others what it did not bring, and
-// take it back.
+// Rails that end: the two sides agree that a rail is fenced, and send over the others the messages that it did not
+// bring.
 //
-// Each side counts how often it has fenced a rail, tells the other its counts, and fences what the other one has. Once
-// their counts are equal neither reads the rail any more. Each then sends the numbered notices that the other lacks;
-// behind them, which say all that it has received, it asks for the rest to be sent again.
+// Each side counts its fences of a rail, sends the counts to the other side, and fences the rails that the other side
+// has fenced. Once the counts are equal neither side reads the rail any more. Each then sends the numbered notices that
+// the other lacks, which confirm all that it has received, and behind them asks for the rest to be sent again.
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "cc/base/little_endian.h"
-#include "cc/transport/inbox.h"
 #include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/rails/rails.h"
 
 namespace jaxcomm {
 
-void Rails::ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes) {
-  const char kind = bytes.empty() ? '\0' : bytes[0];
-  if (kind == kAsk) return;
-  if (kind == kPosted) return ReceivePosted(process, rail, bytes.substr(1));
-  if (kind == kFences) return ReceiveFences(process, bytes.substr(1));
-  if (kind != kBrought) return ReceiveNumbered(process, rail, bytes);
-  std::vector<Due> due;
-  {
-    Lock lock(mutex_);
-    Confirm(*peers_[process], bytes.substr(1), due);
-  }
-  CallBack(std::move(due));
-}
-
-void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
-  std::vector<Due> due;
-  std::optional<std::string> again;
-  NumberedNotices::Bytes received;
-  std::optional<uint32_t> first;
-  Status error, wrong;  // of the notice, or of a message
-  {
-    Lock lock(mutex_);
-    Peer& peer = *peers_[process];
-    if (peer.told) return;  // nothing comes after that, though a fenced rail may still run what was due
-    error = peer.notices.Take(bytes, [&](char kind, std::string_view text) {
-      switch (kind) {
-        case kMessage:
-          if (Status status = peer.Take(text, cancelled_, due); !status.ok()) wrong = std::move(status);
-          break;
-        case kReceived:
-          Confirm(peer, text, due);
-          break;
-        case kAgain:
-          again = text;
-          break;
-        default:
-          peer.deliveries.push_back([this, process, text = std::string(text)] { events_->OnNotice(process, text); });
-      }
-    });
-    first = peer.FirstRail();
-    const int64_t carried = peer.notices.TakeCarried();
-    if (carried > 0) peer.rails[first.value_or(rail)].Carry(carried);
-    if (peer.notices.unconfirmed() >= Peer::kMaxReceived) received = peer.TakeReceived();
-  }
-  if (received) SendNotice(process, first, *received);
-  if (again) SendAgain(process, *again);
-  CallBack(std::move(due));
-  Deliver(process);
-  if (!error.ok()) End(process, rail, CutOff(process, error), /*left=*/false);
-  if (!wrong.ok()) EndAll(process, CutOff(process, wrong));
-}
-
-// At once, so that nothing goes to it over one that is still open, and none is restored meanwhile.
+// Ends all rails at once, so that none is used or restored meanwhile.
 void Rails::EndAll(uint32_t process, const Status& why) {
   std::vector<uint32_t> ended;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
-    if (!peer.gone.ok()) return;
+    if (!peer.is_open()) return;
     for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
-      Peer::Rail& it = peer.rails[rail];
-      if (!it.is_used()) continue;
-      it.BeginFence(why);
-      ++it.fences;
+      Peer::Rail& ending = peer.rails[rail];
+      if (!ending.is_used()) continue;
+      ending.BeginFence(why);
+      ++ending.fences;
       ended.push_back(rail);
     }
-    peer.gone = peer.end = why;
-    peer.is_left = false;
+    peer.state = Peer::State::kFailing;
+    peer.why = why;
   }
   Fence(process, ended, why);
 }
@@ -92,24 +39,24 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
-    Peer::Rail& it = peer.rails[rail];
-    if (!it.is_used()) return;
+    Peer::Rail& ending = peer.rails[rail];
+    if (!ending.is_used()) return;
     if (left) {
-      it.state = Peer::State::kLeft;
+      ending.state = Peer::Rail::State::kLeft;
     } else {
-      it.BeginFence(why);
-      ++it.fences;
+      ending.BeginFence(why);
+      ++ending.fences;
     }
-    peer.end = why;
-    peer.is_left = left;
+    peer.state = left ? Peer::State::kLeaving : Peer::State::kOpen;
+    peer.why = why;
     peer.Divide();
   }
-  if (left) return CheckGone(process);
+  if (left) return CheckEnd(process);
   Fence(process, {rail}, why);
   SendFences(process);
 }
 
-// These are being fenced.
+// Their state is kFencing.
 void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why) {
   for (const uint32_t rail : rails) rails_[rail]->Fence(process, why);
   {
@@ -117,23 +64,23 @@ void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const St
     Peer& peer = *peers_[process];
     uint64_t fenced = 0;
     for (const uint32_t rail : rails) {
-      peer.rails[rail].state = Peer::State::kFenced;
+      peer.rails[rail].state = Peer::Rail::State::kFenced;
       fenced |= uint64_t{1} << rail;
     }
-    for (auto& [id, posted] : peer.posted) posted.on &= ~fenced;
+    for (auto& [id, posted] : peer.posted) posted.rails &= ~fenced;
   }
-  CheckGone(process);
+  CheckEnd(process);
 }
 
-// The other side may send again what went over them: while one is being fenced, it is not told of any.
+// The counts allow the other side to send messages again: none goes out while a rail is being fenced.
 void Rails::SendFences(uint32_t process) {
   std::string bytes(1, kFences);
   std::optional<uint32_t> first;
   {
     Lock lock(mutex_);
     const Peer& peer = *peers_[process];
-    const auto is_fencing = [](const Peer::Rail& rail) { return rail.state == Peer::State::kFencing; };
-    if (!peer.gone.ok() || std::any_of(peer.rails.begin(), peer.rails.end(), is_fencing)) return;
+    const auto is_fencing = [](const Peer::Rail& rail) { return rail.state == Peer::Rail::State::kFencing; };
+    if (!peer.is_open() || std::any_of(peer.rails.begin(), peer.rails.end(), is_fencing)) return;
     AppendNumber<uint64_t>(bytes, peer.notices.taken());
     for (const Peer::Rail& rail : peer.rails) AppendNumber<uint32_t>(bytes, rail.fences);
     first = peer.FirstRail();
@@ -145,7 +92,7 @@ void Rails::SendFences(uint32_t process) {
 
 void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
   std::vector<uint32_t> fenced;
-  bool counted = false;
+  bool has_counted = false;
   const Status why(Code::kInternal, "process " + std::to_string(process) + " has lost a rail to this one");
   {
     Lock lock(mutex_);
@@ -153,22 +100,22 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
     NumberReader in(bytes);
     peer.their_taken = std::max(peer.their_taken, in.Get<uint64_t>());
     for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
-      Peer::Rail& it = peer.rails[rail];
-      it.their_fences = std::max(it.their_fences, in.Get<uint32_t>());
-      if (it.their_fences <= it.fences) continue;
-      it.fences = it.their_fences;
-      counted = true;  // also where it was fenced already: the other side has to hear that both agree
-      if (!it.is_used()) continue;
-      it.BeginFence(why);
+      Peer::Rail& counted = peer.rails[rail];
+      counted.their_fences = std::max(counted.their_fences, in.Get<uint32_t>());
+      if (counted.their_fences <= counted.fences) continue;
+      counted.fences = counted.their_fences;
+      has_counted = true;  // also if it was fenced already: the other side needs to know that both agree
+      if (!counted.is_used()) continue;
+      counted.BeginFence(why);
       fenced.push_back(rail);
     }
     if (!fenced.empty()) {
-      peer.end = why;
-      peer.is_left = false;
+      peer.state = Peer::State::kOpen;
+      peer.why = why;
     }
     peer.Divide();
   }
-  if (!counted) return AskAgain(process);
+  if (!has_counted) return AskAgain(process);
   if (!fenced.empty()) Fence(process, fenced, why);
   SendFences(process);
 }
@@ -180,7 +127,7 @@ void Rails::AskAgain(uint32_t process) {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
     first = peer.FirstRail();
-    if (!peer.gone.ok() || !peer.Agrees() || !first) return;
+    if (!peer.is_open() || !peer.Agrees() || !first) return;
     peer.TakeReceived();
     std::string fences(NumberedNotices::kHeaderBytes, '\0');
     for (const Peer::Rail& rail : peer.rails) AppendNumber<uint32_t>(fences, rail.fences);
@@ -191,8 +138,8 @@ void Rails::AskAgain(uint32_t process) {
   Flush();
 }
 
-// What went over rails before the other side fenced them so often, and it does not have. What it has of a rail that
-// only this side has fenced since is not known yet.
+// Sends the unconfirmed messages that went over a rail before the fence that the other side counts in `fences`. It may
+// still confirm messages of a rail that only this side has fenced since.
 void Rails::SendAgain(uint32_t process, std::string_view fences) {
   std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
   std::vector<std::optional<uint32_t>> rails;
@@ -217,104 +164,35 @@ void Rails::SendAgain(uint32_t process, std::string_view fences) {
   Flush();
 }
 
-// Once no rail is left, for the reason of the one that ended last: where that one failed, what it had to carry has not
-// come, whatever the process has said on others.
-void Rails::CheckGone(uint32_t process) {
+// Reports the end of a process without a rail, for the reason of the rail that ended last: if that one failed, messages
+// on it are lost, even if the process has left on others.
+void Rails::CheckEnd(uint32_t process) {
   std::vector<Due> due;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
-    const auto may_carry = [](const Peer::Rail& rail) { return rail.is_used() || rail.state == Peer::State::kFencing; };
-    if (peer.told || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
-    peer.told = true;
-    if (peer.gone.ok()) peer.gone = peer.end;
-    const Status gone = peer.gone;
-    for (auto at = peer.posted.begin(); at != peer.posted.end();) {
-      if (at->second.on == 0) {
-        due.push_back({at->first.call, [done = std::move(at->second.done), gone] { done(gone, nullptr); }});
-      }
-      at = at->second.on == 0 ? peer.posted.erase(at) : std::next(at);
-    }
-    for (auto& [id, message] : peer.unconfirmed) {
-      message.message->status = gone;
-      EndReceiver(message.message, due);
-    }
-    peer.unconfirmed.clear();
-    peer.deliveries.push_back([this, process, gone, left = peer.is_left] {
-      left ? events_->OnPeerLeft(process, gone) : events_->OnPeerGone(process, gone);
+    const auto may_carry = [](const Peer::Rail& rail) {
+      return rail.is_used() || rail.state == Peer::Rail::State::kFencing;
+    };
+    if (peer.has_ended() || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
+    const bool has_left = peer.state == Peer::State::kLeaving;
+    peer.state = has_left ? Peer::State::kLeft : Peer::State::kFailed;
+    const Status gone = peer.gone();
+    peer.posted.TakeIf([](const Peer::PostedOn& posted) { return posted.rails == 0; },
+                       [&](const MessageId& id, Peer::PostedOn posted) {
+                         due.push_back({id.call, [done = std::move(posted.done), gone] { done(gone, nullptr); }});
+                       });
+    peer.unconfirmed.TakeIf([](const Peer::Unconfirmed&) { return true; },
+                            [&](const MessageId&, const Peer::Unconfirmed& message) {
+                              message.message->status = gone;
+                              EndReceiver(message.message, due);
+                            });
+    peer.deliveries.push_back([this, process, gone, has_left] {
+      has_left ? events_->OnPeerLeft(process, gone) : events_->OnPeerGone(process, gone);
     });
   }
   Deliver(process);
   CallBack(std::move(due));
-}
-
-std::vector<Rails::Lost> Rails::lost() const {
-  std::vector<Lost> found;
-  Lock lock(mutex_);
-  for (uint32_t process = 0; process < peers_.size(); ++process) {
-    for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
-      const Lost lost{process, rail, peers_[process]->rails[rail].fences};
-      if (IsLost(lost)) found.push_back(lost);
-    }
-  }
-  return found;
-}
-
-bool Rails::IsLost(const Lost& lost) const {
-  const Peer& peer = *peers_[lost.process];
-  const Peer::Rail& rail = peer.rails[lost.rail];
-  return peer.gone.ok() && rail.state == Peer::State::kFenced && rail.fences == lost.fences &&
-         rail.their_fences == lost.fences && rail.calls == 0;
-}
-
-Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) {
-  const auto is_peer = [this, &lost] {
-    return lost.process < peers_.size() && peers_[lost.process] && lost.rail < listeners_.size();
-  };
-  {
-    Lock lock(mutex_);
-    if (!is_peer() || !IsLost(lost)) {
-      return InvalidArgument("rail " + std::to_string(lost.rail) + " to process " + std::to_string(lost.process) +
-                             " is not to be restored now");
-    }
-    Peer::Rail& rail = peers_[lost.process]->rails[lost.rail];
-    rail.state = Peer::State::kOpening;
-    rail.may_lose = false;
-    ++rail.calls;
-  }
-  const Status status = connect();
-  std::vector<MessageId> posted;
-  bool has_ended = false;
-  {
-    Lock lock(mutex_);
-    Peer& peer = *peers_[lost.process];
-    Peer::Rail& rail = peer.rails[lost.rail];
-    has_ended = rail.state != Peer::State::kOpening;
-    if (!has_ended) rail.state = status.ok() ? Peer::State::kOpen : Peer::State::kFenced;
-    if (!has_ended && status.ok()) {
-      rail.history.Change(/*is_open=*/true, "", Silence::Clock::now());
-      peer.Divide();
-      const uint64_t bit = uint64_t{1} << lost.rail;
-      for (auto& [id, message] : peer.posted) {
-        if (message.bytes <= kMaxSmall) continue;
-        message.on |= bit;
-        posted.push_back(id);
-      }
-    }
-  }
-  if (has_ended && status.ok()) rails_[lost.rail]->Fence(lost.process, Status(Code::kInternal, "it has failed again"));
-  {
-    Lock lock(mutex_);
-    --peers_[lost.process]->rails[lost.rail].calls;
-  }
-  for (const MessageId& id : posted) PostOn(lost.process, id, {lost});
-  if (!has_ended && status.ok()) SendPosted(lost);
-  if (!status.ok()) {
-    CheckGone(lost.process);  // its last rail may have failed meanwhile
-  } else if (!has_ended) {
-    SendFences(lost.process);  // none may have been open to do so
-  }
-  return status;
 }
 
 }  // namespace jaxcomm

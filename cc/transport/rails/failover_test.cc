@@ -18,7 +18,7 @@ namespace {
 
 class FailoverTest : public RailsJob {};
 
-TEST_F(FailoverTest, WhatAFailedRailCarriedComesOverTheOther) {
+TEST_F(FailoverTest, MessagesOfAFailedRailComeOverTheOther) {
   MakeTwo();
   for (int i = 0; i < 40; ++i) {
     nodes_[0].rails.Notify(1, std::to_string(i));
@@ -38,14 +38,10 @@ TEST_F(FailoverTest, WhatAFailedRailCarriedComesOverTheOther) {
 TEST_F(FailoverTest, ASilentRailIsFencedAfter100Milliseconds) {
   MakeTwo();
   rails_[1].SetSilent(0, 1, true);
-  for (int i = 0; i < 40; ++i) {
-    RailsMessage& message = New(0, 1, kLarge, kMiB);
-    Post(message);
-    Send(message);
-  }
+  PostAndSend(40);
   Wait(std::chrono::milliseconds(60));
-  EXPECT_TRUE(
-      std::any_of(messages_.begin(), messages_.end(), [](const RailsMessage& it) { return it.received.first == 0; }));
+  EXPECT_TRUE(std::any_of(messages_.begin(), messages_.end(),
+                          [](const RailsMessage& message) { return message.received.first == 0; }));
   EXPECT_TRUE(nodes_[0].rails.lost().empty());
   Wait(std::chrono::milliseconds(120));
   ExpectAll();
@@ -55,7 +51,7 @@ TEST_F(FailoverTest, ASilentRailIsFencedAfter100Milliseconds) {
   EXPECT_EQ(nodes_[1].rails.lost().size(), 1u);
 }
 
-TEST_F(FailoverTest, TheFirstRailIsFencedThoughNobodyElseHasAnythingToCarry) {
+TEST_F(FailoverTest, TheFirstRailIsFencedThoughTheOtherIsIdle) {
   MakeTwo();
   rails_[0].SetSilent(0, 1, true);
   RailsMessage& message = New(0, 1, 10, 10);
@@ -83,11 +79,7 @@ TEST_F(FailoverTest, TheLastRailIsNotFencedForItsSilence) {
 TEST_F(FailoverTest, AHostThatIsSilentOnAllRailsIsNotFenced) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.SetSilent(0, 1, true);
-  for (int i = 0; i < 8; ++i) {
-    RailsMessage& message = New(0, 1, kLarge, kMiB);
-    Post(message);
-    Send(message);
-  }
+  PostAndSend(8);
   Wait(std::chrono::seconds(5));
   for (FakeRail& rail : rails_) rail.SetSilent(0, 1, false);
   Run();
@@ -98,11 +90,7 @@ TEST_F(FailoverTest, AHostThatIsSilentOnAllRailsIsNotFenced) {
 TEST_F(FailoverTest, AProcessThatDidNotLookForAWhileFencesNothingForIt) {
   MakeTwo();
   rails_[1].SetSilent(0, 1, true);
-  for (int i = 0; i < 40; ++i) {
-    RailsMessage& message = New(0, 1, kLarge, kMiB);
-    Post(message);
-    Send(message);
-  }
+  PostAndSend(40);
   Wait(std::chrono::milliseconds(60));
   now_ += std::chrono::seconds(10);
   Wait(std::chrono::milliseconds(80));
@@ -128,11 +116,7 @@ TEST_F(FailoverTest, ARestoredRailCarriesItsShareAgain) {
   }
   EXPECT_TRUE(nodes_[0].rails.lost().empty());
   Send(posted);
-  for (int i = 0; i < 40; ++i) {
-    RailsMessage& message = New(0, 1, kLarge, kMiB);
-    Post(message);
-    Send(message);
-  }
+  PostAndSend(40);
   Run();
   ExpectAll();
   EXPECT_GE(rails_[1].carried() - carried, 10);
@@ -194,7 +178,7 @@ TEST_F(FailoverTest, AProcessIsGoneThatFailsWhileARailToItIsNotRestored) {
   EXPECT_TRUE(nodes_[0].left.empty());
 }
 
-TEST_F(FailoverTest, WhatHasNoRailGoesOverTheOneThatIsRestored) {
+TEST_F(FailoverTest, MessagesWithoutARailGoOverTheRestoredOne) {
   MakeTwo();
   rails_[1].Reset(0, 1);
   Run();
@@ -322,7 +306,7 @@ TEST_F(FailoverTest, AProcessThatLeavesByItsLastRailHasLeft) {
   EXPECT_EQ(nodes_[1].left.count(0), 1u);
 }
 
-TEST_F(FailoverTest, WhoIsCutOffIsNotConnectedAgainMeanwhile) {
+TEST_F(FailoverTest, AProcessThatIsCutOffIsNotConnectedAgain) {
   MakeTwo();
   rails_[0].Reset(0, 1);
   Run();
@@ -343,7 +327,7 @@ TEST_F(FailoverTest, WhoIsCutOffIsNotConnectedAgainMeanwhile) {
   EXPECT_TRUE(nodes_[0].notices.empty());
 }
 
-TEST_F(FailoverTest, NothingIsHeardOfAProcessThatIsGone) {
+TEST_F(FailoverTest, NoNoticeComesFromAProcessThatIsGone) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.Reset(0, 1);
   NumberedNotices its;
@@ -351,7 +335,7 @@ TEST_F(FailoverTest, NothingIsHeardOfAProcessThatIsGone) {
   EXPECT_TRUE(nodes_[1].notices.empty());
 }
 
-TEST_F(FailoverTest, WhatEndsWithAProcessIsNotCalledBackOfCallsThatWereCancelledForIt) {
+TEST_F(FailoverTest, CallsCancelledForAnEndedProcessGetNoCallback) {
   MakeTwo();
   std::deque<RailsMessage*> all;
   for (uint32_t call : {1, 2, 3}) {
@@ -368,7 +352,7 @@ TEST_F(FailoverTest, WhatEndsWithAProcessIsNotCalledBackOfCallsThatWereCancelled
   EXPECT_EQ(all[3]->sent.first, 0);
 }
 
-TEST_F(FailoverTest, WhatIsNoNoticeOfRailsFencesTheOneThatBroughtIt) {
+TEST_F(FailoverTest, AnInvalidNoticeFencesItsRail) {
   MakeTwo();
   nodes_[1].rails.events(0)->OnNotice(0, "n");
   Run();
@@ -387,15 +371,15 @@ TEST_P(RailsFaultTest, EveryMessageComesOnceAndNoticesInOrder) {
   std::vector<uint32_t> shares(num_rails, RailTable::kUnits / num_rails);
   shares[0] += RailTable::kUnits - RailTable::kUnits / num_rails * num_rails;
   Make(processes, {{0, shares}});
-  std::map<std::pair<uint32_t, uint32_t>, int> told;
+  std::map<std::pair<uint32_t, uint32_t>, int> sent;
   std::vector<size_t> unposted;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> silent;  // rail, by processes
   const auto restore = [&](uint32_t one, uint32_t other) {
     for (const Rails::Lost& lost : nodes_[one].rails.lost()) {
       if (lost.process != other) continue;
       const auto there = nodes_[other].rails.lost();
-      const bool agree = std::any_of(there.begin(), there.end(), [&](const Rails::Lost& it) {
-        return it.process == one && it.rail == lost.rail && it.fences == lost.fences;
+      const bool agree = std::any_of(there.begin(), there.end(), [&](const Rails::Lost& other) {
+        return other.process == one && other.rail == lost.rail && other.fences == lost.fences;
       });
       if (!agree) continue;
       rails_[lost.rail].Reconnect(one, other);
@@ -423,7 +407,7 @@ TEST_P(RailsFaultTest, EveryMessageComesOnceAndNoticesInOrder) {
         break;
       }
       case 3:
-        nodes_[one].rails.Notify(other, std::to_string(told[{one, other}]++));
+        nodes_[one].rails.Notify(other, std::to_string(sent[{one, other}]++));
         break;
       case 4:
         if (!unposted.empty()) {
@@ -464,7 +448,7 @@ TEST_P(RailsFaultTest, EveryMessageComesOnceAndNoticesInOrder) {
   }
   Wait(std::chrono::seconds(1));
   ExpectAll();
-  for (const auto& [pair, count] : told) {
+  for (const auto& [pair, count] : sent) {
     std::vector<std::string> expected;
     for (int i = 0; i < count; ++i) expected.push_back(std::to_string(i));
     EXPECT_EQ(nodes_[pair.second].notices[pair.first], expected);

@@ -1,8 +1,7 @@
-// Messages of which some may get lost, over rails.
+// Messages of which a part may get lost, over rails.
 //
-// Kinds that lose some expect that the other side has posted what is sent to it. A rail that has been restored may be
-// in use before it has posted there what it expected already; until it says so (kPosted), such messages go over it
-// whole.
+// Lossy transports expect that a message is posted before it is sent. A restored rail may be in use before the receiver
+// has posted on it the messages that it expected already; until its notice (kPosted), lossy messages go over it whole.
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,20 +16,20 @@ namespace jaxcomm {
 
 void Rails::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                       ReceivedLossy done) {
-  auto loss = std::make_shared<LossIn>(LossIn{may_lose, {}});
+  auto loss = std::make_shared<Posted::Loss>(Posted::Loss{may_lose, {}});
   Received received = [loss, done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view) {
     done(status, std::move(view), loss->lost);
   };
-  PostAs(process, id, std::move(spans), /*accepts_view=*/false, std::move(received), std::move(loss));
+  PostAs(id, {process, std::move(spans), 0, /*accepts_view=*/false, std::move(received), std::move(loss)});
 }
 
 void Rails::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
                       int64_t may_lose, Sent done) {
-  if (spans.size() > kMaxLossySpans) {
+  if (spans.size() > kMaxSpans) {
     return done(InvalidArgument("a lossy message of " + std::to_string(spans.size()) + " spans, more than " +
-                                std::to_string(kMaxLossySpans)));
+                                std::to_string(kMaxSpans)));
   }
-  SendAs({to}, std::move(spans), std::move(done), std::make_unique<LossOut>(LossOut{important, may_lose}));
+  SendAs({to}, std::move(spans), std::move(done), std::make_unique<Loss>(Loss{important, may_lose}));
 }
 
 void Rails::SendPosted(const Lost& restored) {
@@ -41,11 +40,11 @@ void Rails::SendPosted(const Lost& restored) {
 
 void Rails::ReceivePosted(uint32_t process, uint32_t rail, std::string_view bytes) {
   Lock lock(mutex_);
-  Peer::Rail& it = peers_[process]->rails[rail];
-  if (NumberReader(bytes).Get<uint32_t>() == it.fences) it.may_lose = true;
+  Peer::Rail& restored = peers_[process]->rails[rail];
+  if (NumberReader(bytes).Get<uint32_t>() == restored.fences) restored.may_lose = true;
 }
 
-// While a message for the process is being given to the rail, it is not restored.
+// The rail is not restored while a message for the process is being given to it.
 bool Rails::MayLose(uint32_t process, uint32_t rail) {
   Lock lock(mutex_);
   return peers_[process]->rails[rail].may_lose;

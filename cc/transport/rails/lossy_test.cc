@@ -36,35 +36,38 @@ struct LossyMessage {
 class LossyRailsTest : public RailsJob {
  protected:
   LossyMessage& Make(int64_t span = kSpan) { return lossy_.emplace_back(static_cast<uint32_t>(lossy_.size()), span); }
-  void PostLossy(LossyMessage& it) {
+  void PostLossy(LossyMessage& message) {
     std::vector<Span> spans;
-    for (int64_t i = 0; i < kSpans; ++i) spans.push_back({it.memory.data() + i * it.span, it.span, i * it.span});
+    for (int64_t i = 0; i < kSpans; ++i)
+      spans.push_back({message.memory.data() + i * message.span, message.span, i * message.span});
     nodes_[1].rails.PostLossy(
-        0, it.id, spans, kMayLose,
-        [&it](const Status& status, std::shared_ptr<const std::byte>, const std::vector<ByteRange>& lost) {
+        0, message.id, spans, kMayLose,
+        [&message](const Status& status, std::shared_ptr<const std::byte>, const std::vector<ByteRange>& lost) {
           EXPECT_TRUE(status.ok()) << status.message();
-          ++it.received;
-          it.lost = lost;
+          ++message.received;
+          message.lost = lost;
         });
   }
-  void SendLossy(LossyMessage& it) {
+  void SendLossy(LossyMessage& message) {
     std::vector<ConstSpan> spans;
-    for (int64_t i = 0; i < kSpans; ++i) spans.push_back({it.bytes.data() + i * it.span, it.span, i * it.span});
-    nodes_[0].rails.SendLossy({1, it.id}, spans, {true, false, true, false}, kMayLose, [&it](const Status& status) {
-      EXPECT_TRUE(status.ok()) << status.message();
-      ++it.sent;
-    });
+    for (int64_t i = 0; i < kSpans; ++i)
+      spans.push_back({message.bytes.data() + i * message.span, message.span, i * message.span});
+    nodes_[0].rails.SendLossy({1, message.id}, spans, {true, false, true, false}, kMayLose,
+                              [&message](const Status& status) {
+                                EXPECT_TRUE(status.ok()) << status.message();
+                                ++message.sent;
+                              });
   }
-  // All that is not said to be lost has come, and none that must.
-  static void ExpectCome(const LossyMessage& it) {
-    EXPECT_EQ(it.received, 1);
-    EXPECT_EQ(it.sent, 1);
-    Bytes expected = it.bytes;
-    for (const ByteRange& lost : it.lost) {
-      EXPECT_EQ(lost.begin / it.span % 2, 1);
+  // All bytes but those reported as lost have come, and only those of odd spans are lost.
+  static void ExpectCome(const LossyMessage& message) {
+    EXPECT_EQ(message.received, 1);
+    EXPECT_EQ(message.sent, 1);
+    Bytes expected = message.bytes;
+    for (const ByteRange& lost : message.lost) {
+      EXPECT_EQ(lost.begin / message.span % 2, 1);
       std::fill(expected.begin() + lost.begin, expected.begin() + lost.end, std::byte{0});
     }
-    EXPECT_TRUE(it.memory == expected);
+    EXPECT_TRUE(message.memory == expected);
   }
   // Both sides' rail 1.
   Status Restore(uint32_t process, uint32_t fences) {
@@ -74,30 +77,30 @@ class LossyRailsTest : public RailsJob {
   std::deque<LossyMessage> lossy_;
 };
 
-TEST_F(LossyRailsTest, EachMessageLosesWhatItMayOnTheRailThatCarriesIt) {
+TEST_F(LossyRailsTest, EachMessageLosesItsPartOnItsRail) {
   MakeTwo();
   for (int i = 0; i < 8; ++i) PostLossy(Make(i % 2 ? kSpan : kSpan / 16 * 8));
   PostLossy(Make(16));  // goes with the notices
-  for (LossyMessage& it : lossy_) SendLossy(it);
+  for (LossyMessage& message : lossy_) SendLossy(message);
   Run();
-  for (const LossyMessage& it : lossy_) {
-    ExpectCome(it);
-    EXPECT_EQ(it.lost.size(), it.span == 16 ? 0u : 2u);
+  for (const LossyMessage& message : lossy_) {
+    ExpectCome(message);
+    EXPECT_EQ(message.lost.size(), message.span == 16 ? 0u : 2u);
   }
   EXPECT_GT(rails_[0].lossy(), 0);
   EXPECT_GT(rails_[1].lossy(), 0);
 }
 
-TEST_F(LossyRailsTest, WhatAFailedRailCarriedComesAnewOverTheOther) {
+TEST_F(LossyRailsTest, LossyMessagesOfAFailedRailComeOverTheOther) {
   MakeTwo();
   for (int i = 0; i < 16; ++i) PostLossy(Make());
-  for (LossyMessage& it : lossy_) SendLossy(it);
+  for (LossyMessage& message : lossy_) SendLossy(message);
   Run(6);
   rails_[1].Reset(0, 1);
   Run();
-  for (const LossyMessage& it : lossy_) {
-    ExpectCome(it);
-    EXPECT_EQ(it.lost.size(), 2u);  // of one way, not of both
+  for (const LossyMessage& message : lossy_) {
+    ExpectCome(message);
+    EXPECT_EQ(message.lost.size(), 2u);  // of one way, not of both
   }
   EXPECT_GT(rails_[0].lossy() + rails_[1].lossy(), 16);
 }
@@ -113,28 +116,28 @@ TEST_F(LossyRailsTest, OverARestoredRailNothingIsLostUntilAllIsPostedThere) {
   EXPECT_TRUE(Restore(0, fences).ok());
   const int before = rails_[1].carried();
   rails_[1].BeforePost([&] {
-    for (LossyMessage& it : lossy_) SendLossy(it);
+    for (LossyMessage& message : lossy_) SendLossy(message);
     Run();
   });
   EXPECT_TRUE(Restore(1, fences).ok());
   EXPECT_GT(rails_[1].carried(), before);
   EXPECT_EQ(rails_[1].lossy(), 0);
   Run();
-  for (const LossyMessage& it : lossy_) ExpectCome(it);
+  for (const LossyMessage& message : lossy_) ExpectCome(message);
 
   const size_t first = lossy_.size();
   for (size_t i = 0; i < first; ++i) PostLossy(Make());
   for (size_t i = first; i < lossy_.size(); ++i) SendLossy(lossy_[i]);
   Run();
-  for (const LossyMessage& it : lossy_) ExpectCome(it);
+  for (const LossyMessage& message : lossy_) ExpectCome(message);
   EXPECT_GT(rails_[1].lossy(), 0);
 }
 
-TEST_F(LossyRailsTest, OneOfTooManySpansIsAnError) {
+TEST_F(LossyRailsTest, AMessageOfTooManySpansIsAnError) {
   MakeTwo();
   const std::byte byte{1};
   std::vector<ConstSpan> spans;
-  for (int64_t at = 0; at <= static_cast<int64_t>(Transport::kMaxLossySpans); ++at) spans.push_back({&byte, 1, at});
+  for (int64_t at = 0; at <= static_cast<int64_t>(LossyTransport::kMaxSpans); ++at) spans.push_back({&byte, 1, at});
   std::string why;
   nodes_[0].rails.SendLossy({1, {}}, spans, std::vector<bool>(spans.size()), 1,
                             [&why](const Status& status) { why = status.message(); });
@@ -143,14 +146,14 @@ TEST_F(LossyRailsTest, OneOfTooManySpansIsAnError) {
 
 TEST_F(LossyRailsTest, AMessageThatWasPostedAsLossyMayComeWhole) {
   MakeTwo();
-  LossyMessage& it = Make();
-  PostLossy(it);
-  const Bytes& bytes = it.bytes;
-  nodes_[0].rails.Send({{1, it.id}}, {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}},
-                       [&it](const Status&) { ++it.sent; });
+  LossyMessage& message = Make();
+  PostLossy(message);
+  const Bytes& bytes = message.bytes;
+  nodes_[0].rails.Send({{1, message.id}}, {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}},
+                       [&message](const Status&) { ++message.sent; });
   Run();
-  ExpectCome(it);
-  EXPECT_TRUE(it.lost.empty());
+  ExpectCome(message);
+  EXPECT_TRUE(message.lost.empty());
 }
 
 }  // namespace

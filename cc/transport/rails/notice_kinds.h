@@ -1,4 +1,4 @@
-// What the rails of two processes tell each other: a letter, and numbers (little_endian.h).
+// The notices between the rails of two processes: a letter, and numbers (little_endian.h).
 //
 //   std::string bytes(1, kBrought);
 //   AppendMessageId(bytes, id);
@@ -14,15 +14,15 @@
 namespace jaxcomm {
 
 // Numbered, as numbered_notices.h says:
-constexpr char kNotice = 'n';    // of whom the rails carry them for
+constexpr char kNotice = 'n';    // of the users of Rails
 constexpr char kMessage = 'm';   // a small one of theirs: its id and its bytes
-constexpr char kReceived = 'r';  // large ones that the other side need not keep; then their ids
-constexpr char kAgain = 'a';     // how often each rail has been fenced: what went over it before is to be sent again
+constexpr char kReceived = 'r';  // large messages that the other side need not keep: their ids
+constexpr char kAgain = 'a';     // the fences of each rail: send again the messages that went over it before
 // Not numbered, for one rail:
-constexpr char kFences = 'f';   // how many numbered notices have been taken, and how often each rail has been fenced
-constexpr char kBrought = 'b';  // messages that this rail has brought; kReceived says so again, if it fails
-constexpr char kPosted = 'p';  // what was expected before this rail was restored has been posted on it, too; its fences
-constexpr char kAsk = 'q';     // nothing, but for the answer of the host
+constexpr char kFences = 'f';   // the number of numbered notices taken, and the fences of each rail
+constexpr char kBrought = 'b';  // messages that this rail has brought; kReceived repeats them, in case it fails
+constexpr char kPosted = 'p';   // messages posted before this rail was restored are posted on it, too; its fences
+constexpr char kAsk = 'q';      // only for the answer of the host
 
 inline void AppendMessageId(std::string& bytes, const MessageId& id) {
   bytes.resize(bytes.size() + kMessageIdBytes);

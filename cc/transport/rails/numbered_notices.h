@@ -1,12 +1,12 @@
-// What two processes tell each other in order and with none of it lost, over connections that fail: notices, and
-// messages that are small enough to be one.
+// Notices between two processes, and messages small enough to be one: in order and without loss, over connections that
+// fail.
 //
-//   std::string text(NumberedNotices::kHeaderBytes, '\0');   // then what is to be said
+//   std::string text(NumberedNotices::kHeaderBytes, '\0');   // then the text
 //   rail.Notify(process, *notices.Add(kind, text));          // over any connection
-//   Status status = notices.Take(bytes, take);   // calls take(kind, text) for each whose turn it is by now
-//   for (const auto& lost : notices.After(told)) ...   // to be sent again, where the other side has taken so many
+//   Status status = notices.Take(bytes, take);   // calls take(kind, text) for each notice whose turn it is
+//   for (const auto& lost : notices.After(taken)) ...   // to be sent again: those that the other side has not taken
 //
-// Each has a number, and says how many have been taken of the other side's: those need not be kept any longer. Not
+// Each has a number, and the number of notices taken from the other side, which need not keep those any longer. Not
 // thread-safe.
 #pragma once
 
@@ -34,12 +34,12 @@ class NumberedNotices {
   // `bytes` begins with room for the header; `carried`: how many of them are of a message.
   Bytes Add(char kind, std::string bytes, int64_t carried = 0);
 
-  // An error: it is none that Add has made, or too many bytes wait for one that is missing.
+  // An error: Add has not made it, or too many bytes wait for a missing notice.
   Status Take(std::string_view bytes, const std::function<void(char kind, std::string_view text)>& take);
   uint64_t taken() const { return taken_; }
-  // How many of them no notice of ours has said to be taken.
+  // The number of notices taken and not confirmed yet.
   uint64_t unconfirmed() const { return taken_ - confirmed_; }
-  // Bytes of messages that the other side has said to have taken, since this was last asked.
+  // Bytes of messages that the other side has confirmed since the last call of this function.
   int64_t TakeCarried() { return std::exchange(carried_, 0); }
 
   std::vector<Bytes> After(uint64_t taken);

@@ -8,7 +8,7 @@
 namespace jaxcomm {
 namespace {
 
-TEST(NumberedNoticesTest, WhatIsEarlyFindsRoomForSoManyBytesOnlyAndComesOnceAndInOrderAllTheSame) {
+TEST(NumberedNoticesTest, EarlyNoticesAreBoundedAndComeOnceAndInOrder) {
   NumberedNotices from, to;
   std::vector<NumberedNotices::Bytes> all;
   constexpr size_t kNotices = 2000, kBytes = 16 << 10;

@@ -9,30 +9,22 @@
 #include "cc/transport/spans.h"
 
 namespace jaxcomm {
-namespace {
-
-Status WrongSize(int64_t bytes, int64_t expected) {
-  return InvalidArgument("a message with " + std::to_string(bytes) + " bytes where " + std::to_string(expected) +
-                         " are expected");
-}
-
-}  // namespace
 
 std::optional<uint32_t> Rails::Peer::FirstRail() const {
   const uint32_t first = table.RailOf(/*call_bytes=*/0, /*segment=*/0);
-  return rails[first].state == State::kOpen ? std::optional<uint32_t>(first) : std::nullopt;
+  return rails[first].state == Rail::State::kOpen ? std::optional<uint32_t>(first) : std::nullopt;
 }
 
 bool Rails::Peer::Agrees() const {
   return std::all_of(rails.begin(), rails.end(), [](const Rail& rail) {
-    return rail.state != State::kFencing && rail.fences == rail.their_fences;
+    return rail.state != Rail::State::kFencing && rail.fences == rail.their_fences;
   });
 }
 
 void Rails::Peer::Divide() {
   std::vector<RailTable::Range> divided = balance.shares();
   std::vector<double> open;
-  for (const Rail& rail : rails) open.push_back(rail.state == State::kOpen ? 1 : 0);
+  for (const Rail& rail : rails) open.push_back(rail.state == Rail::State::kOpen ? 1 : 0);
   if (std::count(open.begin(), open.end(), 1) == 0) return;
   for (RailTable::Range& range : divided) {
     std::vector<double> weights;
@@ -41,7 +33,7 @@ void Rails::Peer::Divide() {
     range.shares = SharesOf(has_share ? weights : open);
   }
   table = RailTable::Make(divided).value();
-  const auto leaves = [](const Rail& rail) { return rail.state == State::kLeft; };
+  const auto leaves = [](const Rail& rail) { return rail.state == Rail::State::kLeft; };
   if (std::any_of(rails.begin(), rails.end(), leaves)) return;  // rails that carry nothing more have no shares
   shares = std::move(divided);
   RecordShares();
@@ -56,23 +48,23 @@ void Rails::Peer::RecordRates(int64_t call_bytes) {
   const auto now = Silence::Clock::now();
   const std::vector<double> rates = balance.rates(call_bytes);
   for (size_t rail = 0; rail < rails.size(); ++rail) {
-    if (rates[rail] > 0 && rails[rail].state == State::kOpen) rails[rail].history.Measure(rates[rail], now);
+    if (rates[rail] > 0 && rails[rail].state == Rail::State::kOpen) rails[rail].history.Measure(rates[rail], now);
   }
 }
 
 std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message,
                                           int64_t bytes) {
   const std::optional<uint32_t> trial = balance.Trial(id);
-  const bool tries = trial && rails[*trial].state == State::kOpen;
+  const bool tries = trial && rails[*trial].state == Rail::State::kOpen;
   const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, id.segment);
-  const bool is_open = rails[rail].state == State::kOpen;
+  const bool is_open = rails[rail].state == Rail::State::kOpen;
   if (is_open) {
     ++rails[rail].calls;
     ++message->readers;
   }
-  // Where none is open, it is as lost as what the rail carried before it was fenced.
+  // Over a rail that is not open it counts as lost with the last fence.
   const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
-  unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, fences, bytes});
+  unconfirmed.Set(id, {message, rail, fences, bytes});
   if (balance.Begin(id, rail, bytes, Silence::Clock::now())) {
     RecordRates(id.call_bytes);
     Divide();
@@ -98,62 +90,49 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   const MessageId id = DecodeMessageId(encoded);
   if (cancelled.Contains(id.call)) return Status();
   const auto bytes = static_cast<int64_t>(in.rest().size());
+  const auto* const data = reinterpret_cast<const std::byte*>(in.rest().data());
   if (bytes > kMaxSmall) return InvalidArgument("a message with the notices that is too large for them");
-  if (const auto at = posted.find(id); at != posted.end()) {
-    if (at->second.bytes != bytes) return WrongSize(bytes, at->second.bytes);
-    ScatterPacked(reinterpret_cast<const std::byte*>(in.rest().data()), at->second.spans);
-    due.push_back({id.call, [done = std::move(at->second.done)] { done(Status(), nullptr); }});
-    posted.erase(at);
+  if (const PostedOn* const found = posted.Find(id)) {
+    if (found->bytes != bytes) return WrongSize(id, bytes, found->bytes);
+    ScatterPacked(data, found->spans);
+    due.push_back({id.call, [done = std::move(posted.Take(id)->done)] { done(Status(), nullptr); }});
     return Status();
   }
-  early_bytes += bytes + kEarlyOverhead;
-  if (early_bytes > kMaxEarlyBytes) return InvalidArgument("more messages than can be kept of calls that nobody is in");
-  if (!early.try_emplace(id, in.rest()).second) return InvalidArgument("a message twice");
+  if (early.Find(id) != nullptr) return InvalidArgument(NameOf(id) + " twice");
+  const std::shared_ptr<std::byte> kept = early.Add(process, id, bytes);
+  if (!kept) return InvalidArgument("more messages before their Post than are kept");
+  std::copy_n(data, bytes, kept.get());
   return Status();
 }
 
 Status Rails::Peer::NoteEarly(const MessageId& id, int64_t bytes) {
-  const auto at = posted.find(id);
-  if (at == posted.end()) {
-    if (large_early.size() < kMaxLargeEarly) large_early.emplace(id, bytes);
+  const PostedOn* const found = posted.Find(id);
+  if (found == nullptr) {
+    if (large_early.size() < kMaxLargeEarly) large_early.Add(id, bytes);
     return Status();
   }
-  return at->second.bytes == bytes ? Status() : WrongSize(bytes, at->second.bytes);
+  return found->bytes == bytes ? Status() : WrongSize(id, bytes, found->bytes);
 }
 
-Result<bool> Rails::Peer::TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes) {
-  if (const auto large = large_early.find(id); large != large_early.end()) {
-    const int64_t came = large->second;
-    large_early.erase(large);
-    if (came != bytes) return WrongSize(came, bytes);
+Result<bool> Rails::Peer::TakeEarly(const MessageId& id, const Posted& message) {
+  if (const std::optional<int64_t> large = large_early.Take(id); large && *large != message.bytes) {
+    return WrongSize(id, *large, message.bytes);
   }
-  const auto at = early.find(id);
-  if (at == early.end()) return false;
-  const auto came = static_cast<int64_t>(at->second.size());
-  if (came != bytes) return WrongSize(came, bytes);
-  ScatterPacked(reinterpret_cast<const std::byte*>(at->second.data()), spans);
-  early_bytes -= bytes + kEarlyOverhead;
-  early.erase(at);
+  const EarlyMessages::Message* const found = early.Find(id);
+  if (found == nullptr) return false;
+  if (found->bytes != message.bytes) return WrongSize(id, found->bytes, message.bytes);
+  ScatterPacked(early.Take(id)->data.get(), message.spans);
   return true;
 }
 
 void Rails::Peer::Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent) {
-  MessageId first;
-  first.call = call;
-  for (auto at = posted.lower_bound(first); at != posted.end() && at->first.call == call; at = posted.erase(at)) {
-    received.push_back(std::move(at->second.done));
-  }
-  for (auto at = unconfirmed.lower_bound(first); at != unconfirmed.end() && at->first.call == call;
-       at = unconfirmed.erase(at)) {
-    Release(at->first, at->second);
-    sent.push_back(std::exchange(at->second.message->done, nullptr));
-  }
-  for (auto at = early.lower_bound(first); at != early.end() && at->first.call == call; at = early.erase(at)) {
-    early_bytes -= static_cast<int64_t>(at->second.size()) + kEarlyOverhead;
-  }
-  for (auto at = large_early.lower_bound(first); at != large_early.end() && at->first.call == call;) {
-    at = large_early.erase(at);
-  }
+  posted.TakeCall(call, [&](const MessageId&, PostedOn message) { received.push_back(std::move(message.done)); });
+  unconfirmed.TakeCall(call, [&](const MessageId& id, const Unconfirmed& message) {
+    Release(id, message);
+    sent.push_back(std::exchange(message.message->done, nullptr));
+  });
+  early.Cancel(call);
+  large_early.TakeCall(call, [](const MessageId&, int64_t) {});
 }
 
 }  // namespace jaxcomm

@@ -1,18 +1,18 @@
-// Another process, as Rails sees it.
+// Another process, for Rails.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/message_table.h"
+#include "cc/transport/posted.h"
 #include "cc/transport/rails/balance.h"
 #include "cc/transport/rails/numbered_notices.h"
 #include "cc/transport/rails/rail_history.h"
@@ -24,33 +24,41 @@ namespace jaxcomm {
 
 // The same bytes for several processes: a large message.
 struct Rails::Outgoing {
-  // Takes `done`, once nobody needs the spans any more.
+  // Takes `done`, once the spans are not needed any more.
   Sent TakeDone() { return receivers == 0 && readers == 0 ? std::exchange(done, nullptr) : nullptr; }
 
   CallId call;
   std::vector<ConstSpan> spans;
-  size_t receivers = 0;  // that have not said to have it
-  size_t readers = 0;    // of them, for whom a transport may read it: one that sends again what was not lost
+  size_t receivers = 0;  // that have not confirmed it
+  size_t readers = 0;    // receivers for whom a transport may still read it: it may send a part again needlessly
   Status status;
   Sent done;
-  std::unique_ptr<LossOut> loss;  // none: it must come whole
+  std::unique_ptr<Loss> loss;  // null: all of it must come
 };
 
 struct Rails::Peer {
   enum class State {
-    kNone,  // does not lead to it
     kOpen,
-    kLeft,     // nothing more goes over it, but what has come can be taken
-    kFencing,  // its transport may still bring something
-    kFenced,
-    kOpening,
+    kLeaving,  // the rail that ended last has left, others are open
+    kFailing,  // cut off: its rails are being fenced
+    kLeft,
+    kFailed,
   };
   struct Rail {
+    enum class State {
+      kNone,  // does not lead to the process
+      kOpen,
+      kLeft,     // carries nothing more; messages that have come over it can be taken
+      kFencing,  // its transport may still bring messages
+      kFenced,
+      kOpening,
+    };
+
     State state = State::kNone;
     uint32_t fences = 0, their_fences = 0;
-    uint32_t calls = 0;    // of its transport, for messages and connections, that have not returned
-    int64_t bytes = 0;     // that the other side is known to have
-    bool may_lose = true;  // the other side has posted on it what it expects
+    uint32_t calls = 0;    // of its transport that have not returned, for messages and connections
+    int64_t bytes = 0;     // that the process has confirmed
+    bool may_lose = true;  // the process has posted on it all lossy messages that it expects
     RailHistory history;
 
     bool is_used() const { return state == State::kOpen || state == State::kOpening; }
@@ -63,13 +71,8 @@ struct Rails::Peer {
       history.Carry(more, RailHistory::Clock::now());
     }
   };
-  struct Posted {
-    std::vector<Span> spans;
-    bool accepts_view;
-    Received done;
-    int64_t bytes;
-    uint64_t on;                   // of a large message: rails, as bits
-    std::shared_ptr<LossIn> loss;  // none: it must come whole
+  struct PostedOn : Posted {
+    uint64_t rails;  // on which a large message is posted, as bits
   };
   struct Unconfirmed {
     std::shared_ptr<Outgoing> message;
@@ -77,54 +80,55 @@ struct Rails::Peer {
     int64_t bytes;
   };
 
-  Peer(uint32_t rails, const std::vector<RailTable::Range>& shares, RailTable table)
-      : balance(shares), shares(shares), table(std::move(table)), rails(rails), silence(rails) {
+  Peer(uint32_t process, uint32_t rails, const std::vector<RailTable::Range>& shares, RailTable table)
+      : process(process), balance(shares), shares(shares), table(std::move(table)), rails(rails), silence(rails) {
     RecordShares();
   }
 
+  bool is_open() const { return state == State::kOpen || state == State::kLeaving; }
+  bool has_ended() const { return state == State::kLeft || state == State::kFailed; }
+  // The error of messages to the process and from it.
+  Status gone() const { return is_open() ? Status() : why; }
   std::optional<uint32_t> FirstRail() const;  // that is open
   bool Agrees() const;                        // the other side has fenced the same rails
   void Divide();                              // the shares, among the rails that are open
   void RecordShares();
   void RecordRates(int64_t call_bytes);
-  // A large message goes out, over the rail that this returns, until it is released. None is open: over one that will
-  // be.
+  // A large message goes out over the rail that this returns, until it is released. Returns none if that rail is not
+  // open; then the message goes over the next one that opens.
   std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
-  // What tells it the messages that it need not keep.
+  // The notice that confirms the messages received since the last one.
   NumberedNotices::Bytes TakeReceived();
-  // A small message has come: what is to be called back, if it was posted. An error says what is wrong with it.
+  // A small message has come; `due` gets its callback, if it was posted. An error: the message is invalid.
   Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due);
-  // A large message comes that has not been posted as one. An error: it has been posted as a small one.
+  // A large message comes that was not posted as one. An error: it was posted as a small one.
   Status NoteEarly(const MessageId& id, int64_t bytes);
-  // The small message that came before it was posted; none: it did not. An error: what came is of another size.
-  Result<bool> TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes);
-  // Nothing of the call is stored or called back any more; what its callbacks own.
+  // Stores a small message that came before its Post. Returns false if it has not come. An error: it has another size.
+  Result<bool> TakeEarly(const MessageId& id, const Posted& posted);
+  // No byte of the call is stored and no callback runs any more; the callbacks are handed out.
   void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
-  static constexpr size_t kMaxReceived = 32;      // that it is not told at once; none of them keeps a call from ending
-  static constexpr int64_t kEarlyOverhead = 256;  // bytes, so that small messages too are bounded
+  static constexpr size_t kMaxReceived = 32;  // unconfirmed messages; no call waits for their confirmation
   static constexpr size_t kMaxLargeEarly = kMaxEarlyBytes / kMaxSmall;
 
+  const uint32_t process;
+  State state = State::kOpen;
+  Status why;  // the rail that ended last did; or all did, unless the peer is open
   Balance balance;
-  std::vector<RailTable::Range> shares;  // of the rails that are open
-  RailTable table;                       // by which segments go
+  std::vector<RailTable::Range> shares;  // of the open rails
+  RailTable table;                       // made of `shares`
   std::vector<Rail> rails;
   Silence silence;
-  std::map<MessageId, Posted> posted;
-  std::map<MessageId, Unconfirmed> unconfirmed;  // large ones
-  std::vector<MessageId> received;               // large ones, and not told
-  std::map<MessageId, std::string> early;        // small ones that have not been posted
-  int64_t early_bytes = 0;                       // of those, with the overhead
-  std::map<MessageId, int64_t> large_early;      // bytes of large ones that had not been posted when they came
+  MessageTable<PostedOn> posted;
+  MessageTable<Unconfirmed> unconfirmed;  // large ones
+  std::vector<MessageId> received;        // large ones that are not confirmed yet
+  EarlyMessages early;                    // small ones
+  MessageTable<int64_t> large_early;      // their bytes
   NumberedNotices notices;
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;
   bool delivering = false;
-  Status end;            // of the rail that ended last
-  bool is_left = false;  // by the process's own word, or this one's
-  Status gone;           // ok: it is not
-  bool told = false;     // that it is
 };
 
 }  // namespace jaxcomm

@@ -1,7 +1,7 @@
-// What a rail to a process has been like over a run, in bounded memory.
+// The history of a rail to a process over a run, in bounded memory.
 //
 //   RailHistory history;
-//   history.Divide(/*share=*/768, now);   // and Carry, Measure, Change, when it happens
+//   history.Divide(/*share=*/768, now);   // and Carry, Measure, Change, as events happen
 //   history.WriteJson(out);
 //
 // Not thread-safe.
@@ -24,13 +24,13 @@ class RailHistory {
 
   static constexpr size_t kMostChanges = 64;  // the last ones
 
-  // The other side has so many bytes more.
+  // The other side has confirmed `bytes` more.
   void Carry(int64_t bytes, Clock::time_point now);
-  // It was found to carry so many bytes per second.
+  // Its rate was measured, in bytes per second.
   void Measure(double rate, Clock::time_point now);
   // Its share of the largest calls is this one from now on.
   void Divide(uint32_t share, Clock::time_point now);
-  // It has been fenced, for some reason, or taken back.
+  // It was fenced for the reason `why`, or restored.
   void Change(bool is_open, const std::string& why, Clock::time_point now);
 
   // "spans":[…],"changes":[…]
@@ -43,7 +43,7 @@ class RailHistory {
     int64_t bytes = 0;
     double rates = 0;
     int64_t measured = 0;           // times
-    std::optional<uint32_t> share;  // at its end, if it has changed
+    std::optional<uint32_t> share;  // at the end of the span, if it changed
   };
   struct Changed {
     Clock::time_point at;

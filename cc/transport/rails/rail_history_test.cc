@@ -17,7 +17,7 @@ std::string Json(const RailHistory& history) {
   return out.str();
 }
 
-TEST(RailHistory, SaysWhatWasCarriedAndFoundAndWhenTheShareChanged) {
+TEST(RailHistory, RecordsBytesRatesAndChangesOfTheShare) {
   RailHistory history;
   EXPECT_EQ(Json(history), R"("spans":[],"changes":[])");
   history.Divide(768, kBegin);

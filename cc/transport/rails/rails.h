@@ -7,18 +7,17 @@
 //   rails.Start();
 //   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... connect it anew ... });
 //
-// A large message is cut by the sender over the rails that are open, by their shares; the receiver has posted it on all
-// of them and takes each segment from whichever brings it. A process tells another one what it has received, and until
-// then, and until no rail reads it any more, the sender keeps it where it lies. A lossy one is a segment, of which the
-// rail that carries it loses no more than it may; where that rail is fenced, it comes anew over another one. A message
-// of kMaxSmall bytes or less is copied and goes with the notices, in order over the first rail: it is posted on none,
-// and the next notice to its sender also says that it has come. A process that sends more of these than kMaxEarlyBytes
-// before they are posted is cut off.
+// The sender divides the segments of a large message among the open rails, by their shares; the receiver has posted
+// each segment on all rails and takes it from the rail that brings it. The sender keeps a segment where it lies until
+// the receiver has confirmed it and no rail reads it any more. A lossy message is one segment, of which its rail loses
+// no more than it may; if that rail is fenced, it comes anew over another one. A message of kMaxSmall bytes or less is
+// copied and goes with the notices, in order over the first rail: it is posted on no rail, and the next notice to its
+// sender confirms it. A process that sends more of these than kMaxEarlyBytes before they are posted is cut off.
 //
-// A rail that fails, or is silent while another one is not, is fenced on both sides: nothing of it is read any more.
-// Then what the other side does not have goes over the rails that are left. The last one is not fenced for its silence,
-// and where it fails the process is gone. Rails of a process that leaves end one by one, each behind what it had to
-// carry.
+// A rail that fails, or is silent while another one is not, is fenced on both sides: no byte of it is read any more.
+// Then the segments that the receiver lacks go over the open rails. The last rail is not fenced for its silence; if it
+// fails, the process is gone. The rails of a process that leaves end one by one, each behind the messages that it had
+// to carry.
 //
 // The transports are the caller's. They have run their last callback before this ends. Thread-safe, as they are.
 #pragma once
@@ -39,13 +38,16 @@
 #include <vector>
 
 #include "cc/transport/cancelled_calls.h"
+#include "cc/transport/lossy_transport.h"
+#include "cc/transport/posted.h"
+#include "cc/transport/rail_transport.h"
 #include "cc/transport/rails/rail_history.h"
 #include "cc/transport/rails/rail_table.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
-class Rails : public Transport {
+class Rails : public Transport, public LossyTransport {
  public:
   // A rail to a process that has been fenced so many times, on both sides.
   struct Lost {
@@ -56,12 +58,12 @@ class Rails : public Transport {
   ~Rails() override;
 
   Events* events(uint32_t rail) { return &listeners_[rail]; }
-  void Connect(std::vector<Transport*> rails) { rails_ = std::move(rails); }
+  void Connect(std::vector<RailTransport*> rails);
   // `connected`: the rails that lead to it; `down`: those that will once they are restored, of which both sides count
   // one fence. An error: another one has a share, or none is connected.
   Status AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
                     const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down = {});
-  // From now on a thread looks for silent rails, as long as something is on its way.
+  // From now on a thread looks for silent rails, as long as segments or notices are under way.
   Status Start();
   // No longer; before the transports end.
   void Stop();
@@ -70,21 +72,22 @@ class Rails : public Transport {
   struct State {
     uint32_t process, rail, fences;
     bool is_open, has_left;                            // neither: it has been fenced
-    int64_t bytes;                                     // that the other side is known to have
+    int64_t bytes;                                     // that the process has confirmed
     std::vector<std::pair<int64_t, uint32_t>> shares;  // now, of calls of at least so many bytes
     RailHistory history;
   };
   std::vector<State> states() const;
-  // Those that may be restored.
+  // The rails that may be restored.
   std::vector<Lost> lost() const;
   // `connect` gives the rail's transport a new connection with the process. An error: it may not be restored now.
   Status Restore(const Lost& lost, const std::function<Status()>& connect);
-  // What the thread does; whether nothing is on its way.
+  // One look of that thread. Returns whether nothing is under way.
   bool Look(std::chrono::steady_clock::time_point now);
 
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  LossyTransport* lossy() override { return this; }
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                  ReceivedLossy done) override;
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
@@ -93,16 +96,13 @@ class Rails : public Transport {
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;
-  // Only if all processes have one first rail, on which small calls are: a thread cannot sleep on two.
+  // Only if all processes have the same first rail, which carries small calls: a thread cannot sleep on two.
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
   class Listener : public Events {
    public:
     void OnNotice(uint32_t process, std::string_view notice) override { owner->ReceiveNotice(process, rail, notice); }
-    void OnEarly(uint32_t process, const MessageId& id, int64_t bytes) override {
-      owner->ReceiveEarly(process, id, bytes);
-    }
     void OnPeerGone(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/false); }
     void OnPeerLeft(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/true); }
 
@@ -116,36 +116,37 @@ class Rails : public Transport {
     CallId call;
     std::function<void()> run;
   };
-  // Of a message that may lose some: on the way in, and out.
-  struct LossIn {
-    int64_t may_lose;
-    std::vector<ByteRange> lost;
-  };
-  struct LossOut {
+  // Of an outgoing message that may lose a part.
+  struct Loss {
     std::vector<bool> important;
     int64_t may_lose;
   };
   using Lock = std::unique_lock<std::mutex>;
 
   void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
-  void PostAs(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done,
-              std::shared_ptr<LossIn> loss);
-  void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<LossOut> loss);
-  void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
-  void Receive(const Lost& by, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
-               const std::vector<ByteRange>& lost);
-  void ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes);
-  void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
-  void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
-  void EndReading(const std::shared_ptr<Outgoing>& message, size_t receivers);
-  void EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due);
-  void Confirm(Peer& peer, std::string_view ids, std::vector<Due>& due);
   void Deliver(uint32_t process);
   void CallBack(std::vector<Due> due);
   void CallBack(const CallId& call, const Received& done, const Status& status,
                 std::shared_ptr<const std::byte> view = nullptr);
-  // Whether a thread may help, on the first rail; the others need not hear when somebody waits.
+  // Whether a thread may help, on the first rail.
   bool helped() const { return first_ && have_one_first_; }
+
+  // receive.cc, with Post
+  void PostAs(const MessageId& id, Posted posted);
+  void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
+  void Receive(const Lost& rail, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
+               const std::vector<ByteRange>& lost);
+  void ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes);
+  void ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes);
+  void ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
+
+  // send.cc, with Send
+  void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<Loss> loss);
+  void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
+  void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
+  void EndReading(const std::shared_ptr<Outgoing>& message, size_t receivers);
+  void EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due);
+  void Confirm(Peer& peer, std::string_view ids, std::vector<Due>& due);
 
   // lossy.cc, with PostLossy and SendLossy
   bool MayLose(uint32_t process, uint32_t rail);
@@ -157,8 +158,6 @@ class Rails : public Transport {
   void Wake();
 
   // failover.cc
-  void ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes);
-  void ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
   void ReceiveFences(uint32_t process, std::string_view bytes);
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
   void EndAll(uint32_t process, const Status& why);
@@ -166,19 +165,21 @@ class Rails : public Transport {
   void SendFences(uint32_t process);
   void AskAgain(uint32_t process);
   void SendAgain(uint32_t process, std::string_view fences);
-  void CheckGone(uint32_t process);
+  void CheckEnd(uint32_t process);
+
+  // restore.cc, with lost and Restore
   bool IsLost(const Lost& lost) const;
 
   Events* const events_;
   std::vector<Listener> listeners_;
-  std::vector<Transport*> rails_;
+  std::vector<RailTransport*> rails_;
   std::optional<uint32_t> first_;  // of all processes, at the start
   bool have_one_first_ = true;
 
   mutable std::mutex mutex_;  // of what follows; not held in calls of the transports, nor in callbacks
   std::vector<std::unique_ptr<Peer>> peers_;
   CancelledCalls cancelled_;
-  std::multimap<CallId, std::shared_ptr<Outgoing>> only_read_;  // that no process needs any more, but a rail reads
+  std::multimap<CallId, std::shared_ptr<Outgoing>> only_read_;  // confirmed, but a rail still reads them
 
   std::mutex watch_mutex_;
   std::condition_variable wake_;

@@ -46,7 +46,7 @@ TEST_F(RailsTest, NoticesAndSmallMessagesAreOnTheFirstRailPostedNowhere) {
   EXPECT_EQ(nodes_[0].rails.states()[0].bytes, 10 * 10 + 10 * Rails::kMaxSmall);
 }
 
-TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLarge) {
+TEST_F(RailsTest, ASenderOfAnotherSizeIsCutOff) {
   for (const auto& [sent, expected] : {std::pair<int64_t, int64_t>(10, 11), {10, kLarge}, {kLarge, 10}}) {
     for (const bool is_early : {false, true}) {
       messages_.clear();
@@ -59,8 +59,8 @@ TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLa
       Send(message);
       Run();
       if (is_early) Post(message);
-      const std::string why = "process 0 has been cut off: it sent a message with " + std::to_string(sent) +
-                              " bytes where " + std::to_string(expected) + " are expected";
+      const std::string why = "process 0 has been cut off: it sent " + NameOf(message.id) + " with " +
+                              std::to_string(sent) + " bytes where " + std::to_string(expected) + " are expected";
       EXPECT_EQ(message.received, CallbackState(1, why));
       EXPECT_EQ(nodes_[1].gone[0], why);
       Run();
@@ -69,7 +69,7 @@ TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLa
   }
 }
 
-TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
+TEST_F(RailsTest, ASenderOfTooManyEarlyMessagesIsCutOff) {
   MakeTwo();
   constexpr int64_t kRoom = Transport::kMaxEarlyBytes / (Rails::kMaxSmall + 256);
   for (int64_t i = 0; i <= kRoom; ++i) {
@@ -77,11 +77,10 @@ TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
     Send(New(0, 1, Rails::kMaxSmall, kMiB));
     Run();
   }
-  EXPECT_EQ(nodes_[1].gone[0],
-            "process 0 has been cut off: it sent more messages than can be kept of calls that nobody is in");
+  EXPECT_EQ(nodes_[1].gone[0], "process 0 has been cut off: it sent more messages before their Post than are kept");
 }
 
-TEST_F(RailsTest, WhoSendsALargeMessageWithTheNoticesIsCutOff) {
+TEST_F(RailsTest, ASenderOfALargeMessageAmongNoticesIsCutOff) {
   MakeTwo();
   RailsMessage& large = New(0, 1, kLarge, kMiB);
   const Bytes before = large.memory;
@@ -112,7 +111,7 @@ TEST_F(RailsTest, ALargeMessageCountsAsSentOnceTheOtherSideHasIt) {
   ExpectAll();
 }
 
-TEST_F(RailsTest, AllRailsAreFlushedWhereTheFirstNeedsNoHelp) {
+TEST_F(RailsTest, AllRailsAreFlushedIfTheFirstNeedsNoHelp) {
   MakeTwo();
   nodes_[0].rails.Help(std::chrono::seconds(60), /*yields=*/false, [] { return true; });
   EXPECT_GE(rails_[1].flushed(), 1);
@@ -165,7 +164,7 @@ TEST_F(RailsTest, AMessagesCallbackMayCancelTheCallOfAnotherThatCameWithIt) {
   EXPECT_EQ(second.received.first, 0);
 }
 
-TEST_F(RailsTest, WhatARailStillReadsOfACancelledCallIsNotCalledBackAndIsReleasedAtOnce) {
+TEST_F(RailsTest, ACancelledMessageThatARailStillReadsIsReleasedAtOnce) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.HoldSents();
   RailsMessage& message = New(0, 1, kLarge, kMiB);

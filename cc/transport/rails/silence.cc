@@ -2,10 +2,10 @@
 
 namespace jaxcomm {
 
-Silence::Seen Silence::Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now) {
+Silence::Found Silence::Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now) {
   const bool has_stalled = now - looked_ > 3 * kLook;
   looked_ = now;
-  Seen seen{{}, {}, true};
+  Found found{{}, {}, true};
   for (uint32_t i = 0; i < rails.size(); ++i) {
     Rail& rail = rails_[i];
     const bool progresses = rails[i] && rails[i]->confirmed != rail.confirmed;
@@ -14,7 +14,7 @@ Silence::Seen Silence::Look(const std::vector<std::optional<SendProgress>>& rail
       rail.progress = now;
     }
     if (has_stalled || progresses || !rails[i] || rails[i]->unanswered == 0) rail.since = now;
-    seen.is_quiet = seen.is_quiet && !(rails[i] && rails[i]->unanswered > 0);
+    found.is_quiet = found.is_quiet && !(rails[i] && rails[i]->unanswered > 0);
   }
   for (uint32_t i = 0; i < rails.size(); ++i) {
     const Rail& rail = rails_[i];
@@ -27,13 +27,13 @@ Silence::Seen Silence::Look(const std::vector<std::optional<SendProgress>>& rail
         is_alone = false;
       } else if (rails[other]->unanswered == 0 && now - rails_[other].asked >= kLimit / 2) {
         rails_[other].asked = now;
-        seen.ask.push_back(other);
+        found.ask.push_back(other);
       }
     }
     const bool has_timer = rails[i]->unanswered == 1 || rails[i]->repeats;
-    if (!is_alone && silence >= (has_timer ? kTimerLimit : kLimit)) seen.silent.push_back(i);
+    if (!is_alone && silence >= (has_timer ? kTimerLimit : kLimit)) found.silent.push_back(i);
   }
-  return seen;
+  return found;
 }
 
 }  // namespace jaxcomm

@@ -1,8 +1,8 @@
-// Which rails to a process are silent: what was sent over them stays unanswered while another rail makes progress.
+// Finds the silent rails to a process: packets sent over them stay unanswered while another rail makes progress.
 //
-//   Silence::Seen seen = silence.Look({progress of rail 0, none where it is not open, …}, now);   // every kLook
-//   for (uint32_t rail : seen.ask) ...      // is to carry something, so that it can make progress
-//   for (uint32_t rail : seen.silent) ...   // is to be fenced
+//   Silence::Found found = silence.Look({progress of rail 0, none if it is not open, …}, now);   // every kLook
+//   for (uint32_t rail : found.ask) ...      // send a notice over it, so that it can make progress
+//   for (uint32_t rail : found.silent) ...   // fence it
 //
 // A rail is never silent alone, nor for a time in which this process did not look. Not thread-safe.
 #pragma once
@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "cc/transport/transport.h"
+#include "cc/transport/rail_transport.h"
 
 namespace jaxcomm {
 
@@ -26,14 +26,14 @@ class Silence {
   // packet if no other follows, and what was sent again may be lost again.
   static constexpr std::chrono::milliseconds kTimerLimit{300};
 
-  struct Seen {
+  struct Found {
     std::vector<uint32_t> silent, ask;
     bool is_quiet;  // nothing is unanswered
   };
 
   explicit Silence(uint32_t rails) : rails_(rails) {}
 
-  Seen Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now);
+  Found Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now);
 
  private:
   struct Rail {

@@ -15,8 +15,8 @@ int UntilSilent(const SendProgress& second) {
   Silence silence(2);
   Silence::Clock::time_point now;
   for (int64_t looks = 0; looks * Silence::kLook <= std::chrono::seconds(1); ++looks) {
-    const Silence::Seen seen = silence.Look({Progress({static_cast<uint64_t>(looks), 9, false}), second}, now);
-    if (!seen.silent.empty()) return static_cast<int>(looks * Silence::kLook.count());
+    const Silence::Found found = silence.Look({Progress({static_cast<uint64_t>(looks), 9, false}), second}, now);
+    if (!found.silent.empty()) return static_cast<int>(looks * Silence::kLook.count());
     now += Silence::kLook;
   }
   return 0;
@@ -26,7 +26,7 @@ TEST(SilenceTest, SeveralPacketsAreToBeAnsweredSoon) { EXPECT_EQ(UntilSilent({5,
 
 TEST(SilenceTest, OnePacketMayWaitForATimer) { EXPECT_EQ(UntilSilent({5, 1, false}), 300); }
 
-TEST(SilenceTest, WhatWasSentAgainMayWaitForATimer) { EXPECT_EQ(UntilSilent({5, 180, true}), 300); }
+TEST(SilenceTest, RepeatedPacketsMayWaitForATimer) { EXPECT_EQ(UntilSilent({5, 180, true}), 300); }
 
 TEST(SilenceTest, NothingIsToBeAnswered) { EXPECT_EQ(UntilSilent({5, 0, false}), 0); }
 

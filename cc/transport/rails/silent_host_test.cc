@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kShort(600);
 class Process : public RecordedEvents {
  public:
   Process(uint32_t self, bool is_udp) : RecordedEvents(self), rails(2, kRails, this) {
-    std::vector<Transport*> transports;
+    std::vector<RailTransport*> transports;
     for (uint32_t rail = 0; rail < kRails; ++rail) {
       const std::string name = "eth" + std::to_string(rail);
       if (is_udp) {
@@ -62,7 +62,7 @@ class SilentHostTest : public testing::TestWithParam<bool> {
   const Bytes data_ = Pattern(Transport::kMaxMessage, 1);
 };
 
-TEST_P(SilentHostTest, OneThatFallsSilentOnAllRailsIsGone) {
+TEST_P(SilentHostTest, AHostThatFallsSilentOnAllRailsIsGone) {
   Process a(0, GetParam());
   std::array<UdpPath, kRails> its;  // which nobody serves
   for (uint32_t rail = 0; rail < kRails; ++rail) {
@@ -86,7 +86,7 @@ TEST_P(SilentHostTest, OneThatFallsSilentOnAllRailsIsGone) {
   }
 }
 
-TEST_P(SilentHostTest, ARailThatLosesWhatIsLongIsFenced) {
+TEST_P(SilentHostTest, ARailThatLosesLongPacketsIsFenced) {
   Process a(0, GetParam()), b(1, GetParam());
   for (uint32_t rail = 0; rail < kRails; ++rail) {
     const auto [own, other] = Paths();

@@ -39,7 +39,7 @@ struct OwnRail {
       udp = std::move(UdpTransport::Create(self, events).value());
     }
   }
-  Transport* transport() const { return tcp ? static_cast<Transport*>(tcp.get()) : udp.get(); }
+  RailTransport* transport() const { return tcp ? static_cast<RailTransport*>(tcp.get()) : udp.get(); }
   void Leave() { tcp ? tcp->Leave() : udp->Leave(); }
   // Keeps a descriptor of its own for the connection, as the transport closes the other when it likes.
   Status Connect(uint32_t process, const UdpPath& path) {
@@ -57,7 +57,7 @@ struct OwnRail {
 class Process : public Transport::Events {
  public:
   Process(uint32_t self, const Kinds& kinds) : rails(2, kRails, this), self(self) {
-    std::vector<Transport*> transports;
+    std::vector<RailTransport*> transports;
     for (uint32_t rail = 0; rail < kRails; ++rail) {
       own.emplace_back(kinds[rail], self, rails.events(rail));
       transports.push_back(own.back().transport());
@@ -100,7 +100,7 @@ std::vector<BasicSpan<Byte>> Spans(Memory& bytes) {
   return spans;
 }
 
-// What is lost is zeros, and nothing else is.
+// The bytes with zeros in place of the lost ones.
 Bytes Without(Bytes bytes, const std::vector<ByteRange>& lost, int64_t may_lose) {
   for (const ByteRange& range : lost) {
     EXPECT_EQ(range.begin / kSpan % 2, 1);
@@ -134,7 +134,7 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
     EXPECT_TRUE(processes[0]->own[rail].Connect(1, one).ok());
     EXPECT_TRUE(processes[1]->own[rail].Connect(0, other).ok());
   }
-  for (auto& it : processes) EXPECT_TRUE(it->rails.Start().ok());
+  for (auto& each : processes) EXPECT_TRUE(each->rails.Start().ok());
 
   const auto run = [&](Process* self, uint32_t thread) {
     std::mt19937 random(10 * self->self + thread);
@@ -200,9 +200,9 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
   };
   std::vector<std::thread> threads;
   std::atomic<uint32_t> left{2 * kThreads};
-  for (auto& it : processes) {
+  for (auto& each : processes) {
     for (uint32_t thread = 0; thread < kThreads; ++thread) {
-      threads.emplace_back([&, self = it.get(), thread] {
+      threads.emplace_back([&, self = each.get(), thread] {
         run(self, thread);
         --left;
       });
@@ -223,13 +223,13 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
         if (there.rail != lost.rail || there.fences != lost.fences) continue;
         const auto [one, other] = NewPaths(lost.rail);
         const std::array<UdpPath, 2> ends = {one, other};
-        for (auto& it : processes) {
-          const UdpPath& path = ends[it->self];
+        for (auto& each : processes) {
+          const UdpPath& path = ends[each->self];
           bool is_given = false;
-          it->rails.Restore({1 - it->self, lost.rail, lost.fences}, [&] {
+          each->rails.Restore({1 - each->self, lost.rail, lost.fences}, [&] {
             is_given = true;
-            close(it->own[lost.rail].connection);
-            return it->own[lost.rail].Connect(1 - it->self, path);
+            close(each->own[lost.rail].connection);
+            return each->own[lost.rail].Connect(1 - each->self, path);
           });
           if (is_given) continue;
           close(path.connection);
@@ -240,18 +240,18 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
     std::this_thread::yield();
   }
   for (std::thread& thread : threads) thread.join();
-  for (auto& it : processes) {
-    std::unique_lock<std::mutex> lock(it->mutex);
-    it->changed.wait(lock, [&] { return it->notices.size() >= kMessages; });
-    for (uint32_t i = 0; i < kMessages; ++i) EXPECT_EQ(it->notices[i], std::to_string(i));
+  for (auto& each : processes) {
+    std::unique_lock<std::mutex> lock(each->mutex);
+    each->changed.wait(lock, [&] { return each->notices.size() >= kMessages; });
+    for (uint32_t i = 0; i < kMessages; ++i) EXPECT_EQ(each->notices[i], std::to_string(i));
   }
-  for (auto& it : processes) it->leaves = true;
-  for (auto& it : processes) {
-    for (OwnRail& rail : it->own) rail.Leave();
+  for (auto& each : processes) each->leaves = true;
+  for (auto& each : processes) {
+    for (OwnRail& rail : each->own) rail.Leave();
   }
-  for (auto& it : processes) {
-    it->rails.Stop();
-    for (const OwnRail& rail : it->own) close(rail.connection);
+  for (auto& each : processes) {
+    each->rails.Stop();
+    for (const OwnRail& rail : each->own) close(rail.connection);
   }
 }
 

@@ -1,4 +1,4 @@
-// Rails under watch: what they do, and the thread that looks for silent ones, as long as something is on its way.
+// The states of rails, and the thread that looks for silent ones as long as messages are under way.
 #include <chrono>
 #include <optional>
 #include <string>
@@ -35,7 +35,7 @@ void Rails::Watch() {
     wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
     while (!stopping_ && watching_.load()) {
       wake_.wait_for(lock, Silence::kLook);
-      watching_ = false;  // before it looks: what goes out meanwhile is looked at again
+      watching_ = false;  // before it looks: a message that goes out meanwhile causes another look
       lock.unlock();
       const bool is_quiet = Look(std::chrono::steady_clock::now());
       lock.lock();
@@ -44,7 +44,7 @@ void Rails::Watch() {
   }
 }
 
-// Something is on its way.
+// A message or notice is under way.
 void Rails::Wake() {
   if (watching_.load()) return;
   {
@@ -60,23 +60,23 @@ bool Rails::Look(std::chrono::steady_clock::time_point now) {
     std::vector<std::optional<SendProgress>> rails(rails_.size());
     Lock lock(mutex_);
     Peer* const peer = peers_[process].get();
-    if (peer == nullptr || !peer->gone.ok()) continue;
+    if (peer == nullptr || !peer->is_open()) continue;
     for (size_t rail = 0; rail < rails.size(); ++rail) {
-      if (peer->rails[rail].state == Peer::State::kOpen) rails[rail].emplace();
+      if (peer->rails[rail].state == Peer::Rail::State::kOpen) rails[rail].emplace();
     }
     lock.unlock();
     for (size_t rail = 0; rail < rails.size(); ++rail) {
       if (rails[rail]) rails[rail] = rails_[rail]->ProgressTo(process);
     }
     lock.lock();
-    const Silence::Seen seen = peer->silence.Look(rails, now);
+    const Silence::Found found = peer->silence.Look(rails, now);
     lock.unlock();
-    is_quiet = is_quiet && seen.is_quiet;
-    for (const uint32_t rail : seen.ask) {
+    is_quiet = is_quiet && found.is_quiet;
+    for (const uint32_t rail : found.ask) {
       rails_[rail]->Notify(process, std::string(1, kAsk));
       rails_[rail]->Flush();
     }
-    for (const uint32_t rail : seen.silent) {
+    for (const uint32_t rail : found.silent) {
       End(process, rail,
           Status(Code::kInternal, "process " + std::to_string(process) + " is gone: a rail to it is silent"),
           /*left=*/false);
@@ -90,10 +90,10 @@ std::vector<Rails::State> Rails::states() const {
   Lock lock(mutex_);
   for (uint32_t process = 0; process < peers_.size(); ++process) {
     for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
-      const Peer::Rail& it = peers_[process]->rails[rail];
-      if (it.state == Peer::State::kNone) continue;
-      State state{process,  rail, it.fences, it.state == Peer::State::kOpen, it.state == Peer::State::kLeft,
-                  it.bytes, {},   it.history};
+      const Peer::Rail& used = peers_[process]->rails[rail];
+      if (used.state == Peer::Rail::State::kNone) continue;
+      const bool is_open = used.state == Peer::Rail::State::kOpen, has_left = used.state == Peer::Rail::State::kLeft;
+      State state{process, rail, used.fences, is_open, has_left, used.bytes, {}, used.history};
       for (const RailTable::Range& range : peers_[process]->shares) {
         state.shares.emplace_back(range.min_bytes, range.shares[rail]);
       }

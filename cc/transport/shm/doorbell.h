@@ -1,11 +1,11 @@
 // A word that the threads of other processes ring, and on which the threads of one process sleep: its progress thread,
 // and one that helps it for a while.
 //
-//   publish(...); Ring(word);         // any thread; RingSoftly: may be heard later by one that dozes
+//   publish(...); Ring(word);         // any thread; RingSoftly: a dozing poller wakes later
 //   Listen(word); look();             // one thread at a time: sees all that was published before a ring
 //   if (Rest(word, kAsleep)) Sleep(word, kAsleep, milliseconds);   // kDozing, kHelping: likewise
 //
-// Ringing costs a system call only where the other sleeps.
+// Ringing costs a system call only if a thread sleeps there.
 #pragma once
 
 #include <linux/futex.h>
@@ -27,21 +27,21 @@ enum Doorbell : uint32_t {
   kHelping,  // the helper sleeps, as the progress thread may
 };
 
-// Which of them sleeps, as the kernel tells them apart.
+// The futex bit of the thread that sleeps in this state.
 inline uint32_t Sleeper(uint32_t state) { return state == kHelping ? 2 : 1; }
 
 inline void WakeSleeper(std::atomic<uint32_t>& word, uint32_t state) {
   syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, 1, nullptr, nullptr, Sleeper(state));
 }
 
-// Whether who sleeps there has heard it.
+// Returns false if the wake-up is deferred, as the sleeper dozes.
 inline bool RingSoftly(std::atomic<uint32_t>& word) {
   const uint32_t before = word.exchange(kRung);
   if (before == kAsleep || before == kHelping) WakeSleeper(word, before);
   return before != kDozing && before != kRung;
 }
 
-// One who dozes may have been rung softly before.
+// A dozing poller may hold a deferred wake-up.
 inline void Ring(std::atomic<uint32_t>& word) {
   const uint32_t before = word.exchange(kRung);
   if (before != kAwake) WakeSleeper(word, before);
@@ -49,7 +49,7 @@ inline void Ring(std::atomic<uint32_t>& word) {
 
 inline void Listen(std::atomic<uint32_t>& word) { word.exchange(kAwake); }
 
-// False: it has been rung.
+// False: the word has been rung.
 inline bool Rest(std::atomic<uint32_t>& word, Doorbell state) {
   uint32_t awake = kAwake;
   return word.compare_exchange_strong(awake, state);

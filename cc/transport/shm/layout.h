@@ -1,4 +1,4 @@
-// What is in the memory file of a process. It alone writes it; the others map it for reading, and the first page, which
+// The memory file of a process. Only this process writes it; the others map it for reading, and the first page, which
 // holds the doorbell, for writing. All files of a job have the same layout, so no size is ever read from one.
 //
 //   page 0      Doorbell

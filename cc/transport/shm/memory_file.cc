@@ -23,7 +23,7 @@ constexpr int64_t kHeaderBytes = (sizeof(FileHeader) + 63) / 64 * 64;
 
 int64_t RoundToPages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// What the system could give without taking it from a program; -1: it does not say.
+// Bytes that the system can give without taking them from a program; -1: unknown.
 int64_t AvailableMemory() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/meminfo", "re"), std::fclose);
   char line[128];

@@ -1,5 +1,5 @@
-// Which slots of this process's memory hold messages, and for whom. A message lies in one slot whatever the number of
-// its receivers; messages for the same processes share a slot, which is free again when all of them have released all.
+// The slots of this process's memory that hold messages, and their receivers. A message lies in one slot for all its
+// receivers; messages for the same processes share a slot, which is free again when all of them have released all.
 //
 //   std::optional<Place> place = slots.Reserve(receivers, bytes);   // none: try again after a Release
 //   ... write there ...; slots.Release(self, place->slot);          // the writer's own hold

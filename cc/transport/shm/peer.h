@@ -1,4 +1,4 @@
-// Another process, as ShmTransport sees it.
+// Another process, for ShmTransport.
 #pragma once
 
 #include <cstdint>

@@ -106,7 +106,7 @@ TEST(ProcessesTest, AKilledProcessIsNoticedAlsoAsAZombieAndWhileItsChildLives) {
   EXPECT_EQ(events.log().gone[1], "process 1 has died: it was killed, or crashed");
 }
 
-TEST(ProcessesTest, WhatAProcessSentBeforeItsEndStillComes) {
+TEST(ProcessesTest, MessagesFromBeforeAnEndStillCome) {
   std::vector<std::byte> content = Content(Id(1, 1, 0), 100000), memory(100000);
   Child child([&](ShmTransport& transport) {
     transport.Send({{0, Id(1, 1, 0)}}, WholeConst(content), [](const Status&) {});

@@ -68,7 +68,7 @@ bool ShmTransport::MayKeep(uint32_t process) {
   return peer != nullptr && peer->slots->held() < slots_.share();
 }
 
-// `to_its_end`: nothing is written any more, so what is there is bounded, and is read even if nobody expects it.
+// `to_its_end`: the peer writes no more, so the rest is bounded, and is read even if no call expects it.
 void ShmTransport::Read(Peer& peer, bool to_its_end) {
   shm::Record record;
   shm::RingReader::Bytes bytes;

@@ -4,10 +4,10 @@
 //   ... publish its fd() and nonce(), open the others' files through /proc/<pid>/fd/<fd> ...
 //   Status status = transport.value()->AddPeer(other, others_nonce, fd);   // for each other process, in any order
 //
-// A view that a receiver accepts is the sender's memory itself. The views of one process that are held stop nobody but
-// the sender's messages to this process. A process that ends, however, is noticed within a second. All receivers of one
-// Send have the same call. Leave sends what waits, for some seconds at most, and says goodbye; then all other processes
-// are gone. The destructor says goodbye at once; no callback runs after it, views may live on.
+// A view that a receiver accepts is the sender's memory itself. Held views of one process stop only
+// the messages from it to this process. A process that ends, however, is noticed within a second. All receivers of one
+// Send have the same call. Leave sends waiting messages, for some seconds at most, and a goodbye; then all other
+// processes are gone. The destructor sends a goodbye at once; no callback runs after it, views may live on.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +43,13 @@ namespace jaxcomm {
 
 class ShmTransport final : public Transport {
  public:
-  // For what each process of a job sends: so little that it stays in the caches, so much that nobody waits for a slot
-  // who could copy, and that a receiver may keep one slot while others come.
+  // For the messages of each process of a job: small enough for the caches, large enough that no sender that could copy
+  // waits for a slot, and that a receiver may keep one slot while others come.
   static constexpr int64_t ArenaBytes(uint32_t processes) {
     return std::max(int64_t{4} << 20, 2 * processes * kMaxMessage);
   }
 
-  // `events` outlives the transport. The arena, what messages may occupy at once, is shared out evenly to the
+  // `events` outlives the transport. The arena, the memory of messages at one time, is divided evenly among the
   // receivers.
   static Result<std::unique_ptr<ShmTransport>> Create(uint32_t process, uint32_t processes, Events* events,
                                                       int64_t arena_bytes);
@@ -95,7 +95,7 @@ class ShmTransport final : public Transport {
     Extent extent;
     View bytes;
     bool may_stay;       // otherwise `bytes` ends with the function
-    int64_t charge = 0;  // what it counts as an early message
+    int64_t charge = 0;  // its size as an early message
   };
   struct Outgoing {
     std::vector<Receiver> to;
@@ -104,7 +104,7 @@ class ShmTransport final : public Transport {
     Sent done;
     Status status;
   };
-  // What is in flight of a call.
+  // The messages of a call in flight.
   struct Call {
     std::map<Key, Posted> posted;
     std::map<Key, Arrived> early;
@@ -148,11 +148,11 @@ class ShmTransport final : public Transport {
   const std::shared_ptr<shm::MemoryFile> memory_;
   const std::unique_ptr<shm::LifeLock> life_lock_;
 
-  std::mutex serving_;  // held by the thread that reads what has come, the progress thread or a helper
+  std::mutex serving_;  // held by the thread that reads arrivals, the progress thread or a helper
   Yielding yielding_;   // of the helper
   std::mutex mutex_;
   std::condition_variable copied_;
-  int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected
+  int64_t expected_ = 0;  // calls; may briefly be negative, as one may end before it is expected
   std::vector<std::unique_ptr<Peer>> peers_;
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;

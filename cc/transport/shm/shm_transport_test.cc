@@ -256,7 +256,7 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
   }
 }
 
-TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
+TEST(ShmTransportTest, EarlyMessagesStillComeWhenTheirSenderHasLeft) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
   ShmJob job(2, 4 * kSlot);
   // Two views, as many copies as may be, and two that are not read until something is posted.
@@ -277,7 +277,7 @@ TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
   }
 }
 
-TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
+TEST(ShmTransportTest, AHelpingThreadTakesTheMessages) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), 1000);
   ShmJob job(2);
   for (uint32_t index = 0; index < 100; ++index) {
@@ -325,7 +325,7 @@ TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
   for (const auto& each : expected) ASSERT_TRUE(each->come.Await(1));
 }
 
-TEST(ShmTransportTest, WhatNobodyExpectsIsTakenWhenSomebodyDoes) {
+TEST(ShmTransportTest, UnexpectedMessagesAreTakenOnceExpected) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), 1000);
   ShmJob job(2);
   job[1].EndExpecting();
@@ -358,7 +358,7 @@ TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
   EXPECT_EQ(job.events(0).log().gone[1], "process 1 has cut this process off; its own error says why");
 }
 
-TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
+TEST(ShmTransportTest, AProcessThatLeavesSendsAGoodbye) {
   const std::vector<std::byte> content = Content(Id(3, 1, 0), 100);
   ShmJob job(3);
   Expected expected(100), early(100);
@@ -408,7 +408,7 @@ TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
   EXPECT_EQ(sent.count(), 1);
 }
 
-TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
+TEST(ShmTransportTest, ACancelledCallGetsNoCallback) {
   const std::vector<std::byte> content(kSlot, std::byte{1});
   ShmJob job(2, 2 * kSlot);
   Expected expected(kSlot);

@@ -157,7 +157,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
 }
 
 // Process 2 writes at random into its own memory file, all but the slots' bytes, while it takes part.
-TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
+TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
   std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kSlot, std::byte{6});
   ShmJob job(3, 6 * kSlot);
   const int fd = OpenFile(getpid(), job[2].fd());
@@ -179,7 +179,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
       if (random() % 64 == 0) std::this_thread::yield();
     }
   });
-  // What is posted has guards around it; 0 and 1 are not disturbed.
+  // Posted memory has guards around it; 0 and 1 are not disturbed.
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Post(2, Id(1, 2, 0, index), {{guarded.data() + 1000, 1000, 0}}, false, [](const Status&, auto) {});
     job[2].Send({{0, Id(1, 2, 0, index)}}, {{content.data(), 1000, 0}}, [](const Status&) {});

@@ -1,4 +1,4 @@
-// What comes to a process of a SimulatedNetwork: late, in another order, and no more once its sender has ended.
+// Arrivals at a process of a SimulatedNetwork: late, in another order, and none after the end of their sender.
 #include <algorithm>
 
 #include "cc/transport/simulated/endpoint.h"
@@ -44,7 +44,7 @@ void SimulatedNetwork::Endpoint::Lose(uint32_t process, const std::string& why) 
   for (const auto& message : dropped) message->Lose(self_);
 }
 
-// Those of the process that nobody has taken.
+// The messages of the process that have not been taken.
 std::vector<std::shared_ptr<SimulatedMessage>> SimulatedNetwork::Endpoint::DropMessages(uint32_t process) {
   std::vector<std::shared_ptr<SimulatedMessage>> dropped;
   const auto drop_of = [&](auto& items) {
@@ -91,7 +91,7 @@ bool SimulatedNetwork::Endpoint::MayKeep(uint32_t process) {
   return 2 * views_[process] <= kMostViews;
 }
 
-// One message that came early and has been posted since; whether there was one.
+// Delivers a message that came early and has been posted since. Returns whether there was one.
 bool SimulatedNetwork::Endpoint::DeliverEarly(Lock& lock) {
   for (auto at = early_.begin(); at != early_.end(); ++at) {
     if (posted_.count(at->first) == 0 || views_[at->second.from] >= kMostViews) continue;
@@ -117,7 +117,7 @@ void SimulatedNetwork::Endpoint::FailPosts(Lock& lock, uint32_t process, const S
   lock.lock();
 }
 
-// Copies a message to where it was posted, or gives a view of it.
+// Copies a message into the spans of its Post, or gives a view of it.
 void SimulatedNetwork::Endpoint::Hand(Lock& lock, const Item& item) {
   const auto at = posted_.find(item.id);
   const Posted posted = std::move(at->second);

@@ -19,6 +19,7 @@
 
 #include "cc/transport/cancelled_calls.h"
 #include "cc/transport/local/local.h"
+#include "cc/transport/rail_transport.h"
 #include "cc/transport/simulated/message.h"
 #include "cc/transport/simulated/readers.h"
 #include "cc/transport/simulated/simulated.h"
@@ -26,7 +27,7 @@
 
 namespace jaxcomm {
 
-class SimulatedNetwork::Endpoint : public Transport {
+class SimulatedNetwork::Endpoint : public RailTransport {
  public:
   Endpoint(SimulatedNetwork& network, uint32_t self, uint32_t processes, uint32_t seed);
   ~Endpoint() override { Stop(); }
@@ -42,14 +43,16 @@ class SimulatedNetwork::Endpoint : public Transport {
   void Flush() override {}
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
+  void OnEarly(Early) override {}  // it notices no message of another size before its Post
   void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;
+  SendProgress ProgressTo(uint32_t) override { return {}; }
 
  private:
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  // On its way here: one of the three.
+  // Under way to this process: a notice, the end of a process, or a message.
   struct Item {
     uint32_t from;
     std::optional<std::string> notice;
@@ -64,7 +67,7 @@ class SimulatedNetwork::Endpoint : public Transport {
     Received done;
   };
 
-  // What comes (deliver.cc).
+  // Arrivals (deliver.cc).
   void Take(Item item);
   void Queue(Item item);
   void Lose(uint32_t process, const std::string& why);
@@ -91,7 +94,7 @@ class SimulatedNetwork::Endpoint : public Transport {
   std::map<MessageId, Posted> posted_;
   CancelledCalls cancelled_;
   std::set<uint32_t> lost_;      // processes that have ended, or been fenced
-  std::set<uint32_t> notified_;  // those of them of which this one has heard
+  std::set<uint32_t> notified_;  // those whose end this one knows
   std::map<uint32_t, int> views_;
   std::optional<std::pair<uint32_t, CallId>> copying_;  // whose message
   bool stopping_ = false;

@@ -46,7 +46,7 @@ struct SimulatedMessage {
     return copy;
   }
 
-  // So many receivers have it; or one never will. Nobody waits for these if it has been copied.
+  // `receivers` more have it; or one never will. A copied message has ended before.
   void Leave(size_t receivers) {
     if ((left -= receivers) == 0) End(Status());
   }

@@ -1,7 +1,7 @@
-// Who reads a process's memory, and what of it may be read.
+// The processes that read a process's memory, and the calls whose messages they may read.
 //
 //   if (readers.Begin(call, reader)) { ...; readers.End(call, reader); }   // on the reader's thread
-//   readers.Cancel(call);   // or Fence(reader): from now on nobody begins, and those who had begun have ended
+//   readers.Cancel(call);   // or Fence(reader): from now on no reader begins, and all that had begun have ended
 //
 // Thread-safe.
 #pragma once
@@ -36,12 +36,12 @@ class Readers {
   void Cancel(const CallId& call) {
     std::unique_lock<std::mutex> lock(mutex_);
     cancelled_.Add(call);
-    Await(lock, [&](const auto& reading) { return reading.first == call; });
+    AwaitNone(lock, [&](const auto& reading) { return reading.first == call; });
   }
   void Fence(uint32_t reader) {
     std::unique_lock<std::mutex> lock(mutex_);
     fenced_.insert(reader);
-    Await(lock, [&](const auto& reading) { return reading.second == reader; });
+    AwaitNone(lock, [&](const auto& reading) { return reading.second == reader; });
   }
   bool IsCancelled(const CallId& call) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -49,9 +49,9 @@ class Readers {
   }
 
  private:
-  template <typename Which>
-  void Await(std::unique_lock<std::mutex>& lock, const Which& which) {
-    ended_.wait(lock, [&] { return std::none_of(reading_.begin(), reading_.end(), which); });
+  template <typename Reading>
+  void AwaitNone(std::unique_lock<std::mutex>& lock, const Reading& is_one) {
+    ended_.wait(lock, [&] { return std::none_of(reading_.begin(), reading_.end(), is_one); });
   }
 
   std::mutex mutex_;

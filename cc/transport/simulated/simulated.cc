@@ -14,7 +14,7 @@ SimulatedNetwork::~SimulatedNetwork() { Stop(); }
 
 void SimulatedNetwork::Connect(uint32_t process, Transport::Events* events) { endpoints_[process]->Connect(events); }
 
-Transport& SimulatedNetwork::transport(uint32_t process) { return *endpoints_[process]; }
+RailTransport& SimulatedNetwork::transport(uint32_t process) { return *endpoints_[process]; }
 
 void SimulatedNetwork::Kill(uint32_t process) { endpoints_[process]->Die(); }
 

@@ -4,7 +4,7 @@
 //   SimulatedNetwork network(/*processes=*/4, /*seed=*/7);
 //   network.Connect(2, &executor.events());
 //   executor.Connect(&network.transport(2));
-//   network.Kill(3);    // the others are told; what it had not delivered is lost
+//   network.Kill(3);    // the others learn of it; undelivered messages are lost
 //   network.Stop();     // no callback runs any more
 //
 // A process's notices come in order and before messages that it sent later, and none is lost; messages overtake each
@@ -19,20 +19,21 @@
 #include <memory>
 #include <vector>
 
+#include "cc/transport/rail_transport.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
 class SimulatedNetwork {
  public:
-  // What a process can hold of one sender before nothing more comes from it.
+  // Views of one sender that a process can hold before nothing more comes from it.
   static constexpr int kMostViews = 16;
 
   SimulatedNetwork(uint32_t processes, uint32_t seed);
   ~SimulatedNetwork();
 
   void Connect(uint32_t process, Transport::Events* events);
-  Transport& transport(uint32_t process);
+  RailTransport& transport(uint32_t process);
   uint32_t processes() const { return static_cast<uint32_t>(endpoints_.size()); }
   void Kill(uint32_t process);
   void Stop();

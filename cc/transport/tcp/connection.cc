@@ -19,7 +19,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int kReads = 8;  // of one process before the others have their turn
+constexpr int kReads = 8;  // of one process before the next one is read
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
@@ -56,7 +56,7 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
   }
 }
 
-// After each Take and Resume: whether, and how, the reader goes on.
+// After each Take and Resume: ends the connection, or watches it, as the reader demands.
 void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
   if (!status.ok()) {
     Fail(lock, peer, CutOff(peer.process, status));
@@ -70,7 +70,7 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
 
 void TcpTransport::Write(Lock& lock, SocketPeer& its) {
   Peer& peer = static_cast<Peer&>(its);
-  if (peer.writing || peer.blocked) return;  // who does, or the event, will also write what has been added
+  if (peer.writing || peer.blocked) return;  // that thread, or the event, will also write the new frames
   iovec vectors[Outbox::kMaxVectors];
   std::vector<std::shared_ptr<Outgoing>> left;
   peer.writing = true;
@@ -109,7 +109,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   Peer& peer = static_cast<Peer&>(its);
   gate_.Close(lock);
   if (peer.gone.ok()) {
-    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // an end behind what does not come would not come either
+    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // an orderly end would be as lost as the bytes before it
     shutdown(peer.socket, SHUT_RDWR);
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
@@ -132,8 +132,8 @@ void TcpTransport::Close(Peer& peer, const Status& why) {
   }
 }
 
-// Sends what is queued and the goodbye, and waits until the other kernels have it: a connection that is closed before,
-// with bytes that nobody has read, would take back what is on its way.
+// Sends the queued frames and the goodbye, and waits until the other kernels have them: a connection that is closed
+// before, with unread bytes, would take back the bytes under way.
 void TcpTransport::Depart(Lock& lock) {
   const auto deadline = std::chrono::steady_clock::now() + kDeparture;
   for (const auto& [process, peer] : peers_) {

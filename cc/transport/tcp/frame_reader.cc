@@ -103,7 +103,7 @@ Status FrameReader::Parse() {
   }
 }
 
-// What is in the buffer of the arrival goes to its place.
+// Moves bytes of the arrival from the buffer to their place.
 void FrameReader::Store() {
   while (missing_ > 0 && buffered() > 0) {
     int64_t bytes = std::min(missing_, static_cast<int64_t>(buffered()));
@@ -117,7 +117,7 @@ void FrameReader::Store() {
   }
 }
 
-// So many bytes of the arrival are where they belong.
+// `bytes` more of the arrival are in their place.
 void FrameReader::Skip(int64_t bytes) {
   missing_ -= bytes;
   if (arrival_->spans.empty()) return;

@@ -1,10 +1,10 @@
-// Takes apart what comes from one process: headers and notices by way of a buffer, messages into their places.
+// Takes the bytes from one process apart: headers and notices by way of a buffer, messages into their places.
 //
 //   const size_t count = reader.Gather(vectors);         // where the next bytes may be stored, in order
-//   Status status = reader.Take(recvmsg(... vectors ...));   // so many have been
+//   Status status = reader.Take(recvmsg(... vectors ...));   // the bytes stored
 //
-// A read yields as many frames as have come, and the bytes of a large message go straight into its spans. An error says
-// what the process has done wrong, after "it sent"; nothing more may be read from it. Not thread-safe.
+// A read yields all frames that have come, and the bytes of a large message go straight into its spans. An error names
+// the mistake of the process, in words that follow "it sent"; nothing more may be read from it. Not thread-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -35,7 +35,7 @@ class FrameReader {
   Status Resume() { return Parse(); }
   bool at_end() const { return state_ == State::kEnd; }
 
-  // What is missing of a message of this call goes nowhere.
+  // The bytes still to come of a message of this call are dropped.
   void Cancel(const CallId& call);
   std::optional<Incoming> TakeArrival();
   // For a new connection.
@@ -55,7 +55,7 @@ class FrameReader {
   const uint32_t process_;
   Inbox* const inbox_;
   std::vector<std::byte> buffer_;
-  size_t begin_ = 0, end_ = 0;  // of what is in the buffer
+  size_t begin_ = 0, end_ = 0;  // of the bytes in the buffer
   State state_ = State::kHeader;
   Header header_;
   std::optional<Incoming> arrival_;

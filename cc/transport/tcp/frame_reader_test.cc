@@ -158,7 +158,7 @@ TEST_F(FrameReaderTest, AfterCancelNothingIsStored) {
   }
 }
 
-TEST_F(FrameReaderTest, WhatDoesNotBelongIsRefused) {
+TEST_F(FrameReaderTest, InvalidFramesAreRefused) {
   Bytes into(10), garbage(kHeaderBytes, std::byte{0x20}), padded = Notice("");
   Post(Id(1), {{into.data(), 10, 0}});
   Post(Id(2), {{into.data(), 10, 0}}, /*process=*/6);
@@ -192,7 +192,7 @@ TEST_F(FrameReaderTest, WhatDoesNotBelongIsRefused) {
   EXPECT_EQ(into, Bytes(10));
 }
 
-TEST_F(FrameReaderTest, APostThatWhatCameDoesNotFitRefusesIt) {
+TEST_F(FrameReaderTest, APostOfAnotherSizeRefusesTheMessage) {
   Bytes into(10);
   ASSERT_TRUE(Feed(Message(1, Pattern(9)) + Message(2, Pattern(10))).ok());
   Post(Id(1), {{into.data(), 10, 0}});
@@ -240,7 +240,7 @@ TEST_F(FrameReaderTest, SmallEarlyMessagesAreBoundedToo) {
   EXPECT_FALSE(reader_.waits());
 }
 
-TEST_F(FrameReaderTest, WhatHasComeFromOneThatIsGoneCanBeTaken) {
+TEST_F(FrameReaderTest, MessagesOfAProcessThatIsGoneCanBeTaken) {
   Bytes into(10), half = Message(3, Pattern(10));
   half.pop_back();
   Post(Id(2), {{into.data(), 10, 0}});

@@ -1,10 +1,10 @@
-// What waits to be sent to one process.
+// The frames that wait to be sent to one process.
 //
 //   outbox.Push(header, message);                       // or PushCopy
 //   size_t bytes; const size_t count = outbox.Gather(vectors, &bytes);
-//   outbox.Advance(sendmsg(... vectors ...), &left);    // `left`: the messages that have
+//   outbox.Advance(sendmsg(... vectors ...), &left);    // `left`: the messages that were sent
 //
-// What was gathered stays where it is until Advance, also if more is pushed. Not thread-safe.
+// Gathered bytes stay where they are until Advance, also if more is pushed. Not thread-safe.
 #pragma once
 
 #include <sys/uio.h>

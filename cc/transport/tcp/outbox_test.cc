@@ -35,7 +35,7 @@ class OutboxTest : public testing::Test {
     stream->insert(stream->end(), bytes.begin(), bytes.end());
   }
 
-  // What a kernel takes that takes so many bytes at a time.
+  // The bytes that a kernel takes, `step` at a time.
   void Drain(size_t step, size_t limit = SIZE_MAX) {
     while (!outbox_.empty() && limit > 0) {
       iovec vectors[Outbox::kMaxVectors];
@@ -95,7 +95,7 @@ TEST_F(OutboxTest, ACancelledMessageIsFinishedFromACopyOrNeverBegun) {
   }
 }
 
-TEST_F(OutboxTest, ClearNamesWhatNeverLeaves) {
+TEST_F(OutboxTest, ClearReturnsTheUnsentMessages) {
   Bytes a(10);
   const auto message = Push(Id(1, 0), a);
   outbox_.PushCopy(Of(Id(1, 1), a), {{a.data(), 10, 0}});

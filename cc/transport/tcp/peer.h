@@ -1,4 +1,4 @@
-// Another process, as TcpTransport sees it.
+// Another process, for TcpTransport.
 #pragma once
 
 #include <cstddef>

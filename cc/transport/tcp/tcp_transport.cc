@@ -96,13 +96,13 @@ void TcpTransport::Fence(uint32_t process, const Status& why) {
   Peer& peer = *found->second;
   gate_.Close(lock);
   if (peer.gone.ok()) {
-    ResetAtClose(peer.socket);  // what the kernel has to send would go on for long, and nobody would read it
+    ResetAtClose(peer.socket);  // else the kernel would go on sending bytes that no process reads
     Close(peer, why);
   }
   peer.reader.TakeArrival();
   inbox_.Drop(process);
   gate_.Open();
-  if (!callbacks_.empty()) Wake();  // of what was to be sent; a new connection waits for them
+  if (!callbacks_.empty()) Wake();  // of unsent messages; a new connection waits for them
 }
 
 SendProgress TcpTransport::ProgressTo(uint32_t process) {

@@ -3,12 +3,12 @@
 //   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
 //   Status status = made.value()->AddPeer(3, socket);   // connected to process 3 and authenticated; ours from now on
 //
-// Threads, callbacks and who helps are as socket_transport.h says. The memory of a large message is read until it has
-// left. Views are only given of messages that came early; holding one costs memory, and keeps nobody waiting.
+// socket_transport.h describes threads, callbacks and Help. The memory of a large message is read until it has
+// left. Only messages that came early are given as views; holding one costs memory, and delays no sender.
 //
-// Leave gives what is queued some seconds to get out and says goodbye; then all other processes are gone. So does the
+// Leave gives queued frames some seconds to get out and sends a goodbye; then all other processes are gone. So does the
 // destructor, but runs no callback any more. Neither may be called from a callback. A process that ends without a
-// goodbye is gone, and so is one that sends what does not belong to its connection, or whose host is silent (socket.h).
+// goodbye is gone, and so is one that breaks the protocol, or whose host is silent (socket.h).
 #pragma once
 
 #include <chrono>

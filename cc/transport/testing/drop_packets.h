@@ -1,4 +1,4 @@
-// A host that falls silent, in a test: what comes to one of its sockets disappears before the kernel answers it.
+// A host that falls silent, in a test: packets to one of its sockets disappear before the kernel answers them.
 //
 //   DropPackets(socket);                          // all of it
 //   DropPackets(socket, /*longer_than=*/1000);    // bytes, headers of TCP and UDP included

@@ -1,7 +1,7 @@
-// What fuzzers of transports have in common: input, and messages that are posted and cancelled as it says.
+// For fuzzers of transports: the input, and messages that are posted and cancelled as the input says.
 //
-//   FuzzedInbox fuzzed(input);                  // an Inbox for what the fuzzer feeds
-//   Status status = fuzzed.Post();              // an error: what had come did not fit
+//   FuzzedInbox fuzzed(input);                  // an Inbox for the bytes that the fuzzer feeds
+//   Status status = fuzzed.Post();              // an error: the message that had come did not fit
 //   const CallId call = fuzzed.Id().call; ...; fuzzed.Cancel(call);
 //   fuzzed.CheckEnds();                         // each callback ran once, or its call was cancelled
 //

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/rail_transport.h"
 #include "cc/transport/transport.h"
 #include "gtest/gtest.h"
 
@@ -55,8 +56,8 @@ class RecordedEvents : public Transport::Events {
   void OnPeerGone(uint32_t from, const Status& why) override {
     Record([&] { EXPECT_TRUE(gone_.emplace(from, why.message()).second) << "gone twice"; });
   }
-  void OnEarly(uint32_t, const MessageId&, int64_t bytes) override {
-    Record([&] { early.push_back(bytes); });
+  RailTransport::Early OnEarly() {
+    return [this](uint32_t, const MessageId&, int64_t bytes) { Record([&] { early.push_back(bytes); }); };
   }
   Received OnReceived() {
     return [this](const Status& status, std::shared_ptr<const std::byte>) {

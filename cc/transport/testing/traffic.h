@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -21,7 +22,87 @@
 
 namespace jaxcomm {
 
-// A receiver's calls, as the executor makes them; whether this thread took the message.
+// Messages of all sizes between processes 0, 1, …, sent and posted in any order, and notices between them.
+template <typename Node>
+void ExchangeMany(const std::vector<Node*>& nodes, unsigned seed, uint32_t messages) {
+  struct Transfer {
+    uint32_t from, to, index;
+    Bytes data, into;
+  };
+  const auto processes = static_cast<uint32_t>(nodes.size());
+  std::mt19937 random(seed);
+  std::vector<Transfer> transfers;
+  std::vector<int> counts(processes), sends(processes);
+  for (uint32_t index = 0; index < messages; ++index) {
+    const uint32_t from = random() % processes, to = (from + 1 + random() % (processes - 1)) % processes;
+    const size_t size = random() % 10 ? random() % 10000 : random() % (Transport::kMaxMessage + 1);
+    transfers.push_back({from, to, index, Pattern(size, index), Bytes(size)});
+    ++counts[to];
+    ++sends[from];
+  }
+  const auto shuffled = [&] {
+    std::vector<Transfer*> order;
+    for (Transfer& transfer : transfers) order.push_back(&transfer);
+    std::shuffle(order.begin(), order.end(), random);
+    return order;
+  };
+  std::thread receivers([&nodes, order = shuffled()] {
+    for (Transfer* const t : order) {
+      nodes[t->to]->transport->Post(t->from, Id(1, t->from, t->to, t->index), All(t->into), t->index % 2 == 0,
+                                    [t, done = nodes[t->to]->OnReceived()](const Status& status, auto view) {
+                                      if (view) std::copy(view.get(), view.get() + t->into.size(), t->into.data());
+                                      done(status, nullptr);
+                                    });
+    }
+  });
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> notices;  // by sender and receiver
+  for (Transfer* const t : shuffled()) {
+    Node& sender = *nodes[t->from];
+    sender.transport->Send({{t->to, Id(1, t->from, t->to, t->index)}}, All(std::as_const(t->data)), sender.OnSent());
+    sender.transport->Notify(t->to, std::to_string(notices[{t->from, t->to}]++));
+    if (t->index % 5 == 0) sender.transport->Flush();
+  }
+  for (Node* const node : nodes) node->transport->Flush();
+  receivers.join();
+  for (uint32_t i = 0; i < processes; ++i) {
+    nodes[i]->Await([&] { return nodes[i]->received == counts[i] && nodes[i]->sent == sends[i]; });
+    EXPECT_EQ(nodes[i]->failed, 0);
+  }
+  for (const auto& [ends, count] : notices) {
+    const std::vector<std::string> came = nodes[ends.second]->AwaitNotices(ends.first, count);
+    for (uint32_t n = 0; n < count; ++n) ASSERT_EQ(came[n], std::to_string(n));
+  }
+  for (const Transfer& transfer : transfers) EXPECT_TRUE(Same(transfer.into, transfer.data));
+}
+
+// Process 0 ends while a message of its is under way, which arrives. `connect` connects it to process 1.
+template <typename Node, typename ConnectNodes>
+void LeaveBehindAMessage(const ConnectNodes& connect) {
+  Node b(1);
+  Bytes into(Transport::kMaxMessage);
+  const Bytes data = Pattern(into.size(), 1);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    Node a(0);
+    connect(a, b);
+    b.transport->Notify(0, "which nobody reads any more");
+    b.transport->Flush();
+    a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
+  }
+  if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(2)) {
+    GTEST_SKIP() << "it waits no longer than that, and the machine was too slow";
+  }
+  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
+  b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
+  b.Await([&] { return b.received == 1; });
+  EXPECT_TRUE(Same(into, data));
+  b.transport->Post(0, Id(1, 0, 1, 1), All(into), false, b.OnReceived());
+  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
+  b.Await([&] { return b.failed == 2; });
+  EXPECT_EQ(b.last_error, "process 0 has left");
+}
+
+// A receiver's calls, as the executor makes them. Returns whether this thread took the message.
 template <typename Node>
 bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::nanoseconds limit) {
   const Bytes sent = Pattern(1000, index);
@@ -122,6 +203,14 @@ void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
       node.transport->Cancel(Id(call, 0, 0, 0).call);  // then the memory is given back
     }
   }
+}
+
+// Processes 0 and 1 at once.
+template <typename Node>
+void CancelInTraffic(Node& a, Node& b) {
+  std::thread other([&] { RunAndCancel(b, 0, 2); });
+  RunAndCancel(a, 1, 1);
+  other.join();
 }
 
 }  // namespace jaxcomm

@@ -69,7 +69,7 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
   return Status();
 }
 
-// Whether it was taken; if not, it must be sent again.
+// Returns whether the packet was taken; if not, it must be sent again.
 Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte* bytes, size_t size) {
   Stream& stream = header.kind == PacketKind::kOrdered ? ordered_ : messages_;
   if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
@@ -105,7 +105,7 @@ Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte
   return true;
 }
 
-// The first fragment says which message it is: now what has been kept goes where it belongs.
+// The first fragment names the message: now the kept bytes go to their place.
 Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();
@@ -136,7 +136,7 @@ Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes,
   return true;
 }
 
-// The first packet of a lossy message also says what of it must come, and in which order its spans do.
+// The first packet of a lossy message also holds its number of reliable bytes and the order of its spans.
 Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Lossy> lossy = DecodeLossy(bytes, size, arrival.bytes);
   if (!lossy.ok()) return lossy.status();
@@ -164,7 +164,7 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   return Status();
 }
 
-// What has not come is zeros from now on.
+// The missing bytes are zeros from now on.
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;

@@ -4,10 +4,10 @@
 //   if (assembler.owes_answer()) ... assembler.Answer(now, &header, bits) ...
 //
 // The bytes of a message go straight into its spans as soon as the packet has come that names it; until then they are
-// kept. A lossy message is over when all has come that must, and a packet that was sent after the whole of it: what is
-// missing then is zeros, and what comes of it later goes nowhere. An error says what the process has done wrong, after
-// "it sent"; nothing more may be taken from it. Memory is bounded: what finds no room is not taken, and the process
-// sends it again. Not thread-safe.
+// kept. A lossy message is over when its reliable part has come, and a packet that was sent after the whole message:
+// the missing bytes are zeros then, and later packets of it are dropped. An error names the mistake of the process, in
+// words that follow "it sent"; nothing more may be taken from it. Memory is bounded: a packet without room is not
+// taken, and the process sends it again. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class Assembler {
   // `arrived`: when, in nanoseconds of the clock that Answer is given.
   Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
 
-  // Packets have come since the last answer; so many, or one that asks for it.
+  // Whether packets have come since the last answer; whether enough have, or one that asks for it.
   bool owes_answer() const { return unanswered_ > 0; }
   bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
   int64_t newest_arrived() const { return newest_arrived_; }
@@ -50,11 +50,11 @@ class Assembler {
   // There may be room now: asks for an answer that says so.
   void Resume();
 
-  bool at_end() const { return at_end_; }  // it has said goodbye
+  bool at_end() const { return at_end_; }  // the goodbye has come
   int64_t duplicates() const { return duplicates_; }
   int64_t kept() const { return kept_; }  // bytes
 
-  // What is missing of messages of this call goes nowhere.
+  // The missing bytes of messages of this call are dropped.
   void Cancel(const CallId& call);
   std::vector<Incoming> TakeArrivals();
 
@@ -67,9 +67,9 @@ class Assembler {
     uint32_t reliable = 0;      // bytes that must come, from the first one on
     uint32_t may_lose = 0;
     bool is_lossy = false;
-    uint32_t front = kHeaderBytes;  // bytes that are none of the message's
+    uint32_t front = kHeaderBytes;  // bytes before the message's own
     std::optional<Incoming> message;
-    std::unique_ptr<std::byte[]> kept;  // the frame, as far as it has come; none: it goes to the message's spans
+    std::unique_ptr<std::byte[]> kept;  // the frame so far; null: it goes to the message's spans
     PackedCursor cursor;
   };
   // The frames of one kind.
@@ -77,7 +77,7 @@ class Assembler {
     uint64_t oldest = 0;  // that is not whole
     std::set<uint64_t> whole;
     std::map<uint64_t, Arrival> arrivals;
-    uint64_t sent = 0;  // so many have been sent whole
+    uint64_t sent = 0;  // frames that were sent whole
   };
 
   static constexpr int kUnanswered = 16;

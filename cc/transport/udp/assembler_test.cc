@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kFragment = 1 << 10;
 
-// What a process sends, of which each packet is marked that was not taken.
+// The packets of a process, each with a mark if it was not taken.
 class AssemblerTest : public testing::Test {
  protected:
   // A notice of this number, of the most bytes; whether all of it was taken.

@@ -4,8 +4,7 @@
 //   const size_t taken = SendDatagrams(socket, bytes, sizes, kImportant, &options);   // one behind the other
 //   for (const Datagram& packet : received.Receive(socket)) ...             // valid until the next call
 //
-// What the kernel can cut into packets, or join from packets (UDP_SEGMENT, UDP_GRO), goes as one through it. Nothing
-// blocks.
+// Packets that the kernel can cut apart or join (UDP_SEGMENT, UDP_GRO) go through it as one. No function blocks.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,16 +19,16 @@
 
 namespace jaxcomm {
 
-// What switches read in a packet, in the IP header's byte for it: the three highest bits are its queue, the highest of
-// which goes first, and what is no important packet does not call itself ECN-capable.
-// Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 5.2.
+// The byte of a packet's IP header that switches read: its three highest bits are the packet's queue, of which the
+// highest goes first; important packets are marked ECN-capable. Source: Wang et al., "Towards Domain-Specific Network
+// Transport for Distributed DNN Training", section 5.2.
 enum class TrafficClass : uint8_t {
   kOrdinary = 0x00,
   kImportant = 0x02,
   kUrgent = 0xC2,  // important, and before all others
 };
 
-// What is known of a socket.
+// The capabilities of a socket.
 struct DatagramOptions {
   bool is_ipv6 = false;
   bool may_batch = true;  // the kernel cuts and joins packets
@@ -39,24 +38,24 @@ struct DatagramOptions {
 // An error: it is no connected UDP socket.
 Status PrepareDatagrams(int socket, DatagramOptions* options);
 
-// How many packets are gone: all, unless the kernel takes no more for now. Those that it refuses for another reason are
-// lost.
+// Returns the number of packets sent: all, unless the kernel takes no more for now. A packet that it refuses for
+// another reason is lost.
 size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, TrafficClass traffic_class,
                      DatagramOptions* options);
 
 struct Datagram {
   const std::byte* bytes;
   size_t size;
-  int64_t arrived;  // as WallClock() says
+  int64_t arrived;  // by WallClock()
 };
 
 class ReceivedDatagrams {
  public:
   ReceivedDatagrams();
 
-  // Some of those that have come; none: no more have.
+  // Some of the packets that have come; empty: no more have.
   const std::vector<Datagram>& Receive(int socket);
-  // Whether more may have come than the last call returned.
+  // Whether packets may have come beyond those of the last call.
   bool may_have_more() const { return may_have_more_; }
 
  private:
@@ -67,7 +66,7 @@ class ReceivedDatagrams {
   bool may_have_more_ = false;
 };
 
-// Nanoseconds, of the clock by which the kernel says when packets came.
+// Nanoseconds, of the clock with which the kernel stamps packets.
 int64_t WallClock();
 
 }  // namespace jaxcomm

@@ -3,51 +3,19 @@
 #include <string>
 #include <thread>
 
+#include "cc/transport/testing/traffic.h"
 #include "cc/transport/udp/testing/node.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
 namespace {
 
-TEST(UdpEndsTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
-  for (const double lost : {0.0, 0.2}) {
-    BadLine line({1, lost, 0, lost});
-    UdpNode b(1);
-    Bytes into(Transport::kMaxMessage);
-    const Bytes data = Pattern(into.size(), 1);
-    const auto begun = std::chrono::steady_clock::now();
-    {
-      UdpNode a(0);
-      Connect(a, b, &line);
-      b.transport->Notify(0, "which nobody reads any more");
-      b.transport->Flush();
-      a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
-    }
-    if (std::chrono::steady_clock::now() - begun > std::chrono::seconds(2)) {
-      GTEST_SKIP() << "it waits no longer than that, and the machine was too slow";
-    }
-    EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
-    b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
-    b.Await([&] { return b.received == 1; });
-    EXPECT_TRUE(Same(into, data));
-    b.transport->Post(0, Id(1, 0, 1, 1), All(into), false, b.OnReceived());
-    b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
-    b.Await([&] { return b.failed == 2; });
-    EXPECT_EQ(b.last_error, "process 0 has left");
-  }
+TEST(UdpEndsTest, ALeavingProcessDeliversItsMessagesOverABadLine) {
+  BadLine line({1, 0.2, 0, 0.2});
+  LeaveBehindAMessage<UdpNode>([&line](UdpNode& a, UdpNode& b) { Connect(a, b, &line); });
 }
 
-TEST(UdpEndsTest, OneThatLeavesIsToldSoItself) {
-  UdpNode a(0), b(1);
-  Connect(a, b);
-  a.transport->Notify(1, "last");
-  a.transport->Leave();
-  EXPECT_EQ(a.AwaitGone(1), "this process has left the job");
-  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
-  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
-}
-
-TEST(UdpEndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
+TEST(UdpEndsTest, AProcessThatDiesFailsItsMessages) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   Bytes into(100);
@@ -67,7 +35,7 @@ TEST(UdpEndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
   EXPECT_EQ(a.received, 1);  // it had come whole
 }
 
-TEST(UdpEndsTest, AnAnswerThatNothingFollowsIsRepeatedOnceAsItMayGetLost) {
+TEST(UdpEndsTest, ALastAnswerIsRepeatedOnce) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   for (uint64_t frame = 0; frame < 2; ++frame) {
@@ -78,7 +46,7 @@ TEST(UdpEndsTest, AnAnswerThatNothingFollowsIsRepeatedOnceAsItMayGetLost) {
   }
 }
 
-TEST(UdpEndsTest, OneThatAnswersNothingStaysAndIsAskedAgain) {
+TEST(UdpEndsTest, AProcessThatAnswersNothingStaysAndIsAskedAgain) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   a.transport->Notify(1, "is anybody there");
@@ -92,7 +60,7 @@ TEST(UdpEndsTest, OneThatAnswersNothingStaysAndIsAskedAgain) {
   }
 }
 
-TEST(UdpEndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
+TEST(UdpEndsTest, OnlyAProcessThatBreaksTheProtocolIsCutOff) {
   const Header message{FrameType::kMessage, 11, Id(1, 4, 0, 0)};
   Bytes encoded(kHeaderBytes + 11);
   EncodeHeader(message, encoded.data());
@@ -157,7 +125,7 @@ TEST(UdpEndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
   EXPECT_EQ(into, data);
 }
 
-TEST(UdpEndsTest, BytesOverTheConnectionAreNone) {
+TEST(UdpEndsTest, BytesOverTheConnectionAreAnError) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   ASSERT_EQ(send(raw.connection(), "x", 1, MSG_NOSIGNAL), 1);
@@ -195,7 +163,7 @@ TEST(UdpEndsTest, ForgedAndRepeatedPacketsAreCountedAndDropped) {
   for (const Bytes& forged : {wrong_tag, wrong_byte, cut, oversize, noise, small, empty}) raw.SendBytes(forged);
   raw.SendBytes(good);
   for (int i = 0; i < 5; ++i) raw.SendBytes(good);
-  raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 0, {}}));
+  raw.SendNotice(0);
   a.AwaitNotices(1, 1);
   EXPECT_EQ(a.received, 1);
   EXPECT_EQ(into, data);

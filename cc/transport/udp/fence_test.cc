@@ -11,13 +11,11 @@
 namespace jaxcomm {
 namespace {
 
-constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;
-
 const Status kSilent(Code::kInternal, "it is silent");
 
 // A notice of the process has come, and with it all that the process sent before.
 void AwaitNotice(UdpNode& node, RawUdp& raw, uint64_t frame, size_t count) {
-  raw.SendBytes(raw.Seal(PacketKind::kOrdered, frame, {FrameType::kNotice, 0, {}}));
+  raw.SendNotice(frame);
   node.AwaitNotices(1, count);
 }
 
@@ -26,9 +24,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsStoredAndThePathCanBeMadeAnew) {
   RawUdp raw(a, 1);
   Bytes into(3 * kFragment - kHeaderBytes);
   a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-  Bytes first(kFragment, std::byte{1});
-  EncodeHeader({FrameType::kMessage, static_cast<uint32_t>(into.size()), Id(1, 1, 0, 0)}, first.data());
-  raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
+  raw.SendFirstOfThree(Id(1, 1, 0, 0));
   const Bytes early(10, std::byte{3});
   raw.SendBytes(raw.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, early));
   AwaitNotice(a, raw, 0, 1);
@@ -43,14 +39,11 @@ TEST(UdpFenceTest, AfterFenceNoByteIsStoredAndThePathCanBeMadeAnew) {
   Bytes memory(10);
   a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
   a.transport->Post(1, Id(1, 1, 0, 1), All(memory), false, a.OnReceived());
-  for (const uint32_t fragment : {2u, 1u}) {
-    anew.SendBytes(
-        anew.Seal(PacketKind::kMessage, 0, fragment * kFragment, 3 * kFragment, Bytes(kFragment, std::byte{2})));
-  }
+  anew.SendOthersOfThree();
   AwaitNotice(a, anew, 0, 2);
   EXPECT_EQ(into, then);  // it is not named yet
   EXPECT_EQ(a.received, 0);
-  anew.SendBytes(anew.Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
+  anew.SendFirstOfThree(Id(1, 1, 0, 0));
   anew.SendBytes(anew.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, early));
   a.Await([&] { return a.received == 2; });
   EXPECT_EQ(into[0], std::byte{1});
@@ -59,7 +52,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsStoredAndThePathCanBeMadeAnew) {
   EXPECT_EQ(a.failed, 0);
 }
 
-TEST(UdpFenceTest, AfterFenceNoByteIsSentFromTheCallerAndNobodyIsGone) {
+TEST(UdpFenceTest, AfterFenceNoByteIsSentAndNoProcessIsGone) {
   UdpNode a(0);
   {
     RawUdp raw(a, 1);
@@ -74,10 +67,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsSentFromTheCallerAndNobodyIsGone) {
     while (raw.ComesWithin(std::chrono::milliseconds(0))) {
       const auto [header, packet] = raw.Read();
       if (header.kind != PacketKind::kMessage) continue;
-      const size_t own = header.offset == 0 ? kHeaderBytes : 0, at = header.offset + own - kHeaderBytes;
-      const Bytes part(packet.begin() + kPacketHeaderBytes + static_cast<ptrdiff_t>(own), packet.end());
-      ASSERT_TRUE(Same(part, {original.begin() + static_cast<ptrdiff_t>(at),
-                              original.begin() + static_cast<ptrdiff_t>(at + part.size())}));
+      ASSERT_TRUE(IsPartOf(original, header, packet));
     }
     a.transport->Notify(1, "which nobody gets");
     a.transport->Flush();
@@ -91,7 +81,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsSentFromTheCallerAndNobodyIsGone) {
   EXPECT_NE(a.AwaitGone(1), "it is silent");  // the first that says so
 }
 
-TEST(UdpFenceTest, WhatWasRecordedBeforeAFenceIsForgedAfterIt) {
+TEST(UdpFenceTest, PacketsFromBeforeAFenceAreForgedAfterIt) {
   UdpNode a(0);
   Bytes recorded;
   {
@@ -109,25 +99,7 @@ TEST(UdpFenceTest, WhatWasRecordedBeforeAFenceIsForgedAfterIt) {
   EXPECT_EQ(into, Bytes(10, std::byte{5}));
 }
 
-TEST(UdpFenceTest, WhatIsWithdrawnGoesNowhere) {
-  UdpNode a(0), b(1);
-  Connect(a, b);
-  Bytes into(10), other(10);
-  const Bytes data = Pattern(10, 1);
-  b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
-  b.transport->Withdraw(0, Id(1, 0, 1, 0));
-  a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
-  a.transport->Notify(1, "behind it");
-  a.transport->Flush();
-  b.AwaitNotices(0, 1);
-  EXPECT_EQ(b.received, 0);
-  b.transport->Post(0, Id(1, 0, 1, 0), All(other), false, b.OnReceived());
-  b.Await([&] { return b.received == 1; });
-  EXPECT_EQ(other, data);
-  EXPECT_EQ(into, Bytes(10));
-}
-
-TEST(UdpFenceTest, ProgressIsWhatTheOtherProcessOrItsHostHasAnswered) {
+TEST(UdpFenceTest, AnswersOfAProcessOrItsHostAreProgress) {
   UdpNode a(0), b(1);
   Connect(a, b);
   const SendProgress at_first = a.transport->ProgressTo(1);

@@ -91,7 +91,7 @@ std::vector<std::unique_ptr<LossyMessage>> Messages(uint32_t count, unsigned see
   return messages;
 }
 
-TEST(LossyTest, OnABadLineNoMoreIsLostThanMayBeAndNothingImportant) {
+TEST(LossyTest, OnABadLineOnlyUnimportantBytesAreLost) {
   int64_t lost = 0;
   for (const unsigned seed : {1u, 2u, 3u, 4u}) {
     BadLine line({seed, /*lost=*/0.02 * seed, /*doubled=*/0.01, /*late=*/0.02});
@@ -122,7 +122,7 @@ TEST(LossyTest, TheLongestMessageComes) {
   EXPECT_EQ(Check(*messages[0]), 0);
 }
 
-TEST(LossyTest, WhatMayLoseNothingLosesNothing) {
+TEST(LossyTest, AMessageThatMayLoseNoByteLosesNone) {
   BadLine line({/*seed=*/9, /*lost=*/0.1, /*doubled=*/0, /*late=*/0});
   UdpNode a(0), b(1);
   Connect(a, b, &line);
@@ -132,7 +132,7 @@ TEST(LossyTest, WhatMayLoseNothingLosesNothing) {
   for (const auto& message : messages) EXPECT_EQ(Check(*message), 0);
 }
 
-TEST(LossyTest, AMessageThatNobodyExpectsGoesNowhere) {
+TEST(LossyTest, AnUnexpectedMessageIsDropped) {
   BadLine line({/*seed=*/3, /*lost=*/0.05, /*doubled=*/0, /*late=*/0});
   UdpNode a(0), b(1);
   Connect(a, b, &line);
@@ -145,7 +145,7 @@ TEST(LossyTest, AMessageThatNobodyExpectsGoesNowhere) {
   a.Await([&] { return a.sent == 8; });
 }
 
-TEST(LossyTest, BothSidesMustAgreeOnWhatMayBeLost) {
+TEST(LossyTest, BothSidesMustAgreeOnTheLoss) {
   UdpNode a(0), b(1);
   Connect(a, b);
   std::mt19937 random(1);
@@ -162,7 +162,7 @@ TEST(LossyTest, BothSidesMustAgreeOnWhatMayBeLost) {
   b.Await([&] { return b.failed == 1; });
 }
 
-TEST(LossyTest, SwitchesAreToldWhatIsImportant) {
+TEST(LossyTest, ImportantPacketsAreMarkedForSwitches) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   raw.ReceiveMarks();
@@ -187,7 +187,7 @@ TEST(LossyTest, SwitchesAreToldWhatIsImportant) {
   EXPECT_EQ(next.second, 0xC2);
 }
 
-TEST(LossyTest, OfCancelledMessagesNothingIsStored) {
+TEST(LossyTest, NoByteOfACancelledMessageIsStored) {
   BadLine line({/*seed=*/4, /*lost=*/0.05, /*doubled=*/0, /*late=*/0});
   UdpNode a(0), b(1);
   Connect(a, b, &line);
@@ -205,7 +205,7 @@ TEST(LossyTest, OfCancelledMessagesNothingIsStored) {
   for (const auto& message : messages) EXPECT_TRUE(Same(message->into, Bytes(message->into.size(), std::byte{7})));
 }
 
-TEST(LossyFrameTest, WhatIsEncodedIsDecodedAndNothingElse) {
+TEST(LossyFrameTest, OnlyEncodedFramesAreDecoded) {
   const Header header{FrameType::kMessage, 1 << 18, Id(1, 0, 1, 2)};
   for (const size_t spans : {size_t{0}, size_t{1}, size_t{8}, size_t{257}}) {
     Lossy lossy{static_cast<uint32_t>(LossyFrontBytes(spans) + 100), 1000, {}};

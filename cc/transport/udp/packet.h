@@ -1,9 +1,9 @@
-// What goes between two processes over UDP: packets, each a header of fixed size and a part of a frame (frame.h).
+// The packets between two processes over UDP: each is a header of fixed size and a part of a frame (frame.h).
 //
 //   SealPacket(header, key, packet, size);     // its bytes from kPacketHeaderBytes on are there already
-//   std::optional<PacketHeader> header = OpenPacket(packet, size, key);   // none: it comes from nobody who has the key
+//   std::optional<PacketHeader> header = OpenPacket(packet, size, key);   // none: its sender does not have the key
 //
-// A packet says by itself where its bytes belong, so their order does not matter. Its tag covers all of it; no field
+// A packet names the place of its bytes, so the order of packets does not matter. Its tag covers all of it; no field
 // is believed before. All numbers are little-endian. Each direction of a connection has a key of its own.
 #pragma once
 
@@ -20,17 +20,17 @@ enum class PacketKind : uint8_t {
   kOrdered = 2,  // a part of a notice's or a goodbye: these are taken in the order of their numbers
   kProbe = 3,    // asks for an answer
   kAnswer = 4,   // which packets have come: kAnswerBytes of bits, the i-th of packet `frame` - i
-  kLossy = 5,    // a part of the frame of a message that may lose some (lossy_frame.h)
+  kLossy = 5,    // a part of the frame of a lossy message (lossy_frame.h)
 };
 
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
-  bool asks = false;    // for an answer at once; of an answer: nothing but a probe is welcome until the next one
-  uint64_t number = 0;  // below 2^48; answers have numbers of their own. None is used twice
+  bool asks = false;    // for an answer at once; of an answer: only probes may come until the next one
+  uint64_t number = 0;  // below 2^48; answers have numbers of their own; no number is used twice
   uint64_t frame = 0;   // below 2^48: the frame's number among the messages, or the notices and goodbyes
   uint32_t offset = 0;  // in the frame; of an answer: nanoseconds since packet `frame` came
   uint32_t bytes = 0;   // of the whole frame; of an answer: when that was, in microseconds of a clock, modulo 2^32
-  uint16_t sent = 0;    // so many frames of messages have been sent whole, modulo 2^16, with this packet
+  uint16_t sent = 0;    // frames of messages that have been sent whole, modulo 2^16, with this packet
 
   bool operator==(const PacketHeader& other) const;
 };

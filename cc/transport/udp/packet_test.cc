@@ -13,7 +13,7 @@ namespace {
 
 constexpr SipKey kKey = {1, 2, 3};
 
-TEST(PacketTest, WhatIsSealedIsOpened) {
+TEST(PacketTest, OnlySealedPacketsAreOpened) {
   for (const size_t payload : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{1368}}) {
     std::vector<std::byte> packet(kPacketHeaderBytes + payload, std::byte{9});
     const PacketHeader header{PacketKind::kOrdered,
@@ -37,7 +37,7 @@ TEST(PacketTest, WhatIsSealedIsOpened) {
   }
 }
 
-TEST(PacketTest, FieldsStandWhereOtherProcessesLookForThem) {
+TEST(PacketTest, FieldsHaveFixedPlaces) {
   std::byte packet[kPacketHeaderBytes];
   SealPacket({PacketKind::kProbe, /*asks=*/true, 0x11223344556677, 0xAABBCCDDEEFF, 0x12345678, 0x9ABCDEF0, 0x8899},
              kKey, packet, sizeof(packet));
@@ -46,7 +46,7 @@ TEST(PacketTest, FieldsStandWhereOtherProcessesLookForThem) {
   EXPECT_EQ(std::memcmp(packet, fields, sizeof(fields)), 0);
 }
 
-TEST(PacketTest, UnknownKindsAreNone) {
+TEST(PacketTest, UnknownKindsAreRefused) {
   std::vector<std::byte> packet(kPacketHeaderBytes);
   for (const int kind : {0, 6, 127}) {
     SealPacket({static_cast<PacketKind>(kind), false, 1, 0, 0, 0}, kKey, packet.data(), packet.size());

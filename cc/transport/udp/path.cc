@@ -23,8 +23,8 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int kReads = 8;                  // of one process before the others have their turn
-constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wait for more to tell
+constexpr int kReads = 8;                  // of one process before the next one is read
+constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wait for more packets
 constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
 constexpr size_t kMaxBatchPackets = 64;
 constexpr int kFlushedBatches = 4;  // by a thread that has other things to do, such as serving another rail
@@ -94,7 +94,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.held_until = header.asks ? now + kHold : 0;
   if (answered.value().packets == 0) return Status();
   peer.confirmed += static_cast<uint64_t>(answered.value().packets - answered.value().lost);
-  peer.heard = peer.unanswered_since = now;
+  peer.answered = peer.unanswered_since = now;
   peer.unanswered = peer.only_here = 0;
   const int64_t response = arrived - answered.value().sent;
   if (answered.value().sent == 0 || response < header.offset) return Status();  // the second: a clock has been set
@@ -106,7 +106,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   return Status();
 }
 
-// Sent once more if nothing comes after it, as it may get lost itself; then whoever needs it asks for another.
+// The answer is repeated once if no packet follows, as it may get lost; after that the process asks for another.
 void UdpTransport::Answer(Peer& peer) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
   PacketHeader header;
@@ -127,7 +127,7 @@ void UdpTransport::Probe(Peer& peer) {
 
 void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   Peer& peer = static_cast<Peer&>(its);
-  if (peer.writing || peer.blocked) return;  // who does, or the event, will also write what has been added
+  if (peer.writing || peer.blocked) return;  // that thread, or the event, will also write the new frames
   peer.writing = true;
   ++peer.users;
   int batches = server_ == std::this_thread::get_id() ? INT_MAX : kFlushedBatches;
@@ -149,22 +149,22 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   CloseUnused(peer);
   if (peer.blocked) SetInterest(peer);
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
-  // An answer would wake who serves; this is for those that get lost.
+  // An answer would wake the polling thread; this is for answers that get lost.
   constexpr int64_t kSlack = 4000000;
   if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
   if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
 }
 
-// Copies what may go now, so that nothing of the callers' memory is read without the lock.
+// Copies the packets that may go now, so that callers' memory is read only with the lock.
 bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
   const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
   if (!peer.queue.is_under_way()) {
-    peer.heard = peer.unanswered_since = now;
+    peer.answered = peer.unanswered_since = now;
     peer.only_here = 0;
   }
-  // Not where all has been answered that may go at this rate: a slow flow would never be measured.
+  // Not if all packets that this rate allows have been answered: a slow flow would never be measured.
   if (peer.queue.has_paused()) peer.rate.Pause(now);
   peer.sizes.clear();
   peer.headers.clear();
@@ -185,13 +185,13 @@ bool UdpTransport::FillBatch(Peer& peer) {
   return bytes > 0;
 }
 
-// Nothing comes over it but kAsk, kHere and its end.
+// Reads kAsk, kHere and the end of the connection; other bytes are an error.
 void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
   std::array<std::byte, 64> come;
   const ssize_t bytes = recv(peer.path.connection, come.data(), come.size(), MSG_DONTWAIT);
   const int error = bytes < 0 ? errno : 0;
   if (error == EAGAIN || error == EINTR) return;
-  Read(lock, peer);  // what it sent before
+  Read(lock, peer);  // its packets from before
   if (!peer.gone.ok()) return;
   const auto count = [&](std::byte byte) {
     return bytes < 0 ? 0 : std::count(come.begin(), come.begin() + bytes, byte);
@@ -207,7 +207,7 @@ void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
   RunCallbacks(lock);
 }
 
-// The process runs, and has read what packets had come to it when it said so.
+// The process runs, and has read the packets that had come to it before this answer.
 void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
@@ -231,8 +231,9 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
-  if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // an end behind what does not come would not either
-  // First, so that what fails with it can say who is gone.
+  if (peer.silent_looks > 0)
+    ResetAtClose(peer.path.connection);  // an orderly end would be as lost as the bytes before it
+  // First, so that failing messages can name the process.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
     left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
   });

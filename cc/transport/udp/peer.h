@@ -1,4 +1,4 @@
-// Another process, as UdpTransport sees it.
+// Another process, for UdpTransport.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct UdpTransport::Peer : SocketPeer {
     assembler = Assembler(process, FragmentBytes(path), inbox);
     queue = SendQueue(FragmentBytes(path), path.window);
     rate = RateControl(path.packet_bytes);
-    held_until = heard = unanswered_since = response = deviation = answer_at = forged = 0;
+    held_until = answered = unanswered_since = response = deviation = answer_at = forged = 0;
     unanswered = only_here = silent_looks = 0;
     lost_bytes = 0;
     watch = ConnectionWatch();
@@ -55,7 +55,7 @@ struct UdpTransport::Peer : SocketPeer {
   // Of a frame, in each packet: no element is divided between two.
   static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
 
-  // After so long without an answer to what is under way, one is asked for: longer each time that none comes.
+  // After this time without an answer to packets under way one is asked for: longer each time that none comes.
   int64_t AnswerTimeout() const {
     constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
     return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
@@ -81,18 +81,19 @@ struct UdpTransport::Peer : SocketPeer {
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
   // Nanoseconds of the steady clock.
-  int64_t heard = 0;      // when the last answer came, or the first packet after it was sent
+  int64_t answered = 0;   // the time when the last answer came, or the first packet after it was sent
   int64_t response = 0;   // until an answer comes, smoothed
   int64_t deviation = 0;  // from that
   int64_t answer_at = 0;
   int unanswered = 0;  // probes in a row
-  // Whether UDP passes: when the last packet was answered, or the first one after that was sent; whether the process
-  // was asked over the connection beside the last probe; and how often it has answered such and no packet since.
+  // For finding that UDP does not pass: the time when the last packet was answered, or the first one after that was
+  // sent; whether the process was asked over the connection beside the last probe; and the number of its answers there
+  // since the last answered packet.
   int64_t unanswered_since = 0;
   bool is_asked = false;
   int only_here = 0;
-  // Packets that have come, over all paths; so many when that was last asked for.
-  uint64_t confirmed = 0, told = 0;
+  // Packets that have come, over all paths, now and at the last ProgressTo.
+  uint64_t confirmed = 0, reported_confirmed = 0;
   uint64_t reported = 0;  // by ProgressTo
   size_t lost_bytes = 0;  // of a frame, in packets that get lost while shorter ones come; 0: none do
   ConnectionWatch watch;

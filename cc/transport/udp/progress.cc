@@ -1,4 +1,4 @@
-// What UdpTransport does when: what comes, what is due by the clock, and the end.
+// Progress of UdpTransport: arrivals, work that is due by the clock, and the end.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -42,7 +42,7 @@ void UdpTransport::Resume(Lock&) {
   }
 }
 
-// What is due by now; the rest says how long there is to sleep.
+// Does the work that is due, and sets the time until which the thread may sleep.
 void UdpTransport::RunTimers(Lock& lock) {
   const int64_t now = NowNanoseconds();
   next_batch_ = std::numeric_limits<int64_t>::max();
@@ -52,7 +52,8 @@ void UdpTransport::RunTimers(Lock& lock) {
       if (peer->answer_at <= now) Answer(*peer);
       if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
     }
-    if (peer->queue.has_next() && !peer->blocked && !peer->writing) {  // a thread that writes wakes this one at its end
+    if (peer->queue.has_next() && !peer->blocked &&
+        !peer->writing) {  // a thread that writes wakes this one when it ends
       Write(lock, *peer);
       if (peer->queue.has_next()) {
         const int64_t next = std::max(peer->rate.NextAt(), peer->held_until);
@@ -61,13 +62,13 @@ void UdpTransport::RunTimers(Lock& lock) {
       }
     }
     if (peer->gone.ok() && !peer->writing && peer->queue.is_under_way()) {
-      if (peer->heard + peer->AnswerTimeout() <= NowNanoseconds()) {
+      if (peer->answered + peer->AnswerTimeout() <= NowNanoseconds()) {
         ++peer->unanswered;
-        peer->heard = NowNanoseconds();
+        peer->answered = NowNanoseconds();
         Probe(*peer);
         if (peer->unanswered >= kUnansweredProbes) AskProcess(*peer);
       }
-      sleeps_until_ = std::min(sleeps_until_, peer->heard + peer->AnswerTimeout());
+      sleeps_until_ = std::min(sleeps_until_, peer->answered + peer->AnswerTimeout());
     }
   }
 }
@@ -82,7 +83,8 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   // epoll_wait counts in milliseconds.
   pollfd ready{epoll_, POLLIN, 0};
   const timespec timeout{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
-  // What comes shortly before the next batch waits for it: to wake up takes the processor for as long as ten packets.
+  // Packets that come shortly before the next batch wait for it: a wake-up takes the processor for as long as ten
+  // packets.
   const bool is_paced = next_batch_ <= sleeps_until_ && nanoseconds <= RateControl::kBatchTime;
   if (is_paced) nanosleep(&timeout, nullptr);
   const bool has_come = is_paced || ppoll(&ready, 1, &timeout, nullptr) > 0;
@@ -108,7 +110,7 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   }
 }
 
-// Waits until the others have what is queued, and then the goodbye.
+// Waits until the other processes have all queued messages, and then the goodbye.
 void UdpTransport::Depart(Lock& lock) {
   const auto deadline = Clock::now() + kDeparture;
   const auto is_done = [](const auto& entry) { return !entry.second->gone.ok() || entry.second->queue.empty(); };
@@ -116,7 +118,7 @@ void UdpTransport::Depart(Lock& lock) {
     for (const auto& [process, peer] : peers_) {
       if (!says_goodbye || !peer->gone.ok()) continue;
       peer->queue.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
-      Write(lock, *peer);  // once, however late it is
+      Write(lock, *peer);  // once, even if it is late
     }
     while (!std::all_of(peers_.begin(), peers_.end(), is_done) && Clock::now() < deadline) {
       Await(lock, deadline - Clock::now());

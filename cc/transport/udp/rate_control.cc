@@ -10,26 +10,26 @@ namespace {
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
 constexpr double kDepth = 1e-3;                      // seconds of the rate that may go at once after a pause
 constexpr int64_t kMaxBatch = 60000;                 // bytes: one datagram to be cut by the kernel
-constexpr int64_t kQueue = 500 * kMicrosecond;       // faster where packets wait for less, slower where for more
+constexpr int64_t kQueue = 500 * kMicrosecond;       // faster if packets wait for less, slower if for more
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // above the wait that two batches make by themselves
 constexpr double kRaise = 4e3;  // bytes per second: faster, each millisecond, by the root of this times the rate
-// By one more of that for each millisecond that packets have waited for less than kEmpty, after so many: others have
-// left the line. What they may take again counts for so long after the last such step.
+// One more such step for each millisecond that packets have waited for less than kEmpty, after this many milliseconds:
+// other flows have left the line. The rate without these steps counts for this long after the last one.
 constexpr double kMostRaise = 0.1;  // of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
 constexpr double kUsed = 0.7;                 // faster only where this part of the rate is used
-constexpr double kDrain = 12 * kMillisecond;  // in which a queue is to be gone
+constexpr double kDrain = 12 * kMillisecond;  // in which a queue must be gone
 constexpr double kLeastFactor = 0.5;          // of the rate at which bytes come, or of the rate if packets get lost
-constexpr int64_t kFull = 4 * kMillisecond;   // where packets wait for more, no slower than
+constexpr int64_t kFull = 4 * kMillisecond;   // if packets wait for more, no slower than
 constexpr double kFloor = 0.25;               // of the best rate at which they have come
-// Others keep the queue full where packets have waited for so much more than they may, all the time for so long; until
-// there is no queue for so long.
+// Other flows keep the queue full if packets have waited this much longer than they may, all the time for this long;
+// until there is no queue for this long.
 constexpr int64_t kOthers = 2 * kMillisecond, kFullFor = 100 * kMillisecond, kGoneFor = 150 * kMillisecond;
 constexpr int64_t kMostBetween = 5 * kMillisecond;  // of that which counts from one answer to the next
 // Then, at a loss, down to a part of the rate as CUBIC, and from the first one on smaller steps up.
 constexpr double kContendFactor = 0.7, kContendRaise = 1.0 / 16;
 constexpr int64_t kMeasure = 1000;     // microseconds, at least, or
-constexpr int64_t kShortMeasure = 50;  // where so many bytes have come
+constexpr int64_t kShortMeasure = 50;  // if enough bytes have come
 constexpr int64_t kMeasureBytes = 128 << 10;
 constexpr int64_t kPeriod = 5000 * kMillisecond;  // of the shortest way
 constexpr double kDue = 0.75;                     // of a batch
@@ -87,8 +87,8 @@ std::optional<double> RateControl::Measure(const Answered& answered, uint32_t ca
   return coming;
 }
 
-// How long packets wait on their way, by what theirs takes beside the shortest. Where the clocks have been set, the
-// round trip says more.
+// The wait of packets on their way: their time beyond the shortest one. After a clock has been set, the round trip is
+// more exact.
 int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   // While others keep the queue full, the wait in it would be taken for the way.
   if (now - period_ >= kPeriod && !contends_) {
@@ -106,7 +106,7 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   return answers_ == 1 ? 0 : *std::min_element(queued_.begin(), queued_.end());
 }
 
-// Also while packets queue each flow takes its steps up, so that of those that share a line the slow ones gain.
+// Each flow takes its steps up also while packets queue, so that of the flows on a line the slow ones gain.
 void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int64_t now) {
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
   const int64_t excess = queued - std::max(kQueue, 2 * batch_time + kBatchSlack);
@@ -114,7 +114,7 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const double best = std::max(best_, earlier_best_);
   const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
   FollowOthers(excess, passed);
-  // Where a line throws away before packets wait, or packets waited on the shortest way, the queue says nothing.
+  // The queue shows nothing on a line that drops packets before they wait, or if they waited on the shortest way.
   const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
   const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
@@ -139,8 +139,8 @@ void RateControl::Raise(double step, int64_t now) {
   rate_ += is_starting_ ? rate_ : step;
 }
 
-// A queue that stays although this flow slows down is kept full by others, as TCP does; they would take all the line.
-// Then only loss slows down, as it does them.
+// A queue that stays although this flow slows down is kept full by other flows, as by TCP; they would take all the
+// line. Then only loss slows this flow down, as it does them.
 void RateControl::FollowOthers(int64_t excess, int64_t passed) {
   full_for_ = excess > kOthers ? full_for_ + passed : 0;
   gone_for_ = excess <= 0 ? gone_for_ + passed : 0;

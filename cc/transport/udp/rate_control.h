@@ -1,16 +1,17 @@
-// How fast packets go to one process: faster while they do not queue on their way, slower when they do or get lost.
+// The rate of packets to one process: it grows while they do not queue on their way, and falls when they do or get
+// lost.
 //
 //   while (rate.Allowance(now) > 0) { ... send up to rate.batch() bytes ...; rate.Spend(bytes); }
 //   ... else again at rate.NextAt() ...
 //   rate.Take(answered, trip, now);   // an answer has come
 //   rate.Pause(now);                  // there was nothing to send until now
 //
-// The rate outlives a message: the next one starts with it. Times are nanoseconds of one clock, unless said otherwise.
+// The rate outlives a message: the next one starts with it. Times are nanoseconds of one clock, unless noted.
 // Not thread-safe.
 // Source: MLT's delay-based control. Changed: it follows the packets' way and not the round trip, as an answer queues
 // behind what goes the other way; it slows down from the rate at which bytes come, which cannot fall below this flow's
-// part of the line while packets queue; there is a brake on loss; and where others keep the queue full, as TCP does,
-// only loss slows it down, as it does TCP, with which it then shares the line.
+// part of the line while packets queue; there is a brake on loss; and while other flows keep the queue full, as TCP
+// does, only loss slows it down, as it does TCP, with which it then shares the line.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@
 
 namespace jaxcomm {
 
-// How long the newest packet that an answer tells of took.
+// The time that the newest packet of an answer took.
 struct Trip {
   int64_t round;  // there and back, without the time that the receiver took
   // Microseconds, modulo 2^32, of the sender's clock and of the receiver's, which may differ.
@@ -46,14 +47,14 @@ class RateControl {
   int64_t batch() const;
 
   void Take(const Answered& answered, const Trip& trip, int64_t now);
-  // This time does not count where the rate at which bytes come is measured, and others that had left the line may be
-  // back, as processes begin their messages together.
+  // This time does not count in the measured rate of arrivals, and flows that had left the line may be back, as
+  // processes begin their messages together.
   void Pause(int64_t now);
 
   double rate() const { return rate_; }  // bytes per second
 
  private:
-  // Bytes per second that come, if that is known anew.
+  // The measured arrivals in bytes per second, if there is a new measurement.
   std::optional<double> Measure(const Answered& answered, uint32_t came);
   int64_t Queued(const Trip& trip, int64_t now);
   void FollowQueue(int64_t queued, std::optional<double> coming, int64_t now);
@@ -64,7 +65,7 @@ class RateControl {
   int64_t packet_bytes_;
   double rate_ = kStart, tokens_ = 0;
   int64_t filled_ = 0;       // when tokens_ was
-  bool is_starting_ = true;  // nothing has queued or been lost yet
+  bool is_starting_ = true;  // no packet has queued or been lost yet
   int64_t least_round_ = std::numeric_limits<int64_t>::max();
   // The shortest way of this period and of the one before, which ended at `period_`: clocks drift.
   std::optional<uint32_t> least_way_, earlier_least_way_;
@@ -77,10 +78,10 @@ class RateControl {
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
   double best_ = 0, earlier_best_ = 0;  // at which they have come, four measurements on end, of the same periods
-  double usual_ = 0;                    // the rate without what others have left of the line
+  double usual_ = 0;                    // the rate without bandwidth freed by other flows
   int64_t usual_until_ = 0;             // as long as that counts
   int64_t empty_for_ = 0, full_for_ = 0, gone_for_ = 0, looked_ = 0;  // the queue, by the looks at it
-  bool contends_ = false;                                             // others keep it full
+  bool contends_ = false;                                             // other flows keep it full
   bool has_yielded_ = false;                                          // to a loss since
   int64_t raised_ = 0, loss_braked_ = 0;                              // when
   int64_t packets_ = 0, lost_ = 0;                                    // since the last look at the loss

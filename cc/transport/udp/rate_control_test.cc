@@ -79,7 +79,7 @@ class Line {
     int64_t come = 0, lost = 0;
   };
 
-  // Each has heard of its first notice.
+  // Each has the answer to its first notice.
   void Begin() {
     const Trip trip = {kBase + queued(), Microseconds(now_), Microseconds(now_ + queued() + kClocks)};
     for (Flow& flow : flows_) flow.rate.Take({0, kPacket, 1, 0}, trip, now_);
@@ -193,7 +193,7 @@ TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
 }
 
 // Ten times over, as a share of a few milliseconds is chance.
-TEST(RateControlTest, ItSoonTakesWhatOthersLeaveAndGivesItBack) {
+TEST(RateControlTest, FreedBandwidthIsTakenAndGivenBack) {
   constexpr double kSpeed = 62.5e6;
   constexpr int kTimes = 10;
   Line line(kSpeed, /*queue=*/512 << 10, 3);
@@ -221,7 +221,7 @@ TEST(RateControlTest, ItSoonTakesWhatOthersLeaveAndGivesItBack) {
   for (size_t flow = 0; flow < 3; ++flow) EXPECT_NEAR(after[flow] / before[flow], 1, 0.4) << flow;
 }
 
-TEST(RateControlTest, ALineThatThrowsAwayBeforePacketsWaitIsNotFlooded) {
+TEST(RateControlTest, ALineThatDropsBeforePacketsWaitIsNotFlooded) {
   for (const double speed : {1.25e9, 125e6}) {
     Line line(speed, /*queue=*/static_cast<int64_t>(250e-6 * speed), 1);
     line.Run(3 * kSecond);
@@ -252,7 +252,7 @@ TEST(RateControlTest, ManyFlowsThatBeganBehindTcpDoNotFloodItsQueue) {
   EXPECT_LT(lost, 0.05 * come);
 }
 
-TEST(RateControlTest, WhatOthersLeftIsGivenBackHoweverLongThePause) {
+TEST(RateControlTest, FreedBandwidthIsGivenBackAfterAnyPause) {
   constexpr double kSpeed = 62.5e6;
   Line line(kSpeed, /*queue=*/512 << 10, 3);
   line.Run(3 * kSecond);
@@ -358,7 +358,7 @@ class AnsweredFlow {
   int64_t now_ = kSecond;
 };
 
-TEST(RateControlTest, OneLateAnswerDoesNotSlowItDownTwoDoToWhatComes) {
+TEST(RateControlTest, OnlyTwoLateAnswersSlowItDown) {
   AnsweredFlow flow;
   const double before = flow.rate();
   flow.Take(50 * kMillisecond);

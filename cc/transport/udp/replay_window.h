@@ -1,4 +1,4 @@
-// Which packets have come, by number: none is taken twice, and the other side is told which are missing.
+// Remembers the numbers of packets that have come: none is taken twice, and answers list the missing ones.
 //
 //   if (window.IsNew(number)) { window.See(number); ... window.Take(number); }   // seen, and then kept
 //   window.Bits(bits);                                                         // bit i: newest() - i has been taken

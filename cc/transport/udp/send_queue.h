@@ -1,13 +1,13 @@
-// What goes to one process, in packets, until the process has answered that it has them.
+// The frames for one process, in packets, until the process has confirmed them.
 //
 //   queue.Push(header, message);                          // or PushCopy
 //   const PacketHeader packet = *queue.Next(now, bytes, &size);   // the next one's bytes, to be sealed and sent
 //   Result<Answered> answered = queue.Take(answer, bits, &done);  // `done`: the messages that have come whole
 //
-// Packets that were sent before one that the answer knows, and have not come, go out again, with new numbers: but of a
-// lossy message no more than must. Every packet says how many messages had been sent whole when it was: where the other
-// side has all of a lossy one that it must have, and a packet has come that was sent after it, both know that the rest
-// will not come. Not thread-safe.
+// Packets that were sent before a confirmed one, and have not come, go out again, with new numbers: of a lossy message
+// only the reliable part. Every packet bears the number of messages that had been sent whole before it: once the
+// receiver has the reliable part of a lossy message, and a packet that was sent after the whole of it, both sides know
+// that the rest will not come. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +28,11 @@
 
 namespace jaxcomm {
 
-// What an answer says of the packets that were under way.
+// The result of an answer about the packets under way.
 struct Answered {
   int64_t sent = 0;               // when the newest was, in nanoseconds; 0: the answer is older than one before
   int64_t bytes = 0;              // that have come
-  int64_t packets = 0, lost = 0;  // of all that it tells about
+  int64_t packets = 0, lost = 0;  // of all packets in the answer
   // Bytes of a frame in a packet: the most of those that have come, and the fewest of those that have been lost
   // kOftenLost times; 0: none.
   size_t longest_come = 0, often_lost = 0;
@@ -63,7 +63,7 @@ class SendQueue {
   Result<Answered> Take(const PacketHeader& answer, const std::byte* bits,
                         std::vector<std::shared_ptr<Outgoing>>* done);
 
-  // Takes messages of the call away. What others have begun to receive is copied, and goes on.
+  // Takes messages of the call away. A message that has begun to go out is copied, and goes on.
   void Cancel(const CallId& call);
   // Takes everything away: the messages that will never come whole.
   std::vector<std::shared_ptr<Outgoing>> Clear();
@@ -71,8 +71,8 @@ class SendQueue {
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way() const { return !under_way_.empty(); }
   size_t under_way() const { return under_way_.size(); }  // packets
-  // Nothing is left to send, and somebody waits for what the last packet brings: only one behind it shows that it has
-  // been lost, and of a lossy message, that all has been sent.
+  // Whether no packet is left to send, and a message waits for the last one: only a packet behind it shows that it has
+  // been lost, and of a lossy message, that all of it has been sent.
   bool ends_message() const { return ends_message_ && lost_.empty() && unsent_.empty(); }
   // There was nothing to send or to answer before the next packet.
   bool has_paused() const { return has_paused_; }

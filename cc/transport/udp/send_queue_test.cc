@@ -76,13 +76,13 @@ TEST_F(SendQueueTest, BehindTheLastPacketOfAMessageAProbeIsDueAlsoWhenItIsSentAg
   EXPECT_EQ(done_, 1u);
 }
 
-TEST_F(SendQueueTest, BehindWhatNobodyWaitsForNoProbeIsDue) {
+TEST_F(SendQueueTest, ACopiedMessageNeedsNoProbe) {
   queue_.PushCopy({FrameType::kNotice, 0, MessageId()}, {});
   EXPECT_EQ(Send(), 1);
   EXPECT_FALSE(queue_.ends_message());
 }
 
-TEST_F(SendQueueTest, APauseIsWhereNothingWasToBeSentNotWhereAllThatWasSentHasCome) {
+TEST_F(SendQueueTest, APauseIsATimeWithoutMessagesToSend) {
   EXPECT_TRUE(queue_.has_paused());
   Push(1000);
   Send(2);

@@ -91,9 +91,9 @@ void UdpTransport::PostLossy(uint32_t process, const MessageId& id, std::vector<
 
 void UdpTransport::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
                              int64_t may_lose, Sent done) {
-  if (spans.size() > kMaxLossySpans) {
+  if (spans.size() > LossyTransport::kMaxSpans) {
     return done(InvalidArgument("a lossy message of " + std::to_string(spans.size()) + " spans, more than " +
-                                std::to_string(kMaxLossySpans)));
+                                std::to_string(LossyTransport::kMaxSpans)));
   }
   SendAs({to}, std::move(spans), std::move(done),
          [&](SocketPeer& peer, const Receiver& receiver, int64_t, const std::shared_ptr<Outgoing>& message) {
@@ -131,10 +131,10 @@ void UdpTransport::Fence(uint32_t process, const Status& why) {
   }
   peer.assembler.TakeArrivals();
   inbox_.Drop(process);
-  if (!callbacks_.empty()) Wake();  // of what was to be sent; a new path waits for them
+  if (!callbacks_.empty()) Wake();  // of unsent messages; a new path waits for them
 }
 
-// Where no packet is answered, the process may be stopped, or too busy, and so may be the thread here that reads the
+// If no packet is answered, the process may be stopped or too busy, and so may be the thread here that reads the
 // answers: then the host still answers on the connection.
 SendProgress UdpTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
@@ -143,7 +143,7 @@ SendProgress UdpTransport::ProgressTo(uint32_t process) {
   Peer& peer = *found->second;
   const bool has_room = peer.held_until <= NowNanoseconds();
   const auto under_way = has_room ? static_cast<uint32_t>(peer.queue.under_way()) : 0;
-  const bool progresses = std::exchange(peer.told, peer.confirmed) != peer.confirmed;
+  const bool progresses = std::exchange(peer.reported_confirmed, peer.confirmed) != peer.confirmed;
   if (under_way > 0 && !progresses) send(peer.path.connection, &kAsk, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (peer.loses_long()) return {peer.reported, /*unanswered=*/1, /*repeats=*/true};
   const SendProgress host = ProgressOf(peer.path.connection);

@@ -4,18 +4,17 @@
 //   Status status = made.value()->AddPeer(3, path);   // the sockets are ours from now on
 //   made.value()->Fence(3, why); status = made.value()->AddPeer(3, new_path);   // with new keys
 //
-// Lost packets cost the time of one round trip, whatever else is under way; none makes others wait. Threads, callbacks,
-// views, Leave and who helps are as with TcpTransport, with two differences: the memory of a large message is read
-// until the other side has answered that it has all of it, and notices may overtake messages.
+// A lost packet costs one round trip, and delays no other packet. Threads, callbacks, views, Leave and Help are as with
+// TcpTransport, with two differences: the memory of a large message is read until the receiver has confirmed all of it,
+// and notices may overtake messages.
 //
-// Beside its packets each process keeps a TCP connection to each other one on which no message is sent: by it the
-// kernels tell that a process has ended, or its host is silent (socket.h); where several rails lead to a process, bytes
-// go over it that the other kernel answers, whatever its process does. A process that answers no packet may be stopped
-// or slow, which it is for deadlines to end, or the packets get lost: it is asked over the connection, too, and answers
-// there behind all packets that it can read. Where it answers only there for half of `silence`, or a tenth where it is
-// one rail of several, the path has ended: networks may let TCP through and no UDP. So has one on which long packets
-// get lost for `silence` while shorter ones come. Packets that do not bear the tag of the path's key are counted and
-// dropped, and so are those that have come before.
+// Each process also keeps a TCP connection to each other process, which carries no message: it shows that a process has
+// ended, or that its host is silent (socket.h); if several rails lead to a process, bytes go over it that the other
+// kernel answers even if its process is stopped. A process that answers no packet may be stopped or slow, which is left
+// to deadlines, or its packets get lost: it is asked over the connection, too, and answers there behind all packets
+// that it can read. If it answers only there for half of `silence`, or a tenth on one rail of several, the path has
+// ended: some networks pass TCP and no UDP. A path has also ended if long packets get lost for `silence` while shorter
+// ones come. Packets without the tag of the path's key are counted and dropped, and so are repeated ones.
 #pragma once
 
 #include <chrono>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/lossy_transport.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"
@@ -37,24 +37,24 @@
 
 namespace jaxcomm {
 
-// The way to a process, as both sides have agreed on it.
+// The path to a process, which both sides have agreed on.
 struct UdpPath {
-  int connection;  // a TCP socket, connected and authenticated, on which nothing is sent but kAsk and kHere
+  int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
   int socket;      // a UDP socket, connected
   SipKey sends, receives;
   uint32_t packet_bytes;  // of each packet but the last of a frame
   uint32_t window;        // bytes that may be under way to the process
 };
 
-// For the answer of the host's kernel, and that of the process.
+// Bytes that ask the host's kernel and the process for an answer, and the answer of the process.
 constexpr std::byte kAsk{'?'}, kHere{'!'};
 
-class UdpTransport : public SocketTransport {
+class UdpTransport : public SocketTransport, public LossyTransport {
  public:
-  // What comes over a path and is dropped.
+  // Packets that came over a path and were dropped.
   struct Dropped {
     int64_t forged = 0;    // without the tag of its key
-    int64_t repeated = 0;  // has come before
+    int64_t repeated = 0;  // came again
   };
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
@@ -67,6 +67,7 @@ class UdpTransport : public SocketTransport {
   // Each process once, and again after a Fence. After an error the sockets are closed.
   Status AddPeer(uint32_t process, const UdpPath& path);
 
+  LossyTransport* lossy() override { return this; }
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                  ReceivedLossy done) override;
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
@@ -92,7 +93,7 @@ class UdpTransport : public SocketTransport {
   std::vector<SocketPeer*> Peers() override;
   std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;
 
-  // What is done, and when (progress.cc).
+  // Progress (progress.cc).
   void Work() override;
   void OnPause(std::chrono::nanoseconds limit) override;
   bool HasMore() const override;
@@ -117,11 +118,11 @@ class UdpTransport : public SocketTransport {
   void TakeHere(Lock& lock, Peer& peer);
   void SetInterest(Peer& peer);
 
-  ReceivedDatagrams received_;  // of the thread that serves
+  ReceivedDatagrams received_;  // of the polling thread
 
   // Of the base's lock.
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  int64_t sleeps_until_ = 0;  // the thread that serves, or will
+  int64_t sleeps_until_ = 0;  // the polling thread, or the next one
   int64_t next_batch_ = 0;    // goes then
 };
 

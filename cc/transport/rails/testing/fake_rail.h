@@ -4,11 +4,11 @@
 //   rails.Connect({&rail.at(0), …});  rail.Connect(0, rails.events(0));
 //   while (rail.Step(random)) {}   // brings one of the things that are on their way, of any two processes
 //   rail.SetSilent(0, 1, true);    // what process 0 sends to 1 does not come
-//   rail.Reset(0, 1);              // both hear that the other is gone
+//   rail.Reset(0, 1);              // each gets the event that the other is gone
 //   rail.Reconnect(0, 1);
 //
-// What one process sends to another comes in order. Of lossy messages all is lost that may be, and those that nobody
-// has posted go nowhere. For one thread.
+// Messages and notices from one process to another come in order. A lossy message loses all that it may, and is dropped
+// if it was not posted. For one thread.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/transport/lossy_transport.h"
+#include "cc/transport/rail_transport.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -34,7 +36,7 @@ class FakeRail {
     for (uint32_t i = 0; i < processes; ++i) ends_.push_back(std::make_unique<End>(this, i));
   }
 
-  Transport& at(uint32_t process) { return *ends_[process]; }
+  RailTransport& at(uint32_t process) { return *ends_[process]; }
   void Connect(uint32_t process, Transport::Events* events) { ends_[process]->events = events; }
   // Before the next Post or Fence of any process: something happens in another thread.
   void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
@@ -97,7 +99,7 @@ class FakeRail {
     ReceivedLossy done;
   };
 
-  class End : public Transport {
+  class End : public RailTransport, public LossyTransport {
    public:
     End(FakeRail* rail, uint32_t self) : rail_(rail), self_(self) {}
 
@@ -109,6 +111,7 @@ class FakeRail {
                 [done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view,
                                          const std::vector<ByteRange>&) { done(status, std::move(view)); });
     }
+    LossyTransport* lossy() override { return this; }
     void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t,
                    ReceivedLossy done) override {
       if (const auto run = std::exchange(rail_->before_post_, nullptr)) run();
@@ -148,6 +151,7 @@ class FakeRail {
       for (auto at = posted_.begin(); at != posted_.end();) at = at->first.call == call ? posted_.erase(at) : ++at;
       for (auto at = early_.begin(); at != early_.end();) at = at->first.call == call ? early_.erase(at) : ++at;
     }
+    void OnEarly(Early early) override { early_event_ = std::move(early); }
     void Withdraw(uint32_t, const MessageId& id) override { posted_.erase(id); }
     void Fence(uint32_t process, const Status&) override {
       if (const auto run = std::exchange(rail_->before_fence_, nullptr)) run();
@@ -171,9 +175,9 @@ class FakeRail {
       const auto at = posted_.find(item.id);
       if (at == posted_.end()) {
         if (!item.important.empty()) return;
-        if (!early_.emplace(item.id, Early{from, item.bytes}).second) throw std::logic_error("sent twice");
+        if (!early_.emplace(item.id, EarlyMessage{from, item.bytes}).second) throw std::logic_error("sent twice");
         const auto bytes = static_cast<int64_t>(item.bytes.size());
-        if (bytes > kMaxSmall) events->OnEarly(from, item.id, bytes);
+        if (bytes > kMaxSmall && early_event_) early_event_(from, item.id, bytes);
         return;
       }
       const Posted posted = std::move(at->second);
@@ -199,7 +203,7 @@ class FakeRail {
     std::set<uint32_t> closed;
 
    private:
-    struct Early {
+    struct EarlyMessage {
       uint32_t from;
       std::vector<std::byte> bytes;
     };
@@ -231,12 +235,13 @@ class FakeRail {
     FakeRail* const rail_;
     const uint32_t self_;
     std::map<MessageId, Posted> posted_;
-    std::map<MessageId, Early> early_;
+    std::map<MessageId, EarlyMessage> early_;
+    Early early_event_;
     std::set<CallId> cancelled_;
   };
 
  public:
-  // What a process has posted or not taken.
+  // The messages that a process has posted or not taken.
   size_t kept(uint32_t process) const { return ends_[process]->kept(); }
 
  private:

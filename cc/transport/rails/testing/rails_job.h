@@ -1,11 +1,11 @@
-// A job of processes that are connected by rails, all in the test's thread, and what comes of its messages.
+// A job of processes that are connected by rails, all in the test's thread, and its messages.
 //
 //   class FailoverTest : public RailsJob {};
 //   MakeTwo();
 //   RailsMessage& message = New(0, 1, kLarge, kMiB);
 //   Post(message);
 //   Send(message);
-//   Run();         // brings what is on its way
+//   Run();         // delivers notices and messages
 //   ExpectAll();   // every message has come, once and right
 #pragma once
 
@@ -41,7 +41,7 @@ inline Bytes Pattern(int64_t size, uint32_t seed) {
   return bytes;
 }
 
-// A process, and what it has heard.
+// A process, and its events.
 class RailsNode : public Transport::Events {
  public:
   RailsNode(uint32_t processes, uint32_t num_rails) : rails(processes, num_rails, this) {}
@@ -63,7 +63,7 @@ class RailsNode : public Transport::Events {
   std::set<uint32_t> left;  // those of them that have left
 };
 
-// A message between two processes, with what has come of it.
+// A message between two processes, and its callbacks.
 struct RailsMessage {
   RailsMessage(uint32_t from, uint32_t to, const MessageId& id, int64_t size)
       : from(from), to(to), id(id), bytes(Pattern(size, id.segment)), memory(static_cast<size_t>(size)) {}
@@ -84,7 +84,7 @@ class RailsJob : public testing::Test {
     for (uint32_t rail = 0; rail < num_rails; ++rail) all[rail] = rail;
     for (uint32_t i = 0; i < processes; ++i) {
       RailsNode& node = nodes_.emplace_back(processes, num_rails);
-      std::vector<Transport*> transports;
+      std::vector<RailTransport*> transports;
       for (uint32_t rail = 0; rail < num_rails; ++rail) {
         transports.push_back(&rails_[rail].at(i));
         rails_[rail].Connect(i, node.rails.events(rail));
@@ -120,7 +120,15 @@ class RailsJob : public testing::Test {
                                       message.sent.second = status.message();
                                     });
   }
-  // Brings what is on its way: all, or so many.
+  // Large messages from process 0 to process 1.
+  void PostAndSend(int count) {
+    for (int i = 0; i < count; ++i) {
+      RailsMessage& message = New(0, 1, kLarge, kMiB);
+      Post(message);
+      Send(message);
+    }
+  }
+  // Delivers notices and messages: all, or `steps` of them.
   void Run(int steps = 1 << 30) {
     for (bool some = true; some && steps > 0;) {
       some = false;

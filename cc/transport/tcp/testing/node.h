@@ -1,4 +1,4 @@
-// Processes that tests connect by TCP within one, and what they hear of each other.
+// Processes that tests connect by TCP within one, and the events that they get of each other.
 //
 //   Node a(0), b(1);
 //   Connect(a, b);
@@ -46,7 +46,7 @@ inline std::pair<int, int> Connection() {
   return {a, b};
 }
 
-// A process, and what it has heard of the others.
+// A process, and its events.
 class Node : public RecordedEvents {
  public:
   explicit Node(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
@@ -108,7 +108,7 @@ class Raw {
     while (bytes > 0);
     EXPECT_TRUE(bytes < 0 && errno == ECONNRESET) << std::strerror(errno);
   }
-  int socket() const { return socket_; }
+  int connection() const { return socket_; }
 
  private:
   int socket_;

@@ -1,4 +1,4 @@
-// How many packets a fuzzer has fed; it prints their number when it ends.
+// Counts the packets that a fuzzer has fed, and prints their number when it ends.
 //
 //   ++fuzzed_packets;
 #pragma once

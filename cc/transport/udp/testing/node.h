@@ -1,4 +1,4 @@
-// Processes that tests connect by UDP within one, and what they hear of each other.
+// Processes that tests connect by UDP within one, and the events that they get of each other.
 //
 //   UdpNode a(0), b(1);
 //   Connect(a, b);                    // or over a BadLine
@@ -44,6 +44,7 @@ class UdpNode : public RecordedEvents {
   std::unique_ptr<UdpTransport> transport;
 };
 
+constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;   // bytes of a frame in a packet
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};  // from the first of two, and to it
 
 // Both ends of a path; the line, if there is one, is between its UDP sockets. `up`: the key of the first's packets.
@@ -67,6 +68,14 @@ inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t pa
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
 
+// Whether a packet that RawUdp::Read returned carries the bytes of `message` at its place.
+inline bool IsPartOf(const Bytes& message, const PacketHeader& header, const Bytes& packet) {
+  const size_t own = header.offset == 0 ? kHeaderBytes : 0, at = header.offset + own - kHeaderBytes;
+  const Bytes part(packet.begin() + static_cast<ptrdiff_t>(kPacketHeaderBytes + own), packet.end());
+  return at + part.size() <= message.size() && Same(part, {message.begin() + static_cast<ptrdiff_t>(at),
+                                                           message.begin() + static_cast<ptrdiff_t>(at + part.size())});
+}
+
 // A process whose end of the path the test plays itself.
 class RawUdp {
  public:
@@ -88,6 +97,19 @@ class RawUdp {
     SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.sends, packet.data(), packet.size());
     return packet;
   }
+  // The first packet of a message of three, filled with ones.
+  void SendFirstOfThree(const MessageId& id) {
+    Bytes first(kFragment, std::byte{1});
+    EncodeHeader({FrameType::kMessage, 3 * kFragment - kHeaderBytes, id}, first.data());
+    SendBytes(Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
+  }
+  // The other two, the last one first, filled with twos.
+  void SendOthersOfThree() {
+    for (const uint32_t fragment : {2u, 1u}) {
+      const Bytes twos(kFragment, std::byte{2});
+      SendBytes(Seal(PacketKind::kMessage, 0, fragment * kFragment, 3 * kFragment, twos));
+    }
+  }
   // A whole frame that fits a packet.
   Bytes Seal(PacketKind kind, uint64_t frame, const Header& header, const Bytes& payload = {}) {
     Bytes bytes(kHeaderBytes);
@@ -107,6 +129,7 @@ class RawUdp {
       if (header->kind != PacketKind::kAnswer) return {*header, packet};
     }
   }
+  void SendNotice(uint64_t frame) { SendBytes(Seal(PacketKind::kOrdered, frame, {FrameType::kNotice, 0, {}})); }
   void ReceiveMarks() {
     const int on = 1;
     ASSERT_EQ(setsockopt(path_.socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)), 0);

@@ -6,21 +6,27 @@
 
 #include <array>
 
-#include "cc/transport/udp/testing/node.h"
+#include "cc/transport/testing/socket_kinds.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
 namespace {
 
-TEST(UdpForkTest, TheEndOfAProcessIsNoticedWhileItsChildLives) {
-  const auto [ours, its] = Paths();
+template <typename Kind>
+class ForkTest : public testing::Test {};
+
+TYPED_TEST_SUITE(ForkTest, SocketKinds);
+
+TYPED_TEST(ForkTest, TheEndOfAProcessIsNoticedWhileItsChildLives) {
+  using Node = typename TypeParam::Node;
+  const auto [own, other] = TypeParam::Paths();
   std::array<int, 2> lives;  // ends with the last of process and child
   ASSERT_EQ(pipe(lives.data()), 0);
   const pid_t process = fork();
   if (process == 0) {
-    close(ours.connection);
-    UdpNode node(1);
-    if (!node.transport->AddPeer(0, its).ok()) _exit(1);
+    close(TypeParam::ConnectionOf(own));
+    Node node(1);
+    if (!node.transport->AddPeer(0, other).ok()) _exit(1);
     if (fork() == 0) {
       alarm(60);
       for (;;) pause();
@@ -29,10 +35,10 @@ TEST(UdpForkTest, TheEndOfAProcessIsNoticedWhileItsChildLives) {
     node.transport->Flush();
     for (;;) pause();
   }
-  close(its.connection);
+  close(TypeParam::ConnectionOf(other));
   close(lives[1]);
-  UdpNode node(0);
-  ASSERT_TRUE(node.transport->AddPeer(1, ours).ok());
+  Node node(0);
+  ASSERT_TRUE(node.transport->AddPeer(1, own).ok());
   node.AwaitNotices(1, 1);
   kill(process, SIGKILL);
   waitpid(process, nullptr, 0);

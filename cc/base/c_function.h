@@ -1,4 +1,4 @@
-// How the C functions that Python calls end: with 0, or with the number of an error's Code and the error's text.
+// The end of a C function that Python calls: it returns 0, or the number of an error's Code, with the error's text.
 //
 //   JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, char* error, int64_t capacity) {
 //     return Answer(error, capacity, [&] { TheExecutor().SetDeadline(seconds); });
@@ -11,19 +11,22 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "cc/base/errors.h"
+#include "cc/base/export.h"
 #include "cc/base/status.h"
 #include "cc/base/text.h"
-#include "cc/ffi/values.h"
 
 namespace jaxcomm {
 
 // As many letters of a text as fit, with a zero at the end. `size`, unless null, becomes the length of the whole text,
 // so that a caller whose buffer was too small can come again.
-inline void CopyText(const std::string& text, char* out, int64_t capacity, int64_t* size = nullptr) {
+inline void CopyText(std::string_view text, char* out, int64_t capacity, int64_t* size = nullptr) {
   if (capacity > 0) out[CutText(text, static_cast<size_t>(capacity) - 1).copy(out, text.size())] = '\0';
   if (size != nullptr) *size = static_cast<int64_t>(text.size());
 }
@@ -32,14 +35,20 @@ inline void CopyText(const std::string& text, char* out, int64_t capacity, int64
 template <typename Body>
 int Answer(char* error, int64_t capacity, Body body) {
   Status status;
+  const auto fail = [&](const char* text) {  // needs no memory
+    CopyText(text, error, capacity);
+    return static_cast<int>(Code::kInternal);
+  };
   try {
     if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
       body();
     } else {
       status = body();
     }
+  } catch (const std::bad_alloc&) {
+    return fail(kNoMemory);
   } catch (const std::exception& thrown) {
-    status = Status(Code::kInternal, thrown.what());
+    return fail(thrown.what());
   }
   if (!status.ok()) CopyText(status.message(), error, capacity);
   return static_cast<int>(status.code());

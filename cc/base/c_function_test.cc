@@ -1,4 +1,4 @@
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 
 #include <gtest/gtest.h>
 
@@ -29,6 +29,12 @@ TEST(CFunctionTest, AnExceptionIsAnError) {
   EXPECT_EQ(Answer(error, sizeof(error), [] { throw std::runtime_error("thrown"); }),
             static_cast<int>(Code::kInternal));
   EXPECT_STREQ(error, "thrown");
+}
+
+TEST(CFunctionTest, LackOfMemoryIsAnErrorThatNeedsNone) {
+  char error[32];
+  EXPECT_EQ(Answer(error, sizeof(error), [] { throw std::bad_alloc(); }), static_cast<int>(Code::kInternal));
+  EXPECT_STREQ(error, "this process has no memory for ");
 }
 
 TEST(CFunctionTest, ATextThatDoesNotFitTellsItsLength) {

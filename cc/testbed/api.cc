@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/ffi/c_function.h"
+#include "cc/base/c_function.h"
 #include "cc/testbed/packet_switch_thread.h"
 
 namespace jaxcomm {

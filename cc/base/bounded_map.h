@@ -1,0 +1,67 @@
+// A map that keeps its newest entries: beyond its capacity the oldest one goes.
+//
+//   BoundedMap<CallId, Status> failed(/*capacity=*/1024);
+//   failed.Add(id, why);                       // keeps the value that is there, if there is one
+//   if (const Status* why = failed.Find(id)) ...
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace jaxcomm {
+
+template <typename Key, typename Value, typename Map = std::map<Key, Value>>
+class BoundedMap {
+ public:
+  using const_iterator = typename Map::const_iterator;
+
+  explicit BoundedMap(size_t capacity) : capacity_(capacity) {}
+
+  struct Added {
+    Value* value;  // under the key; the next Add may end it
+    bool is_new;
+    std::optional<Key> dropped = std::nullopt;  // the oldest key, which had to go
+  };
+  Added Add(const Key& key, Value value = Value()) {
+    const auto [at, is_new] = map_.emplace(key, std::move(value));
+    Added added{&at->second, is_new};
+    if (!is_new) return added;
+    order_.push_back(key);
+    if (order_.size() <= capacity_) return added;
+    added.dropped = std::move(order_.front());
+    order_.pop_front();
+    map_.erase(*added.dropped);
+    return added;
+  }
+
+  Value* Find(const Key& key) {
+    const auto at = map_.find(key);
+    return at == map_.end() ? nullptr : &at->second;
+  }
+  const Value* Find(const Key& key) const {
+    const auto at = map_.find(key);
+    return at == map_.end() ? nullptr : &at->second;
+  }
+
+  const_iterator begin() const { return map_.begin(); }
+  const_iterator end() const { return map_.end(); }
+  const_iterator lower_bound(const Key& key) const { return map_.lower_bound(key); }
+  size_t size() const { return map_.size(); }
+
+  void Clear() {
+    map_.clear();
+    order_.clear();
+  }
+
+ private:
+  size_t capacity_;
+  Map map_;
+  std::deque<Key> order_;  // from the oldest
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,84 @@
+// The order in which moves must run: each waits for the moves whose data it needs or would overwrite.
+//
+//   const MoveDependencies needs = MoveDependencies::Of(moves);
+//   needs.before.Each(move, [](size_t other) { ... });   // it waits for these
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "cc/schedules/list_scheduling.h"
+
+namespace jaxcomm {
+
+using Indices = std::vector<size_t>;
+
+inline size_t Index(int64_t index) { return static_cast<size_t>(index); }
+
+// By move, a list of other moves.
+class MoveLists {
+ public:
+  explicit MoveLists(const std::vector<std::pair<size_t, size_t>>& pairs, size_t count) : first_(count + 1) {
+    for (const auto& [of, member] : pairs) ++first_[of + 1];
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    members_.resize(pairs.size());
+    Indices next = first_;
+    for (const auto& [of, member] : pairs) members_[next[of]++] = member;
+  }
+  size_t Size(size_t of) const { return first_[of + 1] - first_[of]; }
+  template <typename Visit>
+  void Each(size_t of, const Visit& visit) const {
+    for (size_t at = first_[of]; at < first_[of + 1]; ++at) visit(members_[at]);
+  }
+
+ private:
+  Indices first_, members_;
+};
+
+// A move waits for the moves that wrote the data that it reads or overwrites, and for those that read the data that it
+// overwrites; moves that one of these waits for are left out.
+struct MoveDependencies {
+  MoveLists before, after;
+
+  static MoveDependencies Of(const PendingMoves& moves) {
+    const size_t cells = Index(moves.ranks) * Index(moves.chunks);
+    std::vector<Indices> written(cells), read(cells);  // since the last move that wrote alone
+    std::vector<std::pair<size_t, size_t>> before, after;
+    Indices awaited;
+    for (size_t move = 0; move < Index(moves.count); ++move) {
+      const size_t source = Index(moves.src[move] * moves.chunks + moves.chunk[move]);
+      const size_t target = Index(moves.dst[move] * moves.chunks + moves.chunk[move]);
+      const MoveKind kind = moves.kind[move];
+      const auto await = [&](const Indices& others) { awaited.insert(awaited.end(), others.begin(), others.end()); };
+      awaited.clear();
+      await(written[source]);
+      await(read[target]);
+      if (kind != MoveKind::kReduce) await(written[target]);
+      if (kind == MoveKind::kExchange) await(read[source]);
+      if (kind == MoveKind::kExchange) {
+        written[source] = read[source] = written[target] = read[target] = {move};
+      } else {
+        read[source].push_back(move);
+        if (kind == MoveKind::kCopy) {
+          written[target] = {move};
+          read[target].clear();
+        } else {
+          written[target].push_back(move);
+        }
+      }
+      std::sort(awaited.begin(), awaited.end());
+      awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
+      for (const size_t other : awaited) {
+        before.emplace_back(move, other);
+        after.emplace_back(other, move);
+      }
+    }
+    return {MoveLists(before, Index(moves.count)), MoveLists(after, Index(moves.count))};
+  }
+};
+
+}  // namespace jaxcomm
