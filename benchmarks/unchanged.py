@@ -62,9 +62,11 @@ def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
     found["psum_scatter 1 MiB"] = scattered, 25
     if arm != "jaxcomm":
         ring = [(rank, (rank + 1) % count) for rank in range(count)]
-        found["ppermute 1 MiB"] = mapped(lambda x: lax.ppermute(x, "x", ring), parts, PartitionSpec("x")), 25
-        exchange = mapped(lambda x: lax.all_to_all(x, "x", 0, 0, tiled=True), rows, PartitionSpec("x"))
-        found["all_to_all 1 MiB"] = exchange, 25
+        few = place(np.ones((count * count, 1 << 6), np.float32), "x")
+        for size, operand, repeats in (("1 KiB", few, 100), ("1 MiB", rows, 25)):
+            permute = mapped(lambda x: lax.ppermute(x, "x", ring), operand, PartitionSpec("x"))
+            exchange = mapped(lambda x: lax.all_to_all(x, "x", 0, 0, tiled=True), operand, PartitionSpec("x"))
+            found[f"ppermute {size}"], found[f"all_to_all {size}"] = (permute, repeats), (exchange, repeats)
 
     random = np.random.default_rng(0)
     host = {

@@ -316,8 +316,9 @@ TEST_F(FailureTest, AMissingRankIsNamedAndWhereItIsAndTheNextCallWorks) {
     EXPECT_EQ(message.find("DeadlineError: psum #"), 0u) << message;
     EXPECT_NE(message.find("rank 2 of 3 has not arrived after "), std::string::npos) << message;
     EXPECT_NE(message.find("; 0,1 wait."), std::string::npos) << message;
-    EXPECT_NE(message.find("Rank 2 is in psum over 'data', f32[1] (4 B), plan none, at train.py:51, for "),
-              std::string::npos)
+    EXPECT_NE(
+        message.find("Rank 2 is process 2, and is in psum over 'data', f32[1] (4 B), plan none, at train.py:51, for "),
+        std::string::npos)
         << message;
   }
   // It comes at last, and hears the same, or what has failed the call in which it was.
