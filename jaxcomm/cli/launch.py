@@ -11,7 +11,6 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm.backend import environment
 from jaxcomm.cli.common import arguments, output
-from jaxcomm.collectives.choice import AUTO
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.distributed.settings import TRANSPORTS
 from jaxcomm.distributed.supervise import Failure
@@ -124,6 +123,8 @@ def _every_collective(plan: str | None) -> dict[str, str]:
     """The variables by which jaxcomm carries all collectives."""
     if reason := environment.why_not(os.environ):
         raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
+    from jaxcomm.collectives.choice import AUTO
+
     if plan and plan != AUTO:
         load(plan)  # so that a mistake in the file ends the command before anything starts
         plan = os.path.abspath(plan)

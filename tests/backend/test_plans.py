@@ -59,7 +59,7 @@ def test_launch_names_a_file_by_its_whole_path_and_auto_as_it_is(
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text(encode(plan(made())))
     assert main(["launch", "-n", "1", "--every-collective", "--plan", named, "--dry-run", "--json", __file__]) == 0
-    (process,) = json.loads(capsys.readouterr().out)
+    (process,) = json.loads(capsys.readouterr().out)["processes"]
     assert process["environment"][environment.PLAN] == ("auto" if named == "auto" else str(tmp_path / named))
 
 
