@@ -146,9 +146,10 @@ def stop_waiting() -> None:
 def _get(key: str, timeout_s: float) -> str:
     deadline = time.monotonic() + timeout_s
     while True:
-        left_s = max(deadline - time.monotonic(), _AT_ONCE_S)
+        left_s = deadline - time.monotonic()
+        look_s = max(min(left_s, _LOOK_S), _AT_ONCE_S)
         try:
-            value: str = client().blocking_key_value_get(f"jaxcomm/{key}", round(1000 * min(left_s, _LOOK_S)))
+            value: str = client().blocking_key_value_get(f"jaxcomm/{key}", round(1000 * look_s))
             return value
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error) or left_s <= _LOOK_S:
