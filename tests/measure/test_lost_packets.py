@@ -125,7 +125,7 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
         )
         assert f"between hosts over {transport.upper()}: " in made.stdout, made.stderr
         chosen = plan.load(tmp_path / f"{transport}.json").transport
-        assert chosen and chosen.transport == transport
+        assert chosen and chosen.protocol == transport
         files.append(f"{transport}.json")
     (tmp_path / "run.py").write_text(RUN)
     for own, other, stays in ((*files, "UDP"), (*reversed(files), "TCP")):

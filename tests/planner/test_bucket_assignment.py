@@ -63,7 +63,7 @@ def test_the_step_ends_when_the_queue_is_empty(
     """Whatever the order of service; every bucket here has one option only."""
     jobs = sorted(jobs)
     atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=ready) for i, (ready, _, _) in enumerate(jobs)])
-    options = {i + 1: [Option(Plain(kind="ring"), (before,), (after,))] for i, (_, before, after) in enumerate(jobs)}
+    options = {i + 1: [Option(Plain(kind="ring"), before, after)] for i, (_, before, after) in enumerate(jobs)}
     found = assign(Jobs(atoms.ready, atoms.runs(1), options, 0.0), stages(delays), time_limit=1.0, seed=0)
     last = max(ready for ready, _, _ in jobs)
     for order in (None, np.random.default_rng(seed)):
@@ -83,7 +83,7 @@ def test_parts_wait_for_the_late_ranks_that_they_need(
     jobs = sorted(jobs)
     atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=job[0]) for i, job in enumerate(jobs)])
     options = {
-        i + 1: [Option(Plain(kind="ring"), (before,), (after,), stage=stage)]
+        i + 1: [Option(Plain(kind="ring"), before, after, stage=stage)]
         for i, (_, before, after, stage) in enumerate(jobs)
     }
     there = np.array([[0.0, *times] for times in arrivals]).T
@@ -96,23 +96,17 @@ def test_parts_wait_for_the_late_ranks_that_they_need(
         assert found.seconds == pytest.approx(np.mean(ends) - jobs[-1][0], abs=1e-9)
 
 
-def family(size: int, rails: int) -> list[Option]:
-    """Made-up schedules for a bucket: none, some and all of it covered; on two rails also all on one of them."""
+def family(size: int) -> list[Option]:
+    """Made-up schedules for a bucket: none, some and all of it covered."""
     found = []
     for share in (0.0, 0.3, 1.0):
         before, after = 0.007 * size * share, 0.001 + 0.01 * size * (1.5 - 0.5 * share) + 0.0002 * (share > 0)
-        if rails == 1:
-            found.append(Option(Plain(kind="ring"), (before,), (after,)))
-        else:
-            found += [
-                Option(Plain(kind="ring"), (before / 2, before), (after / 2, after)),
-                Option(Plain(kind="ring"), (before, 0.0), (after, 0.0)),
-            ]
+        found.append(Option(Plain(kind="ring"), before, after))
     return found
 
 
 def partitions(count: int) -> list[list[tuple[int, int]]]:
-    """All ways to cut a row of so many into runs (first, last)."""
+    """All ways to cut a row of `count` into runs (first, last)."""
     cuts = itertools.chain.from_iterable(itertools.combinations(range(1, count), k) for k in range(count))
     return [list(zip([0, *cut], [c - 1 for c in [*cut, count]], strict=True)) for cut in cuts]
 
@@ -123,30 +117,28 @@ def partitions(count: int) -> list[list[tuple[int, int]]]:
     sizes=st.lists(st.sampled_from([1, 2, 3]), min_size=4, max_size=4),
     delays=st.lists(st.floats(0, 0.03), min_size=1, max_size=3),
     min_gain=st.sampled_from([0.0, 0.02, 0.2]),
-    rails=st.sampled_from([1, 2]),
     merge=st.booleans(),
 )
 def test_the_solver_finds_the_best_buckets(
-    ready: list[float], sizes: list[int], delays: list[float], min_gain: float, rails: int, merge: bool
+    ready: list[float], sizes: list[int], delays: list[float], min_gain: float, merge: bool
 ) -> None:
     """Against all partitions of the gradients and all combinations of options for the sizes of their buckets."""
     ready = sorted(ready)
     atoms = Atoms.all([Bucket(name=str(i), bytes=sizes[i], ready_s=at) for i, at in enumerate(ready)])
     runs = atoms.runs(len(ready) if merge else 1)
-    options = {run.bytes: family(run.bytes, rails) for run in runs}
+    options = {run.bytes: family(run.bytes) for run in runs}
     jobs = Jobs(atoms.ready, runs, options, min_gain)
     found = assign(jobs, stages(delays), time_limit=20.0, seed=0)
 
     def cost(buckets: Sequence[tuple[int, int]], choice: dict[int, int]) -> float:
         penalty = 0.0
-        rows: list[list[tuple[float, float, float]]] = [[] for _ in range(rails)]
+        row: list[tuple[float, float, float]] = []
         for first, last in buckets:
             size = sum(sizes[first : last + 1])
             option = options[size][choice[size]]
-            penalty += min_gain * max(options[size][0].after) * (choice[size] > 0)
-            for rail, row in enumerate(rows):
-                row.append((ready[last], option.before[rail], option.after[rail]))
-        ends = [max(queue_end(row, delay) for row in rows) - ready[-1] - delay for delay in delays]
+            penalty += min_gain * options[size][0].after * (choice[size] > 0)
+            row.append((ready[last], option.before, option.after))
+        ends = [queue_end(row, delay) - ready[-1] - delay for delay in delays]
         return float(np.mean(ends)) + penalty
 
     best = np.inf

@@ -65,8 +65,8 @@ def test_ranks_in_different_calls_are_named_at_once(transport: str, case: str, o
     for each in errors(transport, case):
         assert each["type"] == "MismatchError", each["error"]
         assert LAST in each["calls"] and len(each["calls"]) == 2
-        assert re.search(rf"rank {LAST} \\(process {LAST} on \\S+\\) is in {one}", each["error"]), each["error"]
-        assert re.search(rf"rank [0-2] \\(process [0-2] on \\S+\\) is in {other}", each["error"]), each["error"]
+        assert re.search(rf"rank {LAST} \(process {LAST} on \S+\) is in {one}", each["error"]), each["error"]
+        assert re.search(rf"rank [0-2] \(process [0-2] on \S+\) is in {other}", each["error"]), each["error"]
 
 
 @pytest.mark.parametrize("case", ["other name", "other line", "one output more", "other elements"])
