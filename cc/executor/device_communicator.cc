@@ -20,6 +20,9 @@ uint64_t IdOf(const std::vector<MessageGroup::Rank>& devices, uint32_t instance)
 // Up to this size the thread that calls adds.
 constexpr int64_t kHelpedBytes = 1 << 20;
 
+// The most times that a waiting thread helps, for a millisecond each; then it sleeps until the call has ended.
+constexpr int kHelpTimes = 20;
+
 // Devices whose calls differ only in what they make of the operands find it here.
 std::string WhereOf(const DeviceGroup::SiteKey& key) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
@@ -108,8 +111,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
 
 Status Transfer::Wait(Executor& executor) {
   const auto over = [this] { return is_over(); };
-  while (helps_ && executor.HelpAcross(over) && !is_over()) {
-  }
+  for (int times = 0; helps_ && times < kHelpTimes && executor.HelpAcross(over) && !is_over();) ++times;
   std::unique_lock<std::mutex> lock(mutex_);
   ended_.wait(lock, [this] { return status_.has_value(); });
   return *status_;
