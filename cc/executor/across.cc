@@ -81,7 +81,7 @@ void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, cons
   driver.rank = rank;
   driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, said)});
   if (MayHelp(*call)) {
-    Help(driver);
+    Help(driver, [&] { return driver.own.has_value(); });
   } else {
     Run(driver);
   }

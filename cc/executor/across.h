@@ -53,6 +53,7 @@ class AcrossProcesses : public Transport::Events {
   void Connect(Transport* transport, bool yields) {
     yields_ = yields;
     closing_ = false;
+    unexpected_ = 0;
     transport_.store(transport);
   }
   // Once the transport has run its last callback: waits until no call uses it, and forgets the job's calls, their names
@@ -145,7 +146,7 @@ class AcrossProcesses : public Transport::Events {
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
   bool MayHelp(const MessageCall& call) const;
-  void Help(Driver& driver);
+  bool Help(Driver& driver, const std::function<bool()>& over);
   bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
   bool Close(const std::shared_ptr<MessageCall>& call);

@@ -28,16 +28,7 @@ bool AcrossProcesses::Help(const std::function<bool()>& over) {
   const User user(users_);
   if (!is_connected()) return false;
   Driver driver;
-  driver.helps = true;
-  bool helped = false;
-  {
-    const Driver::Current current(driver);
-    transport_.load()->Help(kHelp, yields_, [&] {
-      helped = true;
-      Run(driver);
-      return over();
-    });
-  }
+  const bool helped = Help(driver, over);
   for (int64_t calls = unexpected_.exchange(0); calls > 0; --calls) transport_.load()->Expect();
   return helped;
 }
@@ -49,15 +40,18 @@ bool AcrossProcesses::MayHelp(const MessageCall& call) const {
   return open_ == 1;
 }
 
-// For a short time: it keeps a thread of XLA's, which other calls may need.
-void AcrossProcesses::Help(Driver& driver) {
+// For a short time: a thread of XLA's may be needed by other calls.
+bool AcrossProcesses::Help(Driver& driver, const std::function<bool()>& over) {
   const Driver::Current current(driver);
   driver.helps = true;
   Run(driver);
+  bool helped = false;
   transport_.load()->Help(kHelp, yields_, [&] {
+    helped = true;
     Run(driver);
-    return driver.own.has_value();
+    return over();
   });
+  return helped;
 }
 
 void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
@@ -123,7 +117,7 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   return started > 0 || steps.arrived;
 }
 
-// The transport may go as soon as the last rank has heard of its end, so that comes last.
+// The transport may go as soon as the last rank is called back, so that comes last.
 void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
   if (steps.over && Close(call)) transport_.load()->EndExpecting();
   if (steps.failed) TellFailure(call->site(), call->id(), call->failure());

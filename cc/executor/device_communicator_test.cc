@@ -203,7 +203,7 @@ TEST_P(DeviceCommunicatorTest, ExchangesWithEachOtherRankInTurn) {
   }
 }
 
-// How many calls of process 0 followed a plan of this name.
+// The number of calls of process 0 that followed a plan of this name.
 int CallsUnder(Job& job, const std::string& plan) {
   const std::string json = job.executor(0).stats().Json();
   const size_t at = json.find("\"plan\":\"" + plan + "\"");

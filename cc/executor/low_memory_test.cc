@@ -15,7 +15,7 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
-// The next block of about so many bytes that this thread asks for is refused.
+// The size of the block that this thread is refused next, within kAround bytes; 0: none.
 thread_local size_t refused_bytes = 0;
 constexpr size_t kAround = 32;  // what a shared object takes more
 
@@ -57,7 +57,7 @@ class LowMemory : public testing::Test {
   }
   ~LowMemory() override { network_.Stop(); }
 
-  // Both sum, of which the first is refused a block of so many bytes; 0: none.
+  // Both sum; the first is refused a block of `refused` bytes; 0: none.
   std::vector<Status> Sum(size_t refused) {
     std::vector<Status> ends(2);
     std::vector<std::thread> threads;

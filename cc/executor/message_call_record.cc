@@ -8,7 +8,7 @@
 
 namespace jaxcomm {
 
-// Of the ranks in this process's groups; what others did is not known here.
+// Of the ranks in this process's groups; other groups are not known here.
 void MessageCall::Record() {
   if (std::exchange(recorded_, true)) return;
   const std::vector<uint32_t>& own = site_->GroupOf(rank(0));

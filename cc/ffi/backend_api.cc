@@ -100,7 +100,7 @@ struct Request {
 
 thread_local char error_text[512];  // as much as XLA takes
 
-// What a call throws, above all for lack of memory, is its error.
+// An exception of the call, mostly for lack of memory, is its error.
 template <typename Call>
 int End(Call call) {
   return Answer(error_text, sizeof(error_text), call);

@@ -1,4 +1,4 @@
-// Which list of messages a collective of an unchanged program runs.
+// The list of messages that a collective of an unchanged program runs.
 //
 //   ListRules rules{/*flat_bytes=*/16 << 10, /*flat_bytes_on_one_host=*/256 << 10, /*ring_bytes=*/256 << 10,
 //   /*ring_bytes_of_several=*/32 << 10, …}; DeviceCommunicator::Chosen chosen = rules.Choose(Kind::kAllReduce, group,

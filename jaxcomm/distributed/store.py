@@ -136,7 +136,7 @@ def client() -> Any:
 
 
 def stop_waiting() -> None:
-    """Ends all waits for what others publish, in all threads: this process ends.
+    """Ends all waits for values of other processes, in all threads: this process ends.
 
     A thread that waits in JAX's client while Python ends would abort the process.
     """

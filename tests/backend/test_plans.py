@@ -23,7 +23,7 @@ _REPORT = re.compile(r"^\[(\d)\] @report (.*)$", re.MULTILINE)
 
 
 def launched(*words: str) -> tuple[dict[int, dict[str, Any]], str]:
-    """What each of four processes reported, and all that they wrote as errors."""
+    """The reports of each of four processes, and all that they wrote as errors."""
     done = subprocess.run(
         [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "4", "--transport", "tcp", "--every-collective", *words],
         cwd=fork_server.ROOT,
