@@ -55,7 +55,7 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
   return Status(Code::kDeadlineExceeded, message);
 }
 
-std::optional<CallRecord> ReadClocks(const uint64_t* words, int64_t error, const Program& program) {
+std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program) {
   const uint32_t ranks = program.ranks();
   const uint64_t *begin = words + 1, *end = begin + ranks, *op_end = end + ranks;
   const uint64_t first = *std::min_element(begin, begin + ranks), last = *std::max_element(begin, begin + ranks);

@@ -42,7 +42,7 @@ TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   // Rank 0 sums chunk 0 of ranks 0 and 1, then adds rank 2's and stores it everywhere: 3 of 8 chunks early.
   const auto program = ByHand(3, 1, {{0, 0, {0, 1}, {0}, {}}, {0, 0, {0, 2}, {0, 1, 2}, {0}}});
   std::vector<uint64_t> clocks{5, 1000, 1500, 9000, 9700, 9800, 9900, 2000, 9600};
-  const std::optional<CallRecord> record = ReadClocks(clocks.data(), /*error=*/0, *program);
+  const std::optional<CallRecord> record = RecordOf(clocks.data(), /*error=*/0, *program);
   ASSERT_TRUE(record);
   ASSERT_EQ(record->arrivals.size(), 3u);
   EXPECT_DOUBLE_EQ(record->arrivals[0], 0);
@@ -55,11 +55,11 @@ TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   EXPECT_DOUBLE_EQ(record->after_arrival, 900e-9);
   EXPECT_DOUBLE_EQ(record->early_share, 3.0 / 8);
   for (const size_t end : {4, 5, 6}) clocks[end] = 8900;  // before the last one came
-  EXPECT_FALSE(ReadClocks(clocks.data(), /*error=*/99, *program));
-  ASSERT_TRUE(ReadClocks(clocks.data(), /*error=*/100, *program));
-  EXPECT_EQ(ReadClocks(clocks.data(), /*error=*/100, *program)->after_arrival, 0);
+  EXPECT_FALSE(RecordOf(clocks.data(), /*error=*/99, *program));
+  ASSERT_TRUE(RecordOf(clocks.data(), /*error=*/100, *program));
+  EXPECT_EQ(RecordOf(clocks.data(), /*error=*/100, *program)->after_arrival, 0);
   clocks[4] = 100;  // rank 0's end is an earlier call's
-  EXPECT_FALSE(ReadClocks(clocks.data(), /*error=*/100, *program));
+  EXPECT_FALSE(RecordOf(clocks.data(), /*error=*/100, *program));
 }
 
 }  // namespace

@@ -8,8 +8,7 @@
 // posts them, so nothing needs to be reset between calls. A rank leaves when nobody touches its memory any more, also
 // when it fails: then it posts its failure, waits for those that have arrived to leave, and spoils its own data; those
 // that have not arrived will find the failure before they touch anything. Either fence without the other would not do:
-// a rank arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of
-// its own ranks only, so each rank finds out for itself who has not come.
+// a rank arrives and looks for failures, while another fails and looks for arrivals.
 //
 // Memory is where the flags are, a clock, and the operations of a block: a kernel's (block_ops.cuh) or the emulation's,
 // which runs this very source. All threads of a block call RunBlock together; Memory decides which of them do what.

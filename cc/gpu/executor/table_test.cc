@@ -49,34 +49,5 @@ TEST(TableTest, AWaitThatAnotherImpliesIsDropped) {
   EXPECT_EQ(table.num_flags, kFirstOpFlag + 1);
 }
 
-// The others have summed chunk c on rank c; then each adds rank 3's, and stores the sum there or everywhere.
-Table JoinRank3(const std::vector<uint32_t>& everywhere) {
-  std::vector<PlainOp> ops;
-  for (uint32_t rank = 0; rank < 3; ++rank) ops.push_back({rank, rank, {0, 1, 2}, {rank}, {}});
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    ops.push_back({rank, rank, {rank, 3}, everywhere.empty() ? std::vector<uint32_t>{rank} : everywhere, {rank}});
-  }
-  return Compile(4, 3, ops);
-}
-
-TEST(TableTest, RanksThatOnlyReadTheSameRankTakeTurns) {
-  const Table table = JoinRank3({});
-  EXPECT_EQ(Find(table, 3).order_waits, 0u);
-  EXPECT_EQ(Waits(table, Find(table, 4).waits), std::vector<int>({-4, 3}));
-  EXPECT_EQ(Waits(table, Find(table, 5).waits), std::vector<int>({-4, 4}));
-  EXPECT_EQ(Find(table, 5).order_waits, 1u);
-}
-
-TEST(TableTest, RanksThatAreBusyStoringReadTogether) {
-  const Table table = JoinRank3({0, 1, 2, 3});
-  for (const TableOp& op : table.ops) EXPECT_EQ(op.order_waits, 0u);
-}
-
-TEST(TableTest, NobodyWaitsForATurnThatAMissingRankHoldsUp) {
-  // Op 0 needs rank 2; op 1, which reads rank 3 too, can do without.
-  const Table table = Compile(4, 2, {{2, 0, {2, 3}, {2}, {}}, {1, 1, {1, 3}, {1}, {}}});
-  EXPECT_EQ(Find(table, 1).order_waits, 0u);
-}
-
 }  // namespace
 }  // namespace jaxcomm::fused
