@@ -75,8 +75,8 @@ def test_its_calls_decode_their_attributes(prefix: str) -> None:
 
 @pytest.fixture
 def on_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As if psum over GPUs of a process and of a host had been shown."""
-    certified.use(monkeypatch, tmp_path, "process", "host")
+    """As if psum over GPUs of a process had been shown."""
+    certified.use(monkeypatch, tmp_path, "process")
 
 
 def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model"), check_vma: bool = False) -> str:
@@ -148,44 +148,12 @@ def test_gpus_are_named_by_cudas_numbers() -> None:
     assert fused.device_key(Device(process=2, number=1)) == 2 << 16 | 1
 
 
-@pytest.mark.usefixtures("on_gpus")
-def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from jaxcomm.distributed import records
-
-    class Core:
-        """Notes its arguments."""
-
-        def __init__(self) -> None:
-            self.job: tuple[str, int] | None = None
-            self.regions: dict[int, int] = {}
-
-        def call(self, function: str, job: str, number: int) -> None:
-            assert function == "fused_join"
-            self.job = job, number
-
-        def failure(self, function: str, device: int, address: int) -> None:
-            assert function == "fused_region"
-            self.regions[device] = address
-
-    recorder, cpus = Core(), jax.local_devices(backend="cpu")
-    monkeypatch.setattr(fused, "CUDA", recorder)
-    monkeypatch.setattr(records, "job_name", lambda: "a job")
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
-    monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)
-    monkeypatch.setattr(core, "jax_has_it", lambda: True)
-    monkeypatch.setattr(lowering, "start", lambda: None)
-    assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-    assert recorder.job == ("a job", 0)
-    assert list(recorder.regions) == [cpu.local_hardware_id for cpu in cpus] and all(recorder.regions.values())
-
-
 @built
-def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
-    error = core.CUDA.failure("fused_region", 0, np.zeros(1).ctypes.data)
+def test_memory_that_cuda_does_not_know_is_reached_by_no_gpu() -> None:
+    address = np.zeros(1).ctypes.data
+    error = core.CUDA.failure("cuda_reach", 0, address)
     assert error is not None and "other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error
+    assert core.CUDA.text("cuda_memory", 0, address) == "neither cuMemCreate's nor cudaMalloc's"
 
 
 def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(
