@@ -1,4 +1,4 @@
-"""What each process of `benchmarks/faults.py` does: calls, and one fault after the other, as the seed draws them.
+"""Each process of `benchmarks/faults.py`: calls, and one fault after the other, as the seed draws them.
 
 Prints one line of JSON per fault: what came of the calls during it, and whether calls work after it.
 """
@@ -37,7 +37,7 @@ _DROPS = {
     )
     for way, interface in (("in", "iifname"), ("out", "oifname"))
 }
-# What the victim starts when the calls begin; it has no other interface in the job's network.
+# The victim's command when the calls begin; the victim has no other interface in the job's network.
 COMMANDS = {
     "is stopped": "kill -STOP {pid}; sleep {lasts}; kill -CONT {pid}",
     "interface down": "ip link set {interface} down; sleep {lasts}; ip link set {interface} up",
@@ -51,7 +51,7 @@ FATAL = ("is killed", "leaves", "packets dropped for good")
 
 
 class Fault(NamedTuple):
-    """What goes wrong with one rank: `before` seconds after the calls begin, for `lasts` seconds."""
+    """A fault of one rank: `before` seconds after the calls begin, for `lasts` seconds."""
 
     kind: str
     victim: int
@@ -96,7 +96,7 @@ class Job:
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index]), np.sum(own, axis=0)
 
     def call(self, step: Any, elements: int, dtype: Any = np.float32) -> str:
-        """What came of one call: nothing, if its sum is right; else an error's words, or that it is wrong."""
+        """The outcome of one call: empty if its sum is right, else the error's words, or that it is wrong."""
         x, total = self.array(elements, dtype)
         try:
             with jaxcomm.errors.translated():
@@ -132,7 +132,7 @@ class Job:
         return self.sum, elements, np.float32
 
     def recover(self, elements: int) -> list[str]:
-        """What came of calls until one worked: a rank that is behind the others fails once more for each launch."""
+        """The outcomes of calls until one worked: a rank that is behind the others fails once more for each launch."""
         found: list[str] = []
         while len(found) < TRIES and not (found and found[-1] in ("", "WRONG")):
             found.append(self.call(self.sum, elements))

@@ -38,7 +38,7 @@ MAY_PASS = ("interface down", "packets dropped", "one direction", "is stopped", 
 
 
 def run(layout: Layout, seed: int) -> tuple[list[list[dict[str, Any]]], str]:
-    """What each process of the seed's job reported, and what all of them printed."""
+    """The reports of all processes of the seed's job, and their output."""
     with contextlib.ExitStack() as stack:
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(layout.testbed.processes)]
         children = testbed_job.start(layout, [str(PROGRAM), str(seed), str(FAULTS)], outputs.__getitem__)

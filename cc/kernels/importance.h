@@ -1,4 +1,4 @@
-// How much each segment of a gradient matters: the mean magnitude of its elements, beside the median of a sample.
+// The importance of each segment of a gradient: the mean magnitude of its elements, beside the median of a sample.
 //
 //   const ImportanceFn importance = FindImportance(DType::kF32);   // nullptr: no floating-point type
 //   std::vector<uint32_t> bins(kBins);

@@ -64,8 +64,8 @@ def adjust_groups(
 
     A rank is as slow as its own work between two averages: what it waits for others is not in it. That work begins when
     the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
-    of the two the one is taken by which each rank's work is steadier. What it takes longer than the median rank's in
-    three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in the
+    of the two, the one that makes each rank's work steadier counts. The time by which that work exceeds the median
+    rank's in three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in the
     smallest groups.
 
     If the ranks are those of several processes, all processes call it after the same step, and get the same result.

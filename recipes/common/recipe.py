@@ -98,7 +98,7 @@ def run(
 
 
 def _given(drop: Callable[[float, str], Drop], plan: Plan | None, make: Callable[[str | None], Task]) -> Drop:
-    """What "mlt" may leave out."""
+    """The part of gradients that "mlt" may leave out."""
     if _BOUND.value is not None or plan is None or plan.drops is None:
         return drop(0.1 if _BOUND.value is None else _BOUND.value, _POLICY.value)
     planned = Drop.of(plan, _POLICY.value)

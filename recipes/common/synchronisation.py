@@ -36,7 +36,7 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True)
 class Synchronisation:
-    """What happens between the workers in a step.
+    """The communication between workers in a step.
 
     Attributes:
       gradients: goes before the optimizer.
