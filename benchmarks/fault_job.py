@@ -109,18 +109,18 @@ class Job:
         """Calls until one fails, at most five times, while the fault comes."""
         self.number = number
         barrier(f"{number} begins", self.rank)
-        begin, hit, said = time.monotonic(), self.rank == fault.victim, ""
+        begin, hit, text = time.monotonic(), self.rank == fault.victim, ""
         if hit and fault.kind in COMMANDS:
             start(fault)
         if hit and fault.kind == "is late":
             time.sleep(fault.lasts)
         if not hit or fault.kind != "leaves out a call":
             step, elements, dtype = self._mistake(fault.kind if hit else "", fault.elements)
-            said = self.call(step, elements, dtype)
+            text = self.call(step, elements, dtype)
         calls = 1
-        while not said and calls < CALLS:
-            said, calls = self.call(self.sum, fault.elements), calls + 1
-        return {"said": said, "calls": calls, "seconds": round(time.monotonic() - begin, 2)}
+        while not text and calls < CALLS:
+            text, calls = self.call(self.sum, fault.elements), calls + 1
+        return {"text": text, "calls": calls, "seconds": round(time.monotonic() - begin, 2)}
 
     def _mistake(self, kind: str, elements: int) -> tuple[Any, int, Any]:
         if kind == "another size":
@@ -180,10 +180,10 @@ def main(seed: int, count: int) -> None:
         sys.exit(0)
     if hit:
         start(last)
-    said = ""
-    while not said:
-        said = job.call(job.sum, last.elements)
-    report(fault=last, said=said, seconds=round(time.monotonic() - begin, 2))
+    text = ""
+    while not text:
+        text = job.call(job.sum, last.elements)
+    report(fault=last, text=text, seconds=round(time.monotonic() - begin, 2))
 
 
 if __name__ == "__main__":

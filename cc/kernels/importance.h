@@ -27,7 +27,7 @@ using ImportanceFn = void (*)(const std::byte* gradients, size_t elements, size_
 
 ImportanceFn FindImportance(DType dtype);
 
-// Multiplies so many elements by a factor, in place; 16-bit types are rounded once.
+// Multiplies `count` elements by a factor, in place; 16-bit types are rounded once.
 using ScaleFn = void (*)(std::byte* values, size_t elements, float factor);
 
 ScaleFn FindScale(DType dtype);

@@ -92,7 +92,7 @@ class Repair:
         self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
-        """Ends it: the core is not asked any more, and nobody listens."""
+        """Ends it: it neither asks the core nor listens any more."""
         atexit.unregister(self._at_exit)
         with self._lock:
             self._end.set()

@@ -23,7 +23,7 @@ class Lists(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Ints, count: int) -> Lists:
-        """Of so many, from rows (whose list, member)."""
+        """`count` lists, from rows (index of the list, member)."""
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.cumsum(np.bincount(pairs[:, 0], minlength=count))
         return cls(np.ascontiguousarray(pairs[:, 1]), np.concatenate([[0], ends]))
