@@ -11,6 +11,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jaxcomm import ffi
 from jaxcomm.collectives.request import Device
 from jaxcomm.errors import PlanError
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from jaxcomm.schedules import Schedule
 
-VIRTUAL = "jaxcomm_virtual"
 _ALIGNMENT = 16  # bytes of a row
 
 
@@ -53,8 +54,10 @@ def virtual_psum(
     rows = x.reshape(schedule.ranks, -1)
     padding = -rows.shape[1] % (_ALIGNMENT // min(_ALIGNMENT, x.dtype.itemsize))
     padded = jnp.pad(rows, ((0, 0), (0, padding)))
-    call = jax.ffi.ffi_call(VIRTUAL, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
-    result: jax.Array = call(padded, delays, plan=schedule.kind, program=program, reduction=reduction)
+    call = jax.ffi.ffi_call(ffi.TARGET, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
+    ranks = {"groups": np.arange(schedule.ranks, dtype=np.int32), "sizes": np.array([schedule.ranks], np.int32)}
+    names = {"name": "psum", "axes": "virtual", "plan": schedule.kind, "programs": f"{program},"}
+    result: jax.Array = call(padded, delays, kind="virtual", reduction=reduction, **names, **ranks)
     return result[:, : rows.shape[1]].reshape(x.shape)
 
 
@@ -113,10 +116,8 @@ def registered_program(schedule: Schedule) -> str:
 
 @functools.cache
 def register() -> None:
-    """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
+    """Registers the custom call with XLA's CUDA backend, once; that needs no device."""
     import jax
 
     CUDA.call("fused_set_process", jax.process_index())
-    stages = ("instantiate", "initialize", "execute")
-    CUDA.register(VIRTUAL, "Virtual", "CUDA", stages)
-    CUDA.register(ffi.TARGET, "Devices", "CUDA", stages)
+    CUDA.register(ffi.TARGET, "Fused", "CUDA", ("instantiate", "initialize", "execute"))

@@ -48,7 +48,7 @@ def test_it_needs_no_driver_no_nccl_and_no_path():
 @built
 def test_it_shows_its_own_names_only():
     names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()]
-    assert {"JaxcommImportance", "JaxcommNccl", "JaxcommDevicesExecute", "JaxcommVirtualExecute"} <= set(names)
+    assert {"JaxcommImportance", "JaxcommNccl", "JaxcommFusedExecute"} <= set(names)
     assert [name for name in names if not name.lower().startswith("jaxcomm")] == []
 
 

@@ -47,30 +47,28 @@ def test_a_damaged_program_is_refused() -> None:
 
 
 @built
-@pytest.mark.parametrize("prefix", ["Devices", "Virtual"])
-def test_its_calls_decode_their_attributes(prefix: str) -> None:
+@pytest.mark.parametrize("kind", ["all_reduce", "virtual"])
+def test_its_calls_decode_their_attributes(kind: str) -> None:
     """XLA's CPU backend asks for that, too, when it compiles a step, which is not run."""
-    core.CUDA.register(target := f"{prefix} on CPUs", prefix, "cpu", ("instantiate", "execute"))
+    core.CUDA.register(target := f"{kind} on CPUs", "Fused", "cpu", ("instantiate", "execute"))
     x, program = jnp.ones((4, 8)), fused.registered_program(schedules.ring(4))
     groups = {"groups": np.arange(4, dtype=np.int32), "sizes": np.array([4], np.int32)}
-    site = {"name": "psum", "axes": "data", "kind": "all_reduce", "programs": f"{program},", **groups}
-    attributes = {"plan": "ring", "reduction": "sum", **(site if prefix == "Devices" else {"program": program})}
+    names = {"name": "psum", "axes": "data", "kind": kind, "programs": f"{program},"}
+    attributes = {"plan": "ring", "reduction": "sum", **names, **groups}
 
     def compile_with(**changes: Any) -> None:
         call = jax.ffi.ffi_call(target, jax.typeof(x))
         jax.jit(lambda x: call(x, **{**attributes, **changes})).lower(x).compile()
 
     compile_with()
-    unknown = {"programs": "unknown,"} if prefix == "Devices" else {"program": "unknown"}
     with pytest.raises(jax.errors.JaxRuntimeError, match="program unknown is not registered"):
-        compile_with(**unknown)
+        compile_with(programs="unknown,")
     with pytest.raises(jax.errors.JaxRuntimeError, match="reduction 'product'"):
         compile_with(reduction="product")
-    if prefix == "Devices":
-        with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
-            compile_with(kind="all_gather")
-        with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
-            compile_with(sizes=np.array([5], np.int32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
+        compile_with(kind="all_gather")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
+        compile_with(sizes=np.array([5], np.int32))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 // What a kernel leaves for the host: records of failures, which become errors as on CPUs, and of who was late.
 //
-//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, /*ranks=*/8, /*num_blocks=*/16,
-//   records); std::optional<CallRecord> record = RecordOf(words, /*error=*/0, program);
+//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, ranks, num_blocks, records);
+//   std::optional<CallRecord> record = RecordOf(words, /*error=*/0, program);
 #pragma once
 
 #include <cstdint>
@@ -26,24 +26,9 @@ struct FailureRecord {
 // The bits of an element that a call that has failed leaves in place of a sum, of which a narrower one has the lower:
 // NaN, also for both parts of a complex number; of integers the largest.
 inline uint64_t NoSum(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-    case DType::kBF16:
-      return 0x7fff;
-    case DType::kF32:
-    case DType::kC64:
-      return 0x7fffffff;
-    case DType::kF64:
-    case DType::kC128:
-      return 0x7fffffffffffffff;
-    case DType::kU8:
-    case DType::kU16:
-    case DType::kU32:
-    case DType::kU64:
-      return UINT64_MAX;
-    default:
-      return UINT64_MAX >> (65 - 8 * ByteWidth(dtype));
-  }
+  if (dtype >= DType::kU8 && dtype <= DType::kU64) return UINT64_MAX;
+  const bool is_complex = dtype == DType::kC64 || dtype == DType::kC128;
+  return UINT64_MAX >> (65 - 8 * ByteWidth(dtype) / (is_complex ? 2 : 1));
 }
 
 struct CallName {

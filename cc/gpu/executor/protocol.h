@@ -1,7 +1,6 @@
 // How the ranks of a fused allreduce keep out of each other's way: flags in memory that all can read, and nothing else.
 //
-//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // one thread block of one rank, one
-//   call
+//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // a block of a rank, one call
 //
 // A block is one thread block's slice of every chunk; blocks of one rank share nothing, so there is no barrier between
 // blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's block

@@ -106,23 +106,15 @@ Status Ranks::ConnectPeers() const {
     if (on.error() != cudaSuccess) return CudaError("GPU " + std::to_string(slot.device), on.error());
     for (const Slot& peer : slots_) {
       if (peer.device == slot.device) continue;
-      const std::string failed =
-          "GPU " + std::to_string(slot.device) + " cannot reach the memory of GPU " + std::to_string(peer.device);
-      int can = 0;
-      if (const cudaError_t error = cudaDeviceCanAccessPeer(&can, slot.device, peer.device)) {
-        return CudaError(failed, error);
-      }
-      if (can == 0) {
-        return Status(
-            Code::kUnimplemented,
-            failed + ".\n  Cure: reduce over GPUs that NVLink or one PCIe root connects, or call jax.lax here.");
-      }
       const cudaError_t error = cudaDeviceEnablePeerAccess(peer.device, 0);
-      if (error == cudaErrorPeerAccessAlreadyEnabled) {
-        cudaGetLastError();
-      } else if (error != cudaSuccess) {
-        return CudaError(failed, error);
-      }
+      if (error == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
+      if (error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled) continue;
+      const Status failed = CudaError(
+          "GPU " + std::to_string(slot.device) + " cannot reach the memory of GPU " + std::to_string(peer.device),
+          error);
+      return Status(Code::kUnimplemented, failed.message() +
+                                              ".\n  Cure: reduce over GPUs that NVLink or one PCIe root "
+                                              "connects, or call jax.lax here.");
     }
   }
   return Status();

@@ -6,9 +6,8 @@
 //   Status status = ranks.value()->Check();                   // of a call that has failed and that no caller has had
 //
 // Run neither blocks nor allocates. Calls of one Ranks follow each other on one stream of each device, and every device
-// must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. A call
-// that all launched may fail, and the next one works; what the failed one leaves are NaN, or the largest integer, where
-// it has no sum. Thread-safe.
+// must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. After a
+// failed call that all launched, which leaves NaN or the largest integer, the next one works. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>

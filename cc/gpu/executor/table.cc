@@ -19,56 +19,42 @@ struct Waits {
   std::vector<uint32_t> ops;
 };
 
-class Builder {
- public:
-  explicit Builder(const Program& program)
-      : program_(program), ranks_(program.ranks()), predecessors_(program.ops().size()) {
-    for (uint32_t op = 0; op < predecessors_.size(); ++op) {
-      for (const uint32_t next : program.ops()[op].successors) predecessors_[next].push_back(op);
-    }
+// Walks the ops in order and keeps what each rank knows to be done when it starts one.
+std::vector<Waits> FindWaits(const Program& program) {
+  const std::vector<Op>& ops = program.ops();
+  const uint32_t ranks = program.ranks();
+  std::vector<std::vector<uint32_t>> predecessors(ops.size());
+  for (uint32_t op = 0; op < ops.size(); ++op) {
+    for (const uint32_t next : ops[op].successors) predecessors[next].push_back(op);
   }
-
-  // Walks the ops in order and keeps what each rank knows to be done when it starts one.
-  std::vector<Waits> FindWaits() {
-    const size_t num_ops = predecessors_.size();
-    std::vector<Waits> waits(num_ops);
-    std::vector<Progress> knows(ranks_, Progress(ranks_, 0));
-    // Whose arrival a rank has waited for itself.
-    std::vector<std::vector<bool>> met(ranks_, std::vector<bool>(ranks_, false));
-    after_.resize(num_ops);
-    for (uint32_t index = 0; index < num_ops; ++index) {
-      const Op& op = program_.ops()[index];
-      Progress& known = knows[op.rank];
-      for (const uint32_t rank : op.touches) {
-        if (rank != op.rank && !met[op.rank][rank]) waits[index].arrivals.push_back(rank);
-        met[op.rank][rank] = true;
-      }
-      std::vector<uint32_t>& before = predecessors_[index];
-      std::sort(before.rbegin(), before.rend());
-      for (const uint32_t other : before) {
-        const uint32_t rank = program_.ops()[other].rank;
-        if (rank == op.rank || known[rank] > other) continue;
-        waits[index].ops.push_back(other);
-        Join(known, after_[other]);
-      }
-      known[op.rank] = index + 1;
-      after_[index] = known;
+  std::vector<Waits> waits(ops.size());
+  std::vector<Progress> knows(ranks, Progress(ranks, 0)), after(ops.size());
+  std::vector<std::vector<bool>> met(ranks, std::vector<bool>(ranks, false));  // whose arrival a rank has waited for
+  for (uint32_t index = 0; index < ops.size(); ++index) {
+    const Op& op = ops[index];
+    Progress& known = knows[op.rank];
+    for (const uint32_t rank : op.touches) {
+      if (rank != op.rank && !met[op.rank][rank]) waits[index].arrivals.push_back(rank);
+      met[op.rank][rank] = true;
     }
-    return waits;
+    std::sort(predecessors[index].rbegin(), predecessors[index].rend());
+    for (const uint32_t other : predecessors[index]) {
+      const uint32_t rank = ops[other].rank;
+      if (rank == op.rank || known[rank] > other) continue;
+      waits[index].ops.push_back(other);
+      Join(known, after[other]);
+    }
+    known[op.rank] = index + 1;
+    after[index] = known;
   }
-
- private:
-  const Program& program_;
-  const uint32_t ranks_;
-  std::vector<std::vector<uint32_t>> predecessors_;
-  std::vector<Progress> after_;
-};
+  return waits;
+}
 
 }  // namespace
 
 Table Table::Build(const Program& program) {
   const std::vector<Op>& ops = program.ops();
-  const std::vector<Waits> waits = Builder(program).FindWaits();
+  const std::vector<Waits> waits = FindWaits(program);
   const uint32_t num_ranks = program.ranks();
 
   // The last op of every executor that touches a rank's memory: the rank may go when these are done.

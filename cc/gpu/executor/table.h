@@ -65,13 +65,8 @@ struct Table {
   static Table Build(const Program& program);
 
   TableView view() const {
-    return {static_cast<uint32_t>(rank_tables.size()),
-            num_chunks,
-            num_flags,
-            rank_tables.data(),
-            ops.data(),
-            ranks.data(),
-            waits.data()};
+    const auto num_ranks = static_cast<uint32_t>(rank_tables.size());
+    return {num_ranks, num_chunks, num_flags, rank_tables.data(), ops.data(), ranks.data(), waits.data()};
   }
 };
 

@@ -1,5 +1,5 @@
-// The custom calls of the fused executor on GPUs: "jaxcomm_collective" is an all-reduce of one array over devices of a
-// process, "jaxcomm_virtual" one of an array's rows on one device, as if each were a rank's.
+// The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of a process or, of the kind
+// "virtual", of an array's rows on one device, as if each were a rank's, with each rank's delay as a second operand.
 //
 // The first device of a group that comes to a call site makes the group's ranks, for all of them; then each device only
 // launches its kernel, and the kernels work in the devices' memory.
@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,8 +27,6 @@ namespace {
 
 namespace ffi = xla::ffi;
 using fused::Ranks;
-using Stream = ffi::PlatformStream<cudaStream_t>;
-using Delays = ffi::BufferR1<ffi::DataType::S32>;
 
 // What XLA keeps for each call site of each executable.
 struct FusedSite {
@@ -41,6 +40,7 @@ struct FusedSite {
   };
 
   std::string name, axes, plan;
+  bool is_virtual = false;
   Reduction reduction = Reduction::kSum;
   std::vector<Group> groups;
   std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group and rank, by process << 16 | its number of a device
@@ -52,17 +52,15 @@ struct FusedSite {
 ffi::TypeId FusedSite::id = {};
 ffi::TypeInfo FusedSite::info = ffi::MakeTypeInfo<FusedSite>();
 
-using MadeSite = ffi::ErrorOr<std::unique_ptr<FusedSite>>;
-
-MadeSite Invalid(const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); }
-
-MadeSite Instantiate(std::string_view name, std::string_view axes, std::string_view plan, std::string_view programs,
-                     std::string_view kind, std::string_view reduction, ffi::Span<const int32_t> devices,
-                     ffi::Span<const int32_t> sizes) {
+ffi::ErrorOr<std::unique_ptr<FusedSite>> Instantiate(std::string_view name, std::string_view axes,
+                                                     std::string_view plan, std::string_view programs,
+                                                     std::string_view kind, std::string_view reduction,
+                                                     ffi::Span<const int32_t> devices, ffi::Span<const int32_t> sizes) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
+  const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   const std::optional<Reduction> parsed = ParseReduction(reduction);
-  if (kind != "all_reduce" || !parsed) {
-    return Invalid(who + ": GPUs have no '" + std::string(kind) + "' with reduction '" + std::string(reduction) + "'");
+  if ((kind != "all_reduce" && kind != "virtual") || !parsed) {
+    return invalid(who + ": GPUs have no '" + std::string(kind) + "' with reduction '" + std::string(reduction) + "'");
   }
   const Result<std::vector<Group>> groups = ParseGroups(who, programs, devices, sizes);
   if (!groups.ok()) return ffi::Unexpected(ToError(groups.status()));
@@ -70,6 +68,7 @@ MadeSite Instantiate(std::string_view name, std::string_view axes, std::string_v
   site->name = name;
   site->axes = axes;
   site->plan = plan;
+  site->is_virtual = kind == "virtual";
   site->reduction = *parsed;
   for (const auto& [program, members] : groups.value()) {
     FusedSite::Group& group = site->groups.emplace_back();
@@ -80,125 +79,92 @@ MadeSite Instantiate(std::string_view name, std::string_view axes, std::string_v
     if (members.size() == 1) continue;
     group.program = TheFusedRuntime().programs.Find(program);
     if (!group.program) {
-      return Invalid(who + ": program " + program +
+      return invalid(who + ": program " + program +
                      " is not registered in this process; load its plan before running a compiled step");
     }
   }
   return site;
 }
 
-MadeSite InstantiateVirtual(std::string_view plan, std::string_view program, std::string_view reduction) {
-  auto site = std::make_unique<FusedSite>();
-  site->name = "psum";
-  site->axes = "virtual";
-  site->plan = plan;
-  const std::optional<Reduction> parsed = ParseReduction(reduction);
-  if (!parsed) return Invalid("virtual: unknown reduction '" + std::string(reduction) + "'");
-  site->reduction = *parsed;
-  site->groups.push_back({{}, TheFusedRuntime().programs.Find(std::string(program))});
-  if (!site->groups[0].program) return Invalid("virtual: program " + std::string(program) + " is not registered");
-  return site;
-}
-
-// A group's ranks, made when they are first asked for.
-Result<std::shared_ptr<Ranks>> RanksOf(FusedSite& site, size_t key, const FusedSite::Group& group, int64_t bytes) {
-  std::lock_guard<std::mutex> lock(site.mutex);
-  auto made = site.ranks.find(key);
-  if (made == site.ranks.end()) {
-    auto ranks = TheFusedRuntime().Make({site.name, site.axes, site.plan, bytes}, group.program, group.devices);
-    made = site.ranks.emplace(key, std::move(ranks)).first;
-  }
-  return made->second;
-}
-
 // One device's part in a call.
 struct Part {
-  const FusedSite::Group* group;
-  uint32_t rank;
+  uint32_t rank;                 // the first on this device
+  std::vector<int> devices;      // that touch its memory
   std::shared_ptr<Ranks> ranks;  // null: it has nothing to reduce
   int64_t bytes;                 // of one rank
   DType dtype;
+  const int* delays;  // of virtual ranks
 };
 
-Result<Part> Find(FusedSite& site, int32_t device, const ffi::AnyBuffer& x) {
-  const int32_t process = TheFusedRuntime().process.load();
-  const auto member = site.members.find(process << 16 | device);
-  if (member == site.members.end()) {
-    return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " of process " +
-                                       std::to_string(process) + " is in no group");
-  }
+Result<Part> Find(FusedSite& site, int32_t device, ffi::RemainingArgs args) {
+  const ffi::AnyBuffer x = *args.get<ffi::AnyBuffer>(0);
   const std::optional<DType> dtype = ParseDType(x.element_type());
   if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
-  const FusedSite::Group& group = site.groups[member->second.first];
-  Part part{&group, member->second.second, nullptr, static_cast<int64_t>(x.size_bytes()), *dtype};
+  Part part{0, {}, nullptr, static_cast<int64_t>(x.size_bytes()), *dtype, nullptr};
+  FusedSite::Group group = site.groups[0];
+  auto key = static_cast<size_t>(device);
+  if (site.is_virtual) {
+    const uint32_t ranks = group.program->ranks();
+    const auto delays = args.get<ffi::BufferR1<ffi::DataType::S32>>(1);
+    if (x.dimensions().size() == 0 || x.dimensions()[0] != ranks || !delays || delays->element_count() != ranks ||
+        part.bytes / ranks % 16 != 0) {
+      return InvalidArgument("virtual: its operand must be one row of whole 16 bytes for each of " +
+                             std::to_string(ranks) + " ranks, and a delay for each");
+    }
+    part.bytes /= ranks;
+    part.delays = delays->typed_data();
+    group.devices.assign(ranks, device);
+  } else {
+    const int32_t process = TheFusedRuntime().process.load();
+    const auto member = site.members.find(process << 16 | device);
+    if (member == site.members.end()) {
+      return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " is in no group");
+    }
+    std::tie(key, part.rank) = member->second;
+    group = site.groups[key];
+    part.devices = group.devices;
+  }
   if (!group.program || part.bytes == 0) return part;
-  const Result<std::shared_ptr<Ranks>> ranks = RanksOf(site, member->second.first, group, part.bytes);
-  if (!ranks.ok()) return ranks.status();
-  part.ranks = ranks.value();
+  std::lock_guard<std::mutex> lock(site.mutex);
+  auto made = site.ranks.find(key);
+  if (made == site.ranks.end()) {
+    auto ranks = TheFusedRuntime().Make({site.name, site.axes, site.plan, part.bytes}, group.program, group.devices);
+    made = site.ranks.emplace(key, std::move(ranks)).first;
+  }
+  if (!made->second.ok()) return made->second.status();
+  part.ranks = made->second.value();
   return part;
 }
 
-Result<Part> FindVirtual(FusedSite& site, int32_t device, const ffi::AnyBuffer& x, const Delays& delays) {
-  const uint32_t ranks = site.groups[0].program->ranks();
-  const std::optional<DType> dtype = ParseDType(x.element_type());
-  const auto dimensions = x.dimensions();
-  if (!dtype) return Status(Code::kUnimplemented, "virtual: no reduction of this element type");
-  if (dimensions.size() == 0 || dimensions[0] != ranks || delays.element_count() != ranks ||
-      x.size_bytes() / ranks % 16 != 0) {
-    return InvalidArgument("virtual: its operand must be one row of whole 16 bytes for each of " +
-                           std::to_string(ranks) + " ranks, and a delay for each");
-  }
-  const auto bytes = static_cast<int64_t>(x.size_bytes() / ranks);
-  const FusedSite::Group group{std::vector<int>(ranks, device), site.groups[0].program};
-  const Result<std::shared_ptr<Ranks>> made = RanksOf(site, static_cast<size_t>(device), group, bytes);
-  if (!made.ok()) return made.status();
-  return Part{&site.groups[0], /*rank=*/0, made.value(), bytes, *dtype};
-}
-
 // So that execute allocates and loads nothing while other devices' kernels wait.
-ffi::Error Load(const FusedSite& site, const Result<Part>& part) {
+ffi::Error Initialize(FusedSite* site, int32_t device, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer>) {
+  const Result<Part> part = Find(*site, device, args);
   if (!part.ok() || !part.value().ranks) return ToError(part.status());
-  return ToError(part.value().ranks->Load(part.value().rank, part.value().dtype, site.reduction));
+  return ToError(part.value().ranks->Load(part.value().rank, part.value().dtype, site->reduction));
 }
 
-Status Start(const FusedSite& site, const Result<Part>& found, cudaStream_t stream, const ffi::AnyBuffer& x,
-             const ffi::AnyBuffer& y, const int* delays) {
+Status Start(FusedSite& site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args, const ffi::AnyBuffer& y) {
+  const Result<Part> found = Find(site, device, args);
   if (!found.ok()) return found.status();
   const Part& part = found.value();
   auto* const data = static_cast<std::byte*>(y.untyped_data());
-  if (part.ranks) {
-    const Status reachable = fused::CheckReachable(data, y.size_bytes(), part.group->devices);
-    if (!reachable.ok()) {
-      return Status(reachable.code(), site.name + " over '" + site.axes + "': " + reachable.message());
-    }
-  }
-  if (x.untyped_data() != y.untyped_data()) {
-    const cudaError_t error = cudaMemcpyAsync(data, x.untyped_data(), x.size_bytes(), cudaMemcpyDeviceToDevice, stream);
-    if (error != cudaSuccess) return Status(Code::kInternal, site.name + ": " + cudaGetErrorString(error));
+  if (args.get<ffi::AnyBuffer>(0)->untyped_data() != data) {
+    return Status(Code::kInternal, site.name + ": operand and result are not the same memory");
   }
   if (!part.ranks) return Status();
+  if (const Status reachable = fused::CheckReachable(data, y.size_bytes(), part.devices); !reachable.ok()) {
+    return Status(reachable.code(), site.name + " over '" + site.axes + "': " + reachable.message());
+  }
   const double deadline = TheFusedRuntime().deadline.load();
-  return TheFusedRuntime().Run(*part.ranks, part.rank, {data, part.bytes, delays, part.dtype, site.reduction, deadline},
-                               stream);
+  return TheFusedRuntime().Run(*part.ranks, part.rank,
+                               {data, part.bytes, part.delays, part.dtype, site.reduction, deadline}, stream);
 }
 
-ffi::Error Initialize(FusedSite* site, int32_t device, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer>) {
-  return Load(*site, Find(*site, device, x));
-}
-ffi::Error InitializeVirtual(FusedSite* site, int32_t device, ffi::AnyBuffer x, Delays delays,
-                             ffi::Result<ffi::AnyBuffer>) {
-  return Load(*site, FindVirtual(*site, device, x, delays));
-}
-ffi::Error Execute(FusedSite* site, int32_t device, cudaStream_t stream, ffi::AnyBuffer x,
+ffi::Error Execute(FusedSite* site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args,
                    ffi::Result<ffi::AnyBuffer> y) {
-  return ToError(Start(*site, Find(*site, device, x), stream, x, *y, nullptr));
-}
-ffi::Error ExecuteVirtual(FusedSite* site, int32_t device, cudaStream_t stream, ffi::AnyBuffer x, Delays delays,
-                          ffi::Result<ffi::AnyBuffer> y) {
-  return ToError(Start(*site, FindVirtual(*site, device, x, delays), stream, x, *y, delays.typed_data()));
+  return ToError(Start(*site, device, stream, args, *y));
 }
 
-// A stage takes all attributes or none.
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                        ffi::Ffi::BindInstantiate()
                            .Attr<std::string_view>("name")
@@ -209,39 +175,28 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<std::string_view>("reduction")
                            .Attr<ffi::Span<const int32_t>>("groups")
                            .Attr<ffi::Span<const int32_t>>("sizes"));
-XLA_FFI_DEFINE_HANDLER(
-    kInstantiateVirtual, InstantiateVirtual,
-    ffi::Ffi::BindInstantiate().Attr<std::string_view>("plan").Attr<std::string_view>("program").Attr<std::string_view>(
-        "reduction"));
-
-constexpr auto kInit = ffi::ExecutionStage::kInitialize;
-using State = ffi::State<FusedSite>;
-using Any = ffi::AnyBuffer;
 XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
-                       ffi::Ffi::Bind<kInit>().Ctx<State>().Ctx<ffi::DeviceOrdinal>().Arg<Any>().Ret<Any>());
-XLA_FFI_DEFINE_HANDLER(
-    kInitializeVirtual, InitializeVirtual,
-    ffi::Ffi::Bind<kInit>().Ctx<State>().Ctx<ffi::DeviceOrdinal>().Arg<Any>().Arg<Delays>().Ret<Any>());
+                       ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
+                           .Ctx<ffi::State<FusedSite>>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .RemainingArgs()
+                           .Ret<ffi::AnyBuffer>());
 // Not for CUDA graphs: those would be free to start two calls in any order, and each waits for the same one elsewhere.
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
-                       ffi::Ffi::Bind().Ctx<State>().Ctx<ffi::DeviceOrdinal>().Ctx<Stream>().Arg<Any>().Ret<Any>());
-XLA_FFI_DEFINE_HANDLER(
-    kExecuteVirtual, ExecuteVirtual,
-    ffi::Ffi::Bind().Ctx<State>().Ctx<ffi::DeviceOrdinal>().Ctx<Stream>().Arg<Any>().Arg<Delays>().Ret<Any>());
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<FusedSite>>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                           .RemainingArgs()
+                           .Ret<ffi::AnyBuffer>());
 
 }  // namespace
 
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInstantiate(XLA_FFI_CallFrame* frame) {
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommFusedInstantiate(XLA_FFI_CallFrame* frame) {
   XLA_FFI_Error* error = RegisterState<FusedSite>(frame, "jaxcomm.FusedSite");
   return error != nullptr ? error : kInstantiate(frame);
 }
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualInstantiate(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Error* error = RegisterState<FusedSite>(frame, "jaxcomm.FusedSite");
-  return error != nullptr ? error : kInstantiateVirtual(frame);
-}
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualInitialize(XLA_FFI_CallFrame* frame) { return kInitializeVirtual(frame); }
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualExecute(XLA_FFI_CallFrame* frame) { return kExecuteVirtual(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommFusedInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommFusedExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
 
 }  // namespace jaxcomm

@@ -28,8 +28,8 @@ struct FusedRuntime {
                                              const std::vector<int>& devices);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
-  // Starts a call on the stream's device. An error of this launch, or of any call that has failed since and that nobody
-  // was told of: the launch comes first, since the other devices launch, too, and all must count alike.
+  // Starts a call on the stream's device. An error of this launch or, as all devices must launch alike, then of a call
+  // that has failed and that no caller has had.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
   // The error of a call that has failed and that no caller has had.

@@ -39,7 +39,7 @@ struct RankList {
 };
 
 // One pack at `at`, and kPacks - 1 more, each a block's width further on.
-template <typename E, Reduction kReduction, int kPacks, bool kTwo>
+template <typename E, Reduction kReduction, int kPacks>
 __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const RankList& reads, const RankList& writes,
                                              int64_t at, int64_t step) {
   using Stored = typename E::Stored;
@@ -50,14 +50,12 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const Rank
   if (reads.size > 1) {  // a single source is copied as it is
     typename E::Wide values[kPacks][Pack::kElements];
     Pack others[kPacks];
-    if (kTwo) {
-      JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);
-    }
+    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // both are under way
     JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) {
       JAXCOMM_UNROLL for (size_t i = 0; i < Pack::kElements; ++i) values[p][i] = E::Widen(packs[p].elements[i]);
     }
-    for (uint32_t s = 1; s < (kTwo ? 2 : reads.size); ++s) {
-      if (!kTwo) {
+    for (uint32_t s = 1; s < reads.size; ++s) {
+      if (s > 1) {
         JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[s], p);
       }
       JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) {
@@ -86,18 +84,10 @@ __device__ void CombineSlice(std::byte* const* bases, const RankList& reads, con
   const int64_t step = int64_t{blockDim.x} * kPackBytes;
   const int64_t whole = slice.end - (slice.end - slice.begin) % kPackBytes;
   int64_t at = slice.begin + int64_t{threadIdx.x} * kPackBytes;
-  if (reads.size == 2) {
-    for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
-      CombinePacks<E, kReduction, kPacks, true>(bases, reads, writes, at, step);
-    }
-  } else {
-    for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
-      CombinePacks<E, kReduction, kPacks, false>(bases, reads, writes, at, step);
-    }
+  for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
+    CombinePacks<E, kReduction, kPacks>(bases, reads, writes, at, step);
   }
-  for (; at < whole; at += step) {
-    CombinePacks<E, kReduction, 1, false>(bases, reads, writes, at, step);
-  }
+  for (; at < whole; at += step) CombinePacks<E, kReduction, 1>(bases, reads, writes, at, step);
   // The last elements of a buffer that is no multiple of 16 bytes.
   constexpr int64_t kWidth = int64_t{sizeof(Stored)};
   for (int64_t element = whole + threadIdx.x * kWidth; element < slice.end; element += blockDim.x * kWidth) {

@@ -33,7 +33,7 @@ bool Break(Table& table, const std::string& mistake) {
       return true;
     }
   }
-  return nth <= 0;
+  return mistake.rfind("post", 0) != 0 && mistake.rfind("wait", 0) != 0;
 }
 
 int Emulate(uint64_t orders, uint32_t num_blocks, const std::string& mistake, const char* file) {
@@ -45,7 +45,7 @@ int Emulate(uint64_t orders, uint32_t num_blocks, const std::string& mistake, co
   if (!program.ok()) return std::fprintf(stderr, "%s: %s\n", file, program.status().message().c_str()), 2;
   Table table = Table::Build(program.value());
   if (!Break(table, mistake)) return std::printf("%s: no %s\n", file, mistake.c_str()), 0;
-  Emulator emulator(table, {num_blocks, /*epochs=*/3},
+  Emulator emulator(table, num_blocks,
                     mistake == "relaxed loads"    ? Weakness::kRelaxedLoads
                     : mistake == "relaxed stores" ? Weakness::kRelaxedStores
                     : mistake == "no fences"      ? Weakness::kNoFences
@@ -55,9 +55,8 @@ int Emulate(uint64_t orders, uint32_t num_blocks, const std::string& mistake, co
     const Verdict verdict = emulator.Run(seed, static_cast<Lateness>(seed % 3));
     failures += verdict.failures;
     steps += verdict.steps;
-    if (!verdict.mistake.empty()) {
-      return std::printf("%s: order %d: %s\n", file, static_cast<int>(seed), verdict.mistake.c_str()), 1;
-    }
+    if (verdict.mistake.empty()) continue;
+    return std::printf("%s: order %d: %s\n", file, static_cast<int>(seed), verdict.mistake.c_str()), 1;
   }
   std::printf("%s: %d orders, %d steps, %d failures reported\n", file, static_cast<int>(orders),
               static_cast<int>(steps), static_cast<int>(failures));
@@ -68,7 +67,6 @@ int Emulate(uint64_t orders, uint32_t num_blocks, const std::string& mistake, co
 }  // namespace jaxcomm::fused
 
 int main(int argc, char** argv) {
-  if (argc < 5) return std::fprintf(stderr, "usage: emulate ORDERS BLOCKS MISTAKE PROGRAM...\n"), 2;
   for (int i = 4; i < argc; ++i) {
     const int code = jaxcomm::fused::Emulate(std::strtoull(argv[1], nullptr, 10),
                                              static_cast<uint32_t>(std::atoi(argv[2])), argv[3], argv[i]);

@@ -73,13 +73,11 @@ struct Machine {
     the_machine = nullptr;
   }
 
-  void Wait(int device = -1) {  // or of all
+  void Wait() {
     std::unique_lock<std::mutex> lock(mutex);
     const std::set<Stream*> all = streams;
-    lock.unlock();  // another device's may end meanwhile
-    for (Stream* stream : all) {
-      if (device < 0 || stream->device == device) stream->Wait();
-    }
+    lock.unlock();  // one may end meanwhile
+    for (Stream* stream : all) stream->Wait();
   }
 
   uint64_t Now(int device) {
@@ -113,17 +111,6 @@ inline Machine& TheMachine() { return *Machine::the_machine; }
 
 inline cudaError_t Fail(cudaError_t error) { return Machine::last_error = error; }
 
-inline CUresult MemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
-  const Machine& machine = TheMachine();
-  if (machine.access.empty()) return CUDA_ERROR_INVALID_VALUE;
-  const bool may = machine.access.count(location->id) > 0 && (at <= machine.granted || location->id == 0);
-  return *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0, CUDA_SUCCESS;
-}
-
-inline CUresult PointerGetAttribute(void* value, CUpointer_attribute, CUdeviceptr) {
-  return *static_cast<int*>(value) = TheMachine().is_of_malloc, CUDA_SUCCESS;
-}
-
 }  // namespace fake
 
 using cudaStream_t = fake::Stream*;
@@ -143,14 +130,11 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device
   const auto found = fake::TheMachine().processors.find(device);
   return *value = found == fake::TheMachine().processors.end() ? 2 : found->second, cudaSuccess;
 }
-inline cudaError_t cudaDeviceSynchronize() {
-  return fake::TheMachine().Wait(fake::Machine::current_device), cudaSuccess;
-}
+inline cudaError_t cudaDeviceSynchronize() { return fake::TheMachine().Wait(), cudaSuccess; }
 
-inline cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return *can = device != peer && fake::TheMachine().separate.count({device, peer}) == 0, cudaSuccess;
-}
 inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  if (fake::TheMachine().separate.count({fake::Machine::current_device, peer}) > 0)
+    return fake::Fail(cudaErrorInvalidValue);
   std::lock_guard<std::mutex> lock(fake::TheMachine().mutex);
   const bool is_new = fake::TheMachine().connected.insert({fake::Machine::current_device, peer}).second;
   return is_new ? cudaSuccess : fake::Fail(cudaErrorPeerAccessAlreadyEnabled);
@@ -190,8 +174,17 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                                     cudaDriverEntryPointQueryResult*) {
-  const bool is_access = name == std::string("cuMemGetAccess");
-  *function =
-      is_access ? reinterpret_cast<void*>(fake::MemGetAccess) : reinterpret_cast<void*>(fake::PointerGetAttribute);
+  if (name == std::string("cuMemGetAccess")) {
+    *function = reinterpret_cast<void*>(+[](unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
+      const fake::Machine& machine = fake::TheMachine();
+      const bool may = machine.access.count(location->id) > 0 && (at <= machine.granted || location->id == 0);
+      *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
+      return machine.access.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    });
+  } else {
+    *function = reinterpret_cast<void*>(+[](void* value, CUpointer_attribute, CUdeviceptr) {
+      return *static_cast<int*>(value) = fake::TheMachine().is_of_malloc, CUDA_SUCCESS;
+    });
+  }
   return cudaSuccess;
 }

@@ -18,11 +18,9 @@ void RunOne(const Arguments& arguments) {
   ops.End(RunBlock(ops, arguments.table, ops.rank(), ops.call(), arguments.timeout));
 }
 
-using Run = void (*)(const Arguments&);
-
 template <Reduction kReduction>
-Run Find(DType dtype) {
-  Run run = nullptr;
+auto Find(DType dtype) {
+  void (*run)(const Arguments&) = nullptr;
   cuda::VisitReduced<kReduction>(dtype, [&run](auto element) { run = RunOne<decltype(element), kReduction>; });
   return run;
 }
@@ -34,9 +32,9 @@ uint64_t GlobalTimer() { return ::fake::TheMachine().Now(the_device); }
 Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
                    cudaStream_t stream) {
   if (stream->device != ::fake::Machine::current_device) return Status(Code::kInternal, "on another device's stream");
-  const Run run = reduction == Reduction::kSum   ? Find<Reduction::kSum>(dtype)
-                  : reduction == Reduction::kMax ? Find<Reduction::kMax>(dtype)
-                                                 : Find<Reduction::kMin>(dtype);
+  const auto run = reduction == Reduction::kSum   ? Find<Reduction::kSum>(dtype)
+                   : reduction == Reduction::kMax ? Find<Reduction::kMax>(dtype)
+                                                  : Find<Reduction::kMin>(dtype);
   ::fake::TheMachine().blocks = ranks_here * arguments.num_blocks;
   stream->Enqueue([arguments, run, ranks_here, device = stream->device] {
     std::vector<std::thread> blocks;

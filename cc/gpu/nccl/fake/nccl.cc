@@ -37,15 +37,13 @@ Outcome CommInitRank(Comm* comm, int ranks, Id id, int rank) {
   const auto all_came = [&] { return the_nccl->came[name].size() == static_cast<size_t>(ranks); };
   if (const Outcome outcome = the_nccl->Await(lock, 3600, all_came); outcome != kSuccess) return outcome;
   ++the_nccl->communicators;
-  *comm = new Opaque{name, rank, ranks};
-  return kSuccess;
+  return *comm = new Opaque{name, rank, ranks}, kSuccess;
 }
 
 Outcome CommAbort(Comm comm) {
   std::lock_guard<std::mutex> lock(the_nccl->mutex);
   --the_nccl->communicators;
-  delete comm;
-  return kSuccess;
+  return delete comm, kSuccess;
 }
 
 Outcome Send(const void* from, size_t bytes, int, int peer, Comm comm, cudaStream_t) {

@@ -1,9 +1,8 @@
 // An NCCL without GPUs, for tests: the ranks are threads of one process, and each waits in GroupEnd until its messages
 // have moved between the host's buffers, as a stream would.
 //
-//   fake::Nccl nccl;                       // one at a time; the functions of FakeNccl() are about it
-//   auto made = Communicator::Join(FakeNccl(), device, {ranks, rank, nccl.NewId()}, deadline);
-//   nccl.failing = "Recv";                 // the next call of it returns an error
+//   fake::Nccl nccl;         // one at a time; the functions of FakeNccl() are about it
+//   nccl.failing = "Recv";   // the next call of it returns an error
 #pragma once
 
 #include <condition_variable>
@@ -57,5 +56,4 @@ struct Nccl {
 };
 
 }  // namespace fake
-
 }  // namespace jaxcomm::nccl

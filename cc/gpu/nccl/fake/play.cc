@@ -3,7 +3,7 @@
 //   play TIMEOUT_S DTYPE MESSAGES... < operands > results   (files; one of messages per rank; DTYPE is a DType's
 //   number)
 //
-// Reads one row for each rank, and writes the rows that they then hold. Exits with 1 and an error's text.
+// Reads a row for each rank, and writes the rows that they then hold. Exits with 1 and an error's text.
 
 #include <cstdio>
 #include <cstdlib>
