@@ -3,9 +3,8 @@
 //   const Table table = Table::Build(program);
 //   RunBlock(memory, table.view(), rank, epoch, timeout);   // protocol.h
 //
-// Every rank executes its own ops one after the other in the program's order, which no wait contradicts: the first op
-// of the program that is not done can always run once its ranks are there. So an op need not wait for ops of its own
-// rank, and of another rank only for the last one. Built once per program, on the host; the view may point anywhere.
+// Every rank executes its own ops in the program's order, which no wait contradicts: the first op that is not done can
+// always run once its ranks are there. So an op waits for no op of its own rank, and of another only for the last one.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 // How much each segment of a gradient matters, on a GPU: the means and the median of cc/kernels/importance.h.
 //
-//   Status status = Importance(DType::kF32, gradients, bytes, segment_bytes, stride, seed, means, median, bins,
-//   stream);
+//   Status status = Importance(DType::kF32, gradients, bytes, segment, stride, seed, means, median, bins, stream);
 //
 // Every pointer is of the device, `bins` has room for kBins counters. One pass over the gradients. Launches and
 // returns; may be captured into a graph. The more segments, the more threads: a single huge segment is slow.

@@ -4,8 +4,7 @@
 //   if (!nccl.ok()) ...                       // one line: why there is no NCCL
 //   nccl.value()->GroupStart();
 //
-// The declarations are ours, of NCCL's stable C interface, so that building needs no NCCL. Libraries stay open until
-// the process ends.
+// The declarations are ours, so that building needs no NCCL. The library stays open until the process ends.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -3,9 +3,8 @@
 //   const MessageRounds rounds{messages, Layout(leaves), Reduction::kSum};
 //   Status status = rounds.Queue(nccl, comm, at, scratch, stream);   // scratch: rounds.ScratchBytes()
 //
-// In place on the leaves, and in the order of the program alone: every rank that runs the same schedule on the same
-// layout queues messages that match its peers', and adds the same operands in the same order. So all end with the same
-// bits. Waits for nothing. Immutable.
+// In place, and in the program's order alone: every rank that runs the same schedule on the same layout queues messages
+// that match its peers', and adds the same operands in the same order, to the same bits. Waits for nothing. Immutable.
 #pragma once
 
 #include <cuda_runtime_api.h>

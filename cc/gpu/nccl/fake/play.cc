@@ -5,7 +5,6 @@
 //
 // Reads a row for each rank, and writes the rows that they then hold. Exits with 1 and an error's text.
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
