@@ -14,23 +14,22 @@ from typing import Any
 
 import pytest
 
+from jaxcomm import plan, planner
 from jaxcomm.errors import JaxcommError
-from jaxcomm.gpu import core, nccl
+from jaxcomm.gpu import nccl
+from jaxcomm.profile import Link, Profile, Provenance
 from tests.gpu import certified
 
 ROOT = Path(__file__).parents[2]
-built = pytest.mark.skipif(not core.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
-
 # Two processes with two devices each. Positions 0 and 2 of the mesh are process 1's, 1 and 3 are process 0's.
 SCRIPT = """
 import json, logging, sys
 import jax, numpy as np
 import jaxcomm
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from jaxcomm import jax_compat, planner
+from jaxcomm import jax_compat, plan as plans
 from jaxcomm.distributed import store
 from jaxcomm.gpu import certificate, core, nccl
-from jaxcomm.profile import Link, Profile, Provenance
 
 port, process, options = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
 jax.distributed.initialize(f"localhost:{port}", 2, process)
@@ -45,9 +44,7 @@ nccl.join = lambda group, **more: joined.append([group, {**more, "id": more["id"
 nccl.unique_id = lambda: bytes([process + 1] * 128)
 store._TIMEOUT_S = 2 if "gone" in options else 60
 
-made = {"ranks": 4, "link": Link(alpha_s=1e-5, beta_s_per_byte=1e-10, source="made up")}
-made["provenance"] = Provenance(source="made up", tool="test")
-plan = planner.plan(Profile.model_validate(made), ports=1) if options.get("plan", True) else None
+plan = plans.load(options["plan"]) if options["plan"] else None
 mesh = Mesh(np.array([jax.devices()[i] for i in (2, 0, 3, 1)]).reshape(2, 2), ("data", "model"))
 def step(x, y):
     summed = jaxcomm.psum({"x": x, "y": y}, ("data", "model"), plan=plan)
@@ -69,7 +66,10 @@ def in_two_processes(folder: Path, uses: Sequence[str] = ("nccl", "process"), **
     """What each process that lowers has lowered and joined."""
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
-    options = {"here": [certified.HERE] * 2, **options}
+    link = Link(alpha_s=1e-5, beta_s_per_byte=1e-10, source="made up")
+    made = Profile(ranks=4, link=link, provenance=Provenance(source="made up", tool="test"))
+    plan.save(planner.plan(made, ports=1), folder / "plan.json")
+    options = {"here": [certified.HERE] * 2, "plan": str(folder / "plan.json"), **options}
     environment = os.environ | {
         "JAXCOMM_CERTIFICATE": str(certified.write(folder / "check.json", uses)),
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
@@ -86,7 +86,7 @@ def in_two_processes(folder: Path, uses: Sequence[str] = ("nccl", "process"), **
         for process in range(2)
     ]
     try:
-        said = [each.communicate(timeout=120) for each in running]
+        said = [each.communicate(timeout=300) for each in running]
     finally:
         for each in running:
             each.kill()
@@ -117,7 +117,7 @@ def test_processes_lower_the_same_call_under_a_plan_and_join_as_their_ranks(tmp_
     "options",
     [
         {"uses": ("process",)},
-        {"plan": False},
+        {"plan": ""},
         {"here": [certified.HERE, {**certified.HERE, "driver": "575.1"}]},
     ],
     ids=["not shown", "no plan", "another driver in one of them"],
