@@ -112,7 +112,7 @@ class AcrossProcesses : public Transport::Events {
   struct Finished {
     std::shared_ptr<const MessageSite> site;
     uint32_t first;
-    std::string name;
+    CallName name;
   };
   struct Work {
     std::shared_ptr<MessageCall> call;

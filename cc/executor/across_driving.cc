@@ -142,7 +142,7 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
   if (calls_.erase(call->id()) == 0) return false;
   --open_;
   if (!call->site().is_divided()) return true;
-  finished_.Add(call->id(), {call->shared_site(), call->first(), call->Describe()});
+  finished_.Add(call->id(), {call->shared_site(), call->first(), call->name()});
   return true;
 }
 

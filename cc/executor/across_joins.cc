@@ -51,7 +51,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::JoinOrRefuse(const std::shared_ptr
   try {
     return Join(site, id, rank, now, refused, is_new);
   } catch (const std::bad_alloc&) {
-    const Status why = NoMemory{site->label().name + " over '" + site->label().axes + "'", site->NameOf(rank)}.status();
+    const Status why = NoMemory{site->NameCall(), site->NameOf(rank)}.status();
     Refuse(*site, id, why);
     done(why);
     return nullptr;

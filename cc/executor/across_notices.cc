@@ -81,7 +81,7 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
       Drive(call, call->PeerArrived(*arrival, process, now));
       const bool differs = !arrival->waits && arrival->fingerprint != call->site().fingerprint();
       if (differs && !call->failed()) {
-        TellDifference({call->shared_site(), call->first(), call->Describe()}, process, *arrival);
+        TellDifference({call->shared_site(), call->first(), call->name()}, process, *arrival);
       }
     } else if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
       TellDifference(*finished, process, *arrival);

@@ -97,7 +97,7 @@ Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_poi
   if (me.arrived) {
     progress.completions.push_back(
         {rank, std::move(done),
-         Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
+         Status(Code::kInternal, name().Text() + ": rank " + std::to_string(rank) + " came twice")});
     return progress;
   }
   me.arrived = true;
@@ -229,7 +229,7 @@ Progress Call::Expire(Clock::time_point now) {
     std::iota(all.begin(), all.end(), 0);
     everybody = "the group " + JoinRanks(Named(all));
   }
-  return End(DeadlineExceeded{Describe(), Named(missing), Named(here), std::move(everybody), now - start_}.status());
+  return End(DeadlineExceeded{name(), Named(missing), Named(here), std::move(everybody), now - start_}.status());
 }
 
 Progress Call::Fail(Status why) {
@@ -265,8 +265,8 @@ bool Call::failed() const {
   return !failure_.ok();
 }
 
-std::string Call::Describe() const {
-  return NameCall(site_->name(), number_, site_->axes(), site_->layout().payload(), site_->plan());
+CallName Call::name() const {
+  return {site_->name(), site_->axes(), site_->plan(), site_->layout().payload(), number_};
 }
 
 }  // namespace jaxcomm

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
 #include "cc/executor/buffers.h"
 #include "cc/executor/kind.h"
@@ -128,7 +129,7 @@ class Call {
   Progress End(Status why);
   std::vector<uint32_t> Named(std::vector<uint32_t> ranks) const;
   std::vector<Completion> TakeWaiting();
-  std::string Describe() const;
+  CallName name() const;
 
   const std::shared_ptr<const Site> site_;
   const Names names_;

@@ -90,8 +90,8 @@ GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row
 }
 
 Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) const {
-  const std::string call = name_ + " over '" + axes_ + "'";
-  if (Status status = CheckRow(call, rank, row); !status.ok()) return status;
+  const CallName call{name_, axes_, "groups"};
+  if (Status status = CheckRow(call.Text(), rank, row); !status.ok()) return status;
   if (row == round.row) return Status();
   const auto other = std::find(round.here.begin(), round.here.end(), true) - round.here.begin();
   return Mismatch{call, rank, TextOf(row), static_cast<uint32_t>(other), TextOf(round.row)}.status();

@@ -68,8 +68,7 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   try {
     if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
   } catch (const std::bad_alloc&) {
-    FailLocked(NoMemory{Describe(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true,
-               steps);
+    FailLocked(NoMemory{name(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true, steps);
   }
   MarkArrived(rank, now, steps);
   if (!failure_.ok()) {
@@ -168,7 +167,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
   MessageMemory& bytes = memory(step.local);
   const uint32_t from = RankOf(step.local, it.peers[0].rank);
   if (!status.ok()) {
-    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->PlaceOf(from), status.message()}.status(),
+    FailLocked(RankGone{name(), site_->NameOf(from), site_->PlaceOf(from), status.message()}.status(),
                /*announce=*/true, steps);
     return steps;
   }
@@ -229,7 +228,7 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
   if (!failure_.ok()) return steps;
   if (!status.ok()) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
-    const Status one = RankGone{Describe(), site_->NameOf(to), site_->PlaceOf(to), status.message()}.status();
+    const Status one = RankGone{name(), site_->NameOf(to), site_->PlaceOf(to), status.message()}.status();
     const Status some(Code::kInternal, Describe() + ": " + status.message() +
                                            ".\n  Cure: see what that process wrote last, and start " + kStartAgain);
     FailLocked(step.peers.size() == 1 ? one : some, /*announce=*/true, steps);
@@ -279,11 +278,6 @@ bool MessageCall::AllHereHaveArrived() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::all_of(site_->locals().begin(), site_->locals().end(),
                      [this](const MessageSite::Local& local) { return ranks_[local.rank].arrived; });
-}
-
-std::string MessageCall::Describe() const {
-  const MessageSite::Label& label = site_->label();
-  return NameCall(label.name, number_, label.axes, site_->layout().payload(), label.plan);
 }
 
 }  // namespace jaxcomm

@@ -95,12 +95,10 @@ class MessageCall {
   // None: it is over, or less than `deadline` seconds have passed since it began or, if all have arrived, since
   // something came.
   std::optional<Delay> Overdue(Clock::time_point now, double deadline) const;
-  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
-  std::string Describe() const;
+  CallName name() const { return site_->NameCall(number_); }
+  std::string Describe() const { return name().Text(); }
   // The error that a rank comes to this call with another site, whose text this is.
-  Status Differs(uint32_t rank, const std::string& text) const {
-    return site_->Differs(Describe(), rank, text, first_);
-  }
+  Status Differs(uint32_t rank, const std::string& text) const { return site_->Differs(name(), rank, text, first_); }
 
   bool AllHereHaveArrived() const;
   bool failed() const { return !failure().ok(); }

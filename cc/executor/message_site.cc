@@ -247,13 +247,12 @@ std::string MessageSite::lists() const {
   return names;
 }
 
-Status MessageSite::Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const {
+Status MessageSite::Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const {
   const size_t alike = text_.size() - row_.size();
   if (is_divided() && text.compare(0, alike, text_, 0, alike) == 0) {
     return Mismatch{call, NameOf(rank), text.substr(alike), NameOf(mine), row_}.status();
   }
-  const auto named = [this](uint32_t each) { return std::to_string(NameOf(each)) + " (" + PlaceOf(each) + ")"; };
-  return DifferentCalls{call, named(rank), text, named(mine), text_}.status();
+  return DifferentCalls{call, {NameOf(rank), PlaceOf(rank), text}, {NameOf(mine), PlaceOf(mine), text_}}.status();
 }
 
 void MessageSite::Leave(uint32_t rank, Clock::time_point now) const {

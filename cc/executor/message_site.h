@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
@@ -131,6 +132,10 @@ class MessageSite {
   };
 
   const Label& label() const { return label_; }
+  // The name of a call in errors; 0: of any.
+  CallName NameCall(int64_t number = 0) const {
+    return {label_.name, label_.axes, label_.plan, number == 0 ? 0 : layout().payload(), number};
+  }
   Kind kind() const { return kind_; }
   uint64_t communicator() const { return communicator_; }
   uint64_t step() const { return label_.step ? label_.step->hash : 0; }
@@ -185,7 +190,7 @@ class MessageSite {
   uint64_t fingerprint() const { return fingerprint_; }
   const std::string& text() const { return text_; }
   // The error of a call that this site is one rank's of, and `text` that of another one.
-  Status Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const;
+  Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
   SiteStats& stats() const { return *common_->stats; }
   // A rank's call ends, and how long ago its last one did; negative: it has had none.
   void Leave(uint32_t rank, Clock::time_point now) const;

@@ -22,7 +22,7 @@ std::string Begin(uint8_t which, const CallId& call) {
 
 }  // namespace
 
-static_assert(Failure::kMaxText + 128 <= Transport::kMaxNotice);  // with what rails put before it
+static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);  // with what rails put before it
 
 std::string Encode(const Arrival& arrival) {
   std::string bytes = Begin(kArrival, arrival.call);
@@ -42,7 +42,10 @@ std::string Encode(const Failure& failure) {
   AppendNumber<uint32_t>(bytes, failure.gone ? failure.gone->process : 0);
   AppendNumber(bytes, static_cast<uint8_t>(failure.why.code()));
   AppendNumber<uint64_t>(bytes, failure.step);
-  bytes += CutText(failure.why.message(), Failure::kMaxText);
+  const std::string_view text = CutText(failure.why.message(), Failure::kMaxText);
+  AppendNumber(bytes, static_cast<uint16_t>(text.size()));
+  bytes += text;
+  if (failure.why.record().size() <= Failure::kMaxRecord) bytes += failure.why.record();
   return bytes;
 }
 
@@ -65,9 +68,13 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     const auto process = in.Get<uint32_t>();
     const auto code = in.Get<uint8_t>();
     const auto step = in.Get<uint64_t>();
+    const size_t text = in.Get<uint16_t>();
+    const std::string_view rest = in.rest();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
-    if (!in.ok() || !is_error || end > kDied || in.rest().size() > Failure::kMaxText) return std::nullopt;
-    Failure failure{call, Status(static_cast<Code>(code), std::string(in.rest())), step};
+    if (!in.ok() || !is_error || end > kDied || text > Failure::kMaxText) return std::nullopt;
+    if (text > rest.size() || rest.size() - text > Failure::kMaxRecord) return std::nullopt;
+    const Status why(static_cast<Code>(code), std::string(rest.substr(0, text)), std::string(rest.substr(text)));
+    Failure failure{call, why, step};
     if (end != 0) failure.gone = {process, end == kLeft};
     return failure;
   }

@@ -3,7 +3,7 @@
 //   transport.Notify(process, Encode(Arrival{call, rank, device, fingerprint, "psum over 'data', f32[8] (32 B), …"}));
 //   std::optional<Notice> notice = DecodeNotice(bytes);   // none: malformed
 //
-// Little-endian: a byte that says which, the call, then the fields in order; the text comes last.
+// Little-endian: a byte that says which, the call, then the fields in order; texts come last.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +35,7 @@ struct Arrival {
 // The call has failed on the ranks of a process, which the others need not wait for.
 struct Failure {
   static constexpr size_t kMaxText = 2000;
+  static constexpr size_t kMaxRecord = 12 << 10;
 
   // A process that is gone, for whose lack the call has failed.
   struct Gone {
@@ -50,7 +51,7 @@ struct Failure {
 
 using Notice = std::variant<Arrival, Failure>;
 
-// Text that is too long is cut before a letter.
+// Text that is too long is cut before a letter; a record that is too long is left out.
 std::string Encode(const Arrival& arrival);
 std::string Encode(const Failure& failure);
 std::optional<Notice> DecodeNotice(std::string_view bytes);

@@ -25,12 +25,13 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_TRUE(found.said.next);
   EXPECT_EQ(found.said.launches, 3u);
   EXPECT_TRUE(found.waits);
-  const auto failure =
-      DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late"), 0x99AABBCCDDEEFF00}));
+  const auto failure = DecodeNotice(
+      Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late", "{\"missing\":[3]}"), 0x99AABBCCDDEEFF00}));
   ASSERT_TRUE(failure);
   EXPECT_TRUE(std::get<Failure>(*failure).call == kCall);
   EXPECT_EQ(std::get<Failure>(*failure).why.code(), Code::kDeadlineExceeded);
   EXPECT_EQ(std::get<Failure>(*failure).why.message(), "late");
+  EXPECT_EQ(std::get<Failure>(*failure).why.record(), "{\"missing\":[3]}");
   EXPECT_FALSE(std::get<Failure>(*failure).gone);
   for (const bool has_left : {false, true}) {
     const auto lacking =
@@ -47,9 +48,13 @@ TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
   const std::string arrival = Encode(Arrival{kCall, 0, 0, 0, text});
   EXPECT_LE(arrival.size(), Transport::kMaxNotice);
   EXPECT_EQ(std::get<Arrival>(*DecodeNotice(arrival)).text.size(), Arrival::kMaxText);
-  const std::string failure = Encode(Failure{kCall, InvalidArgument(text), 0});
-  EXPECT_LE(failure.size(), Transport::kMaxNotice);
-  EXPECT_EQ(std::get<Failure>(*DecodeNotice(failure)).why.message().size(), Failure::kMaxText);
+  for (const size_t record : {Failure::kMaxRecord, Failure::kMaxRecord + 1}) {
+    const std::string failure = Encode(Failure{kCall, InvalidArgument(text, std::string(record, 'r')), 0});
+    EXPECT_LE(failure.size(), Transport::kMaxNotice);
+    const Status why = std::get<Failure>(*DecodeNotice(failure)).why;
+    EXPECT_EQ(why.message().size(), Failure::kMaxText);
+    EXPECT_EQ(why.record().size(), record > Failure::kMaxRecord ? 0 : record);  // whole, or not at all
+  }
 }
 
 TEST(Notices, ALongTextIsCutBeforeALetter) {
@@ -79,10 +84,14 @@ TEST(Notices, WhatIsMalformedIsNone) {
   EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxText + 1, 'x')));
   for (const char code : {'\0', '\5', '\xFF'}) {
     std::string broken = failure;
-    broken[broken.size() - 9] = code;
+    broken[broken.size() - 11] = code;
     EXPECT_FALSE(DecodeNotice(broken));
   }
-  std::string broken = arrival;
+  EXPECT_FALSE(DecodeNotice(failure + std::string(Failure::kMaxRecord + 1, 'x')));
+  std::string broken = failure;
+  broken[broken.size() - 2] = '\1';  // a text of one letter, of which there is none
+  EXPECT_FALSE(DecodeNotice(broken));
+  broken = arrival;
   broken[broken.size() - 5] = '\10';
   EXPECT_FALSE(DecodeNotice(broken));
   for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));

@@ -15,6 +15,7 @@
 #include "cc/base/c_function.h"
 #include "cc/executor/device_communicator.h"
 #include "cc/ffi/job.h"
+#include "cc/ffi/kept_failures.h"
 #include "cc/ffi/list_rules.h"
 #include "cc/ffi/runtime.h"
 
@@ -103,7 +104,11 @@ thread_local char error_text[512];  // as much as XLA takes
 // An exception of the call, mostly for lack of memory, is its error.
 template <typename Call>
 int End(Call call) {
-  return Answer(error_text, sizeof(error_text), call);
+  return Answer(error_text, sizeof(error_text), [&] {
+    const Status status = call();
+    if (!status.ok()) TheFailures().Keep(status);
+    return status;
+  });
 }
 
 // Runs a call of the handle's communicator. Where it throws, other devices may have made it: the names of calls count
@@ -158,7 +163,10 @@ std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
 
 const BackendTable kTable = {
     [](int color, int key, void** made) {
-      return End([&] { *made = std::make_unique<Handle>(MakeHandle(color, key)).release(); });
+      return End([&] {
+        *made = std::make_unique<Handle>(MakeHandle(color, key)).release();
+        return Status();
+      });
     },
     [](void* handle) { std::unique_ptr<Handle>(static_cast<Handle*>(handle)).reset(); },
     [](void* handle) {

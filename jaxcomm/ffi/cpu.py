@@ -64,6 +64,7 @@ CPU: Final = Core(
         ),
         "simulate": (*(ctypes.c_int64,) * 3, *(ctypes.c_void_p,) * 13),
         "set_deadline": (ctypes.c_double,),
+        "failure": (ctypes.c_char_p, *TEXT),
         "stats": (ctypes.c_int, *TEXT),
         "reset_stats": (),
         "kernel_isa": TEXT,
