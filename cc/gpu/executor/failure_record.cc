@@ -33,9 +33,10 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
   }
   if (waiting.empty()) return Status();
   for (const uint32_t rank : missing) waiting.erase(rank);
-  const std::string where = NameCall(name.name, static_cast<int64_t>(call), name.axes, name.bytes, name.plan);
+  CallName failed = name;
+  failed.number = static_cast<int64_t>(call);
   if (!missing.empty()) {
-    return DeadlineExceeded{where,
+    return DeadlineExceeded{failed,
                             {missing.begin(), missing.end()},
                             {waiting.begin(), waiting.end()},
                             std::to_string(ranks),
@@ -43,16 +44,20 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
         .status();
   }
   const std::string seconds = FormatSeconds(std::chrono::nanoseconds(waited));
-  std::string message = "DeadlineError: " + where + ": ";
+  std::string message = "DeadlineError: " + failed.Text() + ": ";
+  ErrorRecord record("DeadlineError", failed);
   if (slow != nullptr) {
     message += "rank " + std::to_string(slow->failure.peer) + " of " + std::to_string(ranks) + " has not done op " +
                std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
                " waits for it.";
+    record.AddRanks("missing", {slow->failure.peer});
+    record.AddRanks("waiting", {slow_rank});
+    record.Field("seconds") << std::chrono::duration<double>(std::chrono::nanoseconds(waited)).count();
   } else {
     message += "rank" + std::string(waiting.size() > 1 ? "s " : " ") + JoinRanks(waiting) + " of " +
                std::to_string(ranks) + " found that others had given up.";
   }
-  return Status(Code::kDeadlineExceeded, message);
+  return Status(Code::kDeadlineExceeded, message, record.Text());
 }
 
 std::optional<CallRecord> ReadClocks(const uint64_t* words, int64_t error, const Program& program) {

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/protocol.h"
@@ -20,11 +20,6 @@ namespace jaxcomm::fused {
 struct FailureRecord {
   uint64_t call;
   BlockFailure failure;
-};
-
-struct CallName {
-  std::string name, axes, plan;
-  int64_t bytes;
 };
 
 // The error of a call; ok if nobody gave up in it. `records` is [ranks][num_blocks].

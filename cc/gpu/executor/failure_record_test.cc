@@ -30,6 +30,8 @@ TEST(ToldTest, NamesTheOpThatARankThatCameHasNotDone) {
       FailureStatus(kName, 1, 4, 1, records.data()).message(),
       "DeadlineError: psum #1 over 'data' (16 MiB, plan 3f9a01c2): rank 3 of 4 has not done op 12 after 0.5 s; rank "
       "1 waits for it.");
+  const std::string record = FailureStatus(kName, 1, 4, 1, records.data()).record();
+  EXPECT_NE(record.find(R"("missing":[3],"waiting":[1],"seconds":0.5})"), std::string::npos) << record;
 }
 
 TEST(ToldTest, SaysWhenMemoryMayStillBeTouched) {

@@ -88,8 +88,10 @@ Result<NcclCall> BeginNcclCall(int device, std::string_view group, std::string_v
   call.deadline_s = TheRuntime().deadline_s.load();
   nccl::Communicator& all = *call.membership->communicator;
   if (Status status = all.Check(); !status.ok()) {
-    return Status(status.code(), "group '" + std::string(group) + "' has failed: " + status.message() +
-                                     "\n  Cure: start the job's processes anew.");
+    return Status(status.code(),
+                  "group '" + std::string(group) + "' has failed: " + status.message() +
+                      "\n  Cure: start the job's processes anew.",
+                  status.record());
   }
   if (all.ranks() == 1) return call;
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);

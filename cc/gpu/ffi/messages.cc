@@ -113,7 +113,7 @@ Status AwaitStream(const CallInFlight& call, Clock::time_point start, Clock::tim
   cudaError_t state = cudaErrorNotReady;
   const auto done = [&] { return (state = end.Query()) != cudaErrorNotReady; };
   Status status = call.all().Await(call.report, done, start, deadline);
-  if (status.ok() && state != cudaSuccess) return call.all().Fail(CudaError(call.report.call.c_str(), state));
+  if (status.ok() && state != cudaSuccess) return call.all().Fail(CudaError(call.report.call.Text().c_str(), state));
   return status;
 }
 
@@ -184,9 +184,9 @@ ffi::Error AllReduce(cudaStream_t stream, ffi::ScratchAllocator scratch, ffi::Re
   if (!nccl_call.messages) return ffi::Error::Success();
 
   const uint64_t number = ++nccl_call.membership->calls;
-  const std::string call_name = std::string(name) + " #" + std::to_string(number) + " over '" + std::string(group) +
-                                "' (" + FormatBytes(Layout(leaves).payload()) + ")";
-  const nccl::CallHeader header = nccl::Header(number, call_name, Attributes(leaves, messages, reduction));
+  const CallName call_name{std::string(name), std::string(group), "", Layout(leaves).payload(),
+                           static_cast<int64_t>(number)};
+  const nccl::CallHeader header = nccl::Header(number, call_name.Text(), Attributes(leaves, messages, reduction));
   Runner runner(nccl_call.messages, Layout(std::move(leaves)), *parsed);
   std::byte* memory = nullptr;
   if (runner.scratch_bytes() > 0) {

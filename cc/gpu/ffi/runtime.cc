@@ -14,7 +14,7 @@ FusedRuntime& TheFusedRuntime() {
   return *runtime;
 }
 
-Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
+Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(CallName name, std::shared_ptr<const Program> program,
                                                          fused::Slots slots,
                                                          std::unique_ptr<fused::PeerMemory> memory) {
   Result<std::shared_ptr<fused::Ranks>> made =

@@ -23,8 +23,8 @@ struct FusedRuntime {
   std::atomic<double> deadline{60.0};
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
-  Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                             fused::Slots slots, std::unique_ptr<fused::PeerMemory> memory);
+  Result<std::shared_ptr<fused::Ranks>> Make(CallName name, std::shared_ptr<const Program> program, fused::Slots slots,
+                                             std::unique_ptr<fused::PeerMemory> memory);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
   // Starts a call on the stream's device. An error of this launch, or of any call that has failed since and that nobody

@@ -20,15 +20,18 @@ std::string ArrivalReport::Absent() const {
 
 Status ArrivalReport::Late(std::chrono::steady_clock::duration waited) const {
   const std::vector<uint32_t> here = arrivals != nullptr ? arrivals->Here(number) : std::vector<uint32_t>{rank};
-  std::string who = Absent();
-  if (who.empty()) who = "not all of the " + std::to_string(ranks) + " ranks have finished";
-  return Status(Code::kDeadlineExceeded, "DeadlineError: " + call + ": " + who + " after " + FormatSeconds(waited) +
-                                             "; " + JoinRanks(here) + (here.size() > 1 ? " wait." : " waits."));
+  const std::vector<uint32_t> missing = arrivals != nullptr ? arrivals->Missing(number) : std::vector<uint32_t>();
+  if (!missing.empty()) return DeadlineExceeded{call, missing, here, std::to_string(ranks), waited}.status();
+  return Status(Code::kDeadlineExceeded,
+                "DeadlineError: " + call.Text() + ": not all of the " + std::to_string(ranks) +
+                    " ranks have finished after " + FormatSeconds(waited) + "; " + JoinRanks(here) +
+                    (here.size() > 1 ? " wait." : " waits."),
+                ErrorRecord("DeadlineError", call).Text());
 }
 
 Status ArrivalReport::Lost(const Status& error) const {
   const std::string who = Absent();
-  return Status(error.code(), call + ": " + (who.empty() ? "" : who + "; ") + error.message());
+  return Status(error.code(), call.Text() + ": " + (who.empty() ? "" : who + "; ") + error.message());
 }
 
 }  // namespace jaxcomm::nccl

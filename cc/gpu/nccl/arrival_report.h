@@ -1,6 +1,6 @@
 // The ranks that have come to one call, and the errors that name those that have not.
 //
-//   ArrivalReport report{"psum #7 over 'data' (16 MiB)", /*rank=*/0, ranks, arrivals, /*number=*/7};
+//   ArrivalReport report{{"psum", "data", "", 16 << 20, /*number=*/7}, /*rank=*/0, ranks, arrivals, /*number=*/7};
 //   return report.Late(waited);   // DeadlineError: psum #7 …: rank 2 of 4 has not arrived after 60.0 s; 0,1,3
 //   wait.
 #pragma once
@@ -9,13 +9,14 @@
 #include <cstdint>
 #include <string>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
 #include "cc/gpu/nccl/arrival_table.h"
 
 namespace jaxcomm::nccl {
 
 struct ArrivalReport {
-  std::string call;        // its name, for errors
+  CallName call;           // for errors
   uint32_t rank;           // this one
   uint32_t ranks;          // in all
   ArrivalTable* arrivals;  // null: nothing is known of the others

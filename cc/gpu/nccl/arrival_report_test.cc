@@ -12,7 +12,7 @@ class ArrivalReportTest : public testing::Test {
  protected:
   ArrivalReportTest() : arrivals_(std::move(ArrivalTable::Open(testing::TempDir() + "/report", 4).value())) {
     for (uint32_t rank = 0; rank < 4; ++rank) arrivals_->Arrive(rank, 6);
-    mine_ = {"psum #7 over 'data' (16 MiB)", 0, 4, arrivals_.get(), 7};
+    mine_ = {{"psum", "data", "", 16 << 20, 7}, 0, 4, arrivals_.get(), 7};
     mine_.Arrive();
   }
   ~ArrivalReportTest() override { std::remove((testing::TempDir() + "/report").c_str()); }
@@ -29,6 +29,7 @@ TEST_F(ArrivalReportTest, ALateRankIsNamedAsOnCpus) {
   EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
   EXPECT_EQ(late.message(),
             "DeadlineError: psum #7 over 'data' (16 MiB): rank 2 of 4 has not arrived after 3.0 s; 0,1,3 wait.");
+  EXPECT_NE(late.record().find(R"("missing":[2],"waiting":[0,1,3],"seconds":3})"), std::string::npos) << late.record();
 }
 
 TEST_F(ArrivalReportTest, WhereNobodyIsKnownToBeMissingItSaysSo) {

@@ -38,7 +38,7 @@ class CommunicatorTest : public testing::Test {
   }
 
   // The seventh call of all ranks, of whom nothing is known.
-  static ArrivalReport Seventh(uint32_t ranks) { return {"psum #7 over 'data'", 0, ranks, nullptr, 7}; }
+  static ArrivalReport Seventh(uint32_t ranks) { return {{"psum #7", "data", ""}, 0, ranks, nullptr, 7}; }
 
   static constexpr milliseconds kLong{20000};
   const Library nccl_;
