@@ -20,6 +20,11 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
                              Buffers buffers, Done done, const Status& refused) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
+  if (!threads_.Start()) {
+    const Status why = CallThreads::NoThread(site->NameCall().Text());
+    Refuse(*site, run, rank, why);
+    return done(why);
+  }
   const Clock::time_point now = Clock::now();
   std::shared_ptr<const MessageSite> chosen;
   StepChoice::Said said;
@@ -36,6 +41,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   }
   if (!chosen) {
     transport_.load()->Expect();
+    threads_.WatchDeadlines();
     SendNotice(site->everybody(),
                Encode(Arrival{id, rank, site->ranks()[rank].device, site->fingerprint(), site->text(), {}, true}));
     transport_.load()->Flush();
@@ -49,6 +55,11 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, con
                              Buffers buffers, Done done, const Status& refused, bool helps) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
+  if (!threads_.Start()) {
+    const Status why = CallThreads::NoThread(site->NameCall().Text());
+    Refuse(*site, id, why);
+    return done(why);
+  }
   const Clock::time_point now = Clock::now();
   Driver driver;
   driver.helps = helps;
@@ -107,7 +118,7 @@ void AcrossProcesses::Refuse(const MessageSite& site, const CallId& id, const St
   {
     std::lock_guard<std::mutex> lock(mutex_);
     failures_.Add(id, why, site.step());
-    if (const auto at = calls_.find(id); at != calls_.end()) call = at->second;
+    call = calls_.Find(id);
   }
   TellFailure(site, id, why);
   if (call) Drive(call, call->Fail(why, /*announce=*/false));
@@ -194,36 +205,31 @@ uint32_t AcrossProcesses::LaunchOf(const MessageSite& site, int64_t run) {
 bool AcrossProcesses::waiting() const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!undecided_.empty() || starting_ > 0) return true;
-  return std::any_of(calls_.begin(), calls_.end(), [](const auto& entry) { return !entry.second->failed(); });
+  return open_ > 0;
 }
 
-void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
+bool AcrossProcesses::FailOverdue(Clock::time_point now, double deadline) {
   const User user(users_);
   StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
-  std::vector<std::shared_ptr<MessageCall>> calls;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& entry : calls_) calls.push_back(entry.second);
-  }
-  for (const auto& call : calls) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto calls = calls_.All();
+  lock.unlock();
+  for (const auto& entry : calls) {
+    const std::shared_ptr<MessageCall>& call = entry.second;
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
     if (!delay) continue;
-    Status why;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      const auto is_open = [this](const CallId& id) { return calls_.count(id) > 0 || early_.Has(id); };
-      why = DeadlineStatus(*call, *delay, now, last_calls_, is_open);
-    }
+    lock.lock();
+    const auto is_open = [this](const CallId& id) { return calls_.Find(id) || early_.Has(id); };
+    Status why = DeadlineStatus(*call, *delay, now, last_calls_, is_open);
+    lock.unlock();
     Drive(call, call->Fail(std::move(why), /*announce=*/true));
   }
+  return waiting();
 }
 
 void AcrossProcesses::Forget(const MessageSite* site) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto at = calls_.begin(); at != calls_.end();) {
-    const bool gone = at->second->site().IsOf(*site) && at->second->failed();
-    at = gone ? calls_.erase(at) : std::next(at);
-  }
+  calls_.EraseIf([site](const CallId&, const MessageCall& call) { return call.site().IsOf(*site) && call.failed(); });
 }
 
 void AcrossProcesses::ForgetCommunicator(uint64_t communicator) {

@@ -1,10 +1,10 @@
 // Runs collectives between processes: names calls alike in all of them, starts what their ranks' messages make
 // possible, and says who keeps a call from its end.
 //
-//   AcrossProcesses across(pool, call_back);
+//   AcrossProcesses across(&threads);
 //   across.Connect(transport, /*yields=*/false);             // whose Events this is
 //   across.Arrive(site, run, rank, buffers, done);           // returns at once
-//   across.Watch(Clock::now(), deadline);                    // ends what is overdue; now and then
+//   across.FailOverdue(Clock::now(), deadline);              // now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the pool. What comes of a call that has not
 // begun here is kept for it, as much as there is room for. When a call fails, in any process, the calls of its launch
@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +25,8 @@
 
 #include "cc/base/bounded_map.h"
 #include "cc/executor/call_names.h"
+#include "cc/executor/call_table.h"
+#include "cc/executor/call_threads.h"
 #include "cc/executor/early_arrivals.h"
 #include "cc/executor/failed_calls.h"
 #include "cc/executor/last_calls.h"
@@ -35,18 +36,13 @@
 #include "cc/executor/step_choice.h"
 #include "cc/executor/timer.h"
 #include "cc/executor/users.h"
-#include "cc/executor/worker_pool.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
 class AcrossProcesses : public Transport::Events {
  public:
-  // Runs a completion on a thread that may block.
-  using CallBack = std::function<void(const std::string& who, Completion)>;
-
-  AcrossProcesses(WorkerPool& pool, Timer& timer, CallBack call_back)
-      : pool_(pool), timer_(timer), call_back_(std::move(call_back)) {}
+  explicit AcrossProcesses(CallThreads* threads) : threads_(*threads) {}
 
   // Before the first Arrive; the transport is the caller's. It outlives this or stays until Disconnect, but has run its
   // last callback by then.
@@ -97,8 +93,8 @@ class AcrossProcesses : public Transport::Events {
   // In the order of their numbers.
   std::vector<GoneProcess> gone() const;
 
-  // Ends the calls that are overdue.
-  void Watch(Clock::time_point now, double deadline);
+  // Fails the calls that have waited for `deadline` seconds; returns whether others still wait.
+  bool FailOverdue(Clock::time_point now, double deadline);
   bool waiting() const;
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
@@ -166,9 +162,7 @@ class AcrossProcesses : public Transport::Events {
   void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
   auto GivenUp(const MessageSite& site) const;
 
-  WorkerPool& pool_;
-  Timer& timer_;
-  const CallBack call_back_;
+  CallThreads& threads_;
   std::atomic<Transport*> transport_{nullptr};
   bool yields_ = false;  // who helps; set before the transport
   std::atomic<bool> closing_{false};
@@ -177,9 +171,8 @@ class AcrossProcesses : public Transport::Events {
 
   mutable std::mutex mutex_;
   CallNames names_;
-  std::map<CallId, std::shared_ptr<MessageCall>> calls_;
-  size_t open_ = 0;            // those of them that have not failed
-  std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
+  CallTable<CallId, MessageCall> calls_;
+  size_t open_ = 0;  // those of them that have not failed
   BoundedMap<CallId, Finished> finished_{kFinishedKept};
   EarlyArrivals early_;
   std::vector<Undecided> undecided_;
@@ -191,7 +184,6 @@ class AcrossProcesses : public Transport::Events {
   std::map<uint32_t, GoneProcess> gone_;  // by process
   // Those that another process has found first, until this one does.
   std::map<uint32_t, GoneProcess> reported_gone_;
-  int64_t number_ = 0;
 };
 
 }  // namespace jaxcomm

@@ -18,8 +18,6 @@ constexpr std::chrono::milliseconds kHelp{1};
 // copy all of them takes longer, but what they wait for may be behind them at the same sender.
 constexpr std::chrono::milliseconds kViewsWait{5};
 
-constexpr size_t kFailedKept = 256;  // calls
-
 }  // namespace
 
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
@@ -110,10 +108,10 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
       jobs.push_back([this, call, step, user = User(users_)] { Drive(call, call->Add(step)); });
     }
   });
-  if (!jobs.empty()) pool_.Submit(std::move(jobs));
+  if (!jobs.empty()) threads_.workers().Submit(std::move(jobs));
   if (steps.keeps_too_much)
-    timer_.After(kViewsWait,
-                 [this, call, user = User(users_)] { Drive(call, call->CopyViews(Clock::now() - kViewsWait)); });
+    threads_.timer().After(
+        kViewsWait, [this, call, user = User(users_)] { Drive(call, call->CopyViews(Clock::now() - kViewsWait)); });
   return started > 0 || steps.arrived;
 }
 
@@ -128,10 +126,8 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
   for (Completion& completion : steps.completions) {
     if (driver.call == call.get() && driver.rank == completion.rank) {
       driver.own = std::move(completion);
-    } else if (completion.is_quick) {
-      completion.done(completion.status);
     } else {
-      call_back_(call->Describe(), std::move(completion));
+      threads_.CallBack(call->Describe(), std::move(completion));
     }
   }
 }
@@ -139,7 +135,7 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
 // Whether it was open until now.
 bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (calls_.erase(call->id()) == 0) return false;
+  if (!calls_.Erase(call->id())) return false;
   --open_;
   if (!call->site().is_divided()) return true;
   finished_.Add(call->id(), {call->shared_site(), call->first(), call->name()});
@@ -201,12 +197,11 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
     std::lock_guard<std::mutex> lock(mutex_);
     --open_;
     failures_.Add(call->id(), why, call->site().step());
-    failed_.push_back(call->id());
-    for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
+    calls_.KeepFailed(call->id());
   }
-  pool_.Submit({[this, call, user = User(users_)] {
+  threads_.workers().Submit({[this, call, user = User(users_)] {
     transport_.load()->Cancel(call->id());
-    for (Completion& completion : call->TakeWaiting()) call_back_(call->Describe(), std::move(completion));
+    for (Completion& completion : call->TakeWaiting()) threads_.CallBack(call->Describe(), std::move(completion));
   }});
 }
 

@@ -18,13 +18,11 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
   std::vector<GoneProcess> gone;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (const auto at = calls_.find(id); at != calls_.end()) {
-      call = at->second;
-    } else {
-      call = std::make_shared<MessageCall>(site, id, number_ + 1, rank, now);
-      calls_.emplace(id, call);
-      is_new = true;
-      ++number_;
+    const auto joined =
+        calls_.Join(id, [&](int64_t number) { return std::make_shared<MessageCall>(site, id, number, rank, now); });
+    call = joined.call;
+    is_new = joined.is_new;
+    if (is_new) {
       ++open_;
       early = early_.Take(id);
       failure = failures_.Find(id);
@@ -33,6 +31,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
       }
     }
   }
+  if (is_new) threads_.WatchDeadlines();
   Remember(site->ranks()[rank].device, call->id(), site->text(), now);
   if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
   for (const PeerArrival& peer : early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));

@@ -50,7 +50,7 @@ std::optional<Failure::Gone> AcrossProcesses::GoneOf(const MessageSite& site, co
 std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
   std::lock_guard<std::mutex> lock(mutex_);
   const CallId id = arrival.arrival.call;
-  if (const auto at = calls_.find(id); at != calls_.end()) return at->second;
+  if (auto call = calls_.Find(id)) return call;
   if (finished_.Find(id)) return nullptr;
   early_.Keep(id, std::move(arrival));
   return nullptr;
@@ -66,8 +66,7 @@ std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const Cal
 std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const Failure& failure) {
   std::lock_guard<std::mutex> lock(mutex_);
   failures_.Add(failure.call, failure.why, failure.step);
-  const auto at = calls_.find(failure.call);
-  return at == calls_.end() ? nullptr : at->second;
+  return calls_.Find(failure.call);
 }
 
 void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
@@ -107,13 +106,11 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
 }
 
 void AcrossProcesses::Lose(const GoneProcess& gone) {
-  std::vector<std::shared_ptr<MessageCall>> calls;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    gone_.emplace(gone.process, gone);
-    for (const auto& entry : calls_) calls.push_back(entry.second);
-  }
-  for (const auto& call : calls) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  gone_.emplace(gone.process, gone);
+  const auto calls = calls_.All();
+  lock.unlock();
+  for (const auto& [id, call] : calls) {
     if (call->site().HasRankOf(gone.process)) Drive(call, call->PeerGone(gone.process, gone.why));
   }
   StartDecided(/*overdue=*/Clock::time_point::min());

@@ -118,6 +118,9 @@ class Call {
   // Ends the call with this error, unless it is over or everybody has arrived.
   Progress Fail(Status why);
 
+  // These many ranks join; whether all have. The caller's lock keeps others from joining meanwhile.
+  bool Join(uint32_t ranks) { return (joined_ += ranks) == ranks_.size(); }
+
   bool failed() const;
   bool everyone_arrived() const { return everyone_arrived_.load(std::memory_order_acquire); }
 
@@ -135,6 +138,7 @@ class Call {
   const Names names_;
   const int64_t number_;
   const Clock::time_point start_;
+  uint32_t joined_ = 0;
 
   mutable std::mutex mutex_;
   struct Rank {

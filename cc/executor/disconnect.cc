@@ -22,13 +22,13 @@ Status AcrossProcesses::Disconnect(Clock::time_point limit) {
     }
     std::this_thread::sleep_for(kLook);
   }
-  std::map<CallId, std::shared_ptr<MessageCall>> calls;  // they end when the mutex is released
+  std::vector<std::pair<CallId, std::shared_ptr<MessageCall>>> calls;  // they end when the mutex is released
   BoundedMap<CallId, Finished> finished{kFinishedKept};
   std::lock_guard<std::mutex> lock(mutex_);
   transport_ = nullptr;
-  calls.swap(calls_);
+  calls = calls_.All();
+  calls_.Clear();
   std::swap(finished, finished_);
-  failed_.clear();
   choices_.clear();
   last_calls_ = LastCalls();
   gone_.clear();
