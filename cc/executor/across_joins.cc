@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "cc/base/errors.h"
-#include "cc/executor/across.h"
+#include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
 
 // The call that the rank has come to, with what has come of it.
-std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+std::shared_ptr<MessageCall> MessageExecutor::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                                    uint32_t rank, Clock::time_point now, const Status& refused,
                                                    bool& is_new) {
   std::shared_ptr<MessageCall> call;
@@ -44,7 +44,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
 }
 
 // None: the process has no memory for the call, which its other ranks and this one end with.
-std::shared_ptr<MessageCall> AcrossProcesses::JoinOrRefuse(const std::shared_ptr<const MessageSite>& site,
+std::shared_ptr<MessageCall> MessageExecutor::JoinOrRefuse(const std::shared_ptr<const MessageSite>& site,
                                                            const CallId& id, uint32_t rank, Clock::time_point now,
                                                            const Status& refused, bool& is_new, const Done& done) {
   try {

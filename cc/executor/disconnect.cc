@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "cc/executor/across.h"
+#include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
 namespace {
@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kLook{1};
 
 }  // namespace
 
-Status AcrossProcesses::Disconnect(Clock::time_point limit) {
+Status MessageExecutor::Disconnect(Clock::time_point limit) {
   closing_ = true;  // before the users are counted: whoever comes later sees it
   while (users_ > 0 || waiting()) {
     if (Clock::now() >= limit) {

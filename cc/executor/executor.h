@@ -1,4 +1,4 @@
-// Runs the collectives of the process's ranks: LocalExecutor those of ranks of this process alone, AcrossProcesses
+// Runs the collectives of the process's ranks: LocalExecutor those of ranks of this process alone, MessageExecutor
 // those between processes. A call that is not complete at the deadline fails on every rank that waits, and on those
 // that come later.
 //
@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "cc/executor/across.h"
 #include "cc/executor/call_threads.h"
 #include "cc/executor/local_executor.h"
+#include "cc/executor/message_executor.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/stats.h"
 #include "cc/transport/transport.h"
@@ -29,9 +29,9 @@ class Executor {
   using Key = LocalExecutor::Key;
 
   explicit Executor(unsigned num_threads)
-      : local_(&threads_), across_(&threads_), threads_(num_threads, [this](Clock::time_point now, double deadline) {
+      : local_(&threads_), messages_(&threads_), threads_(num_threads, [this](Clock::time_point now, double deadline) {
           const bool waits = local_.FailOverdue(now, deadline);
-          return across_.FailOverdue(now, deadline) || waits;
+          return messages_.FailOverdue(now, deadline) || waits;
         }) {}
 
   // See LocalExecutor.
@@ -43,36 +43,36 @@ class Executor {
   }
   size_t open_calls() const { return local_.open_calls(); }
 
-  // See AcrossProcesses.
+  // See MessageExecutor.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status()) {
-    across_.Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
+    messages_.Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
   }
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status(), bool helps = false) {
-    across_.Arrive(site, id, rank, std::move(buffers), std::move(done), refused, helps);
+    messages_.Arrive(site, id, rank, std::move(buffers), std::move(done), refused, helps);
   }
   void RefuseAcross(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
-    across_.Refuse(site, run, rank, why);
+    messages_.Refuse(site, run, rank, why);
   }
-  bool awaits_processes() const { return across_.waiting(); }
-  bool HelpAcross(const std::function<bool()>& over) { return across_.Help(over); }
+  bool awaits_processes() const { return messages_.waiting(); }
+  bool HelpAcross(const std::function<bool()>& over) { return messages_.Help(over); }
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
-    return across_.ChoiceOf(site, other, rule);
+    return messages_.ChoiceOf(site, other, rule);
   }
-  uint32_t LaunchOf(const MessageSite& site, int64_t run) { return across_.LaunchOf(site, run); }
-  void Connect(Transport* transport, bool yields = false) { across_.Connect(transport, yields); }
-  Status Disconnect(Clock::time_point limit) { return across_.Disconnect(limit); }
-  Transport::Events& events() { return across_; }
-  std::vector<AcrossProcesses::GoneProcess> gone() const { return across_.gone(); }
+  uint32_t LaunchOf(const MessageSite& site, int64_t run) { return messages_.LaunchOf(site, run); }
+  void Connect(Transport* transport, bool yields = false) { messages_.Connect(transport, yields); }
+  Status Disconnect(Clock::time_point limit) { return messages_.Disconnect(limit); }
+  Transport::Events& events() { return messages_; }
+  std::vector<MessageExecutor::GoneProcess> gone() const { return messages_.gone(); }
 
   // Calls back so much later.
   void Delay(Clock::duration delay, Done done);
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const Site* site) { local_.Forget(site); }
-  void Forget(const MessageSite* site) { across_.Forget(site); }
-  void ForgetCommunicator(uint64_t communicator) { across_.ForgetCommunicator(communicator); }
+  void Forget(const MessageSite* site) { messages_.Forget(site); }
+  void ForgetCommunicator(uint64_t communicator) { messages_.ForgetCommunicator(communicator); }
 
   void SetDeadline(double seconds) { threads_.SetDeadline(seconds); }
   Stats& stats() { return stats_; }
@@ -80,7 +80,7 @@ class Executor {
  private:
   Stats stats_;
   LocalExecutor local_;
-  AcrossProcesses across_;
+  MessageExecutor messages_;
   CallThreads threads_;  // destroyed first
 };
 

@@ -1,22 +1,22 @@
-#include "cc/executor/across.h"
+#include "cc/executor/message_executor.h"
 
 #include <algorithm>
 #include <iterator>
 #include <optional>
 
-#include "cc/executor/across_driver.h"
 #include "cc/executor/deadline_status.h"
+#include "cc/executor/message_driver.h"
 
 namespace jaxcomm {
 
 // For names_; the mutex is held when it is asked.
-auto AcrossProcesses::GivenUp(const MessageSite& site) const {
+auto MessageExecutor::GivenUp(const MessageSite& site) const {
   return [this, &site](uint32_t launch) {
     return failures_.IsMissed({site.communicator(), launch, 0, 0}, site.step());
   };
 }
 
-void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
+void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
@@ -51,7 +51,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
 }
 
-void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused, bool helps) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
@@ -74,14 +74,14 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, con
 }
 
 // Otherwise the rank gets an error.
-bool AcrossProcesses::IsConnected(const MessageSite& site, const Done& done) const {
+bool MessageExecutor::IsConnected(const MessageSite& site, const Done& done) const {
   if (is_connected()) return true;
   done(Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
                                    "jaxcomm.init() after jax.distributed.initialize()."));
   return false;
 }
 
-void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+void MessageExecutor::Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                             Buffers buffers, Done done, StepChoice::Said said, const Status& refused,
                             Clock::time_point now) {
   bool is_new = false;
@@ -100,7 +100,7 @@ void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, cons
   if (driver.own) driver.own->done(driver.own->status);
 }
 
-void AcrossProcesses::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
+void MessageExecutor::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
   const User user(users_);
   if (!is_connected()) return;
   CallId id;
@@ -111,7 +111,7 @@ void AcrossProcesses::Refuse(const MessageSite& site, int64_t run, uint32_t rank
   Refuse(site, id, why);
 }
 
-void AcrossProcesses::Refuse(const MessageSite& site, const CallId& id, const Status& why) {
+void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const Status& why) {
   const User user(users_);
   if (!is_connected()) return;
   std::shared_ptr<MessageCall> call;  // that other ranks of this process have come to
@@ -126,7 +126,7 @@ void AcrossProcesses::Refuse(const MessageSite& site, const CallId& id, const St
 
 // The site whose lists the call runs, and what the rank says of that if it decides; none: nobody has said it yet. The
 // mutex is held.
-std::shared_ptr<const MessageSite> AcrossProcesses::Chosen(const std::shared_ptr<const MessageSite>& site,
+std::shared_ptr<const MessageSite> MessageExecutor::Chosen(const std::shared_ptr<const MessageSite>& site,
                                                            const CallId& id, uint32_t rank, StepChoice::Said& said) {
   if (!site->other()) return site;
   StepChoice& choice = *site->choice();
@@ -143,7 +143,7 @@ std::shared_ptr<const MessageSite> AcrossProcesses::Chosen(const std::shared_ptr
 }
 
 // Whether a process has ended that has not come to the call.
-bool AcrossProcesses::LacksSomebody(const Undecided& rank) const {
+bool MessageExecutor::LacksSomebody(const Undecided& rank) const {
   const std::vector<PeerArrival> early = early_.Find(rank.id);
   return std::any_of(rank.site->others().begin(), rank.site->others().end(), [&](uint32_t process) {
     const auto is_its = [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; };
@@ -152,7 +152,7 @@ bool AcrossProcesses::LacksSomebody(const Undecided& rank) const {
 }
 
 // Starts the calls of which is known by now what they run, and those that fail: for lack of somebody, or of time.
-void AcrossProcesses::StartDecided(Clock::time_point overdue) {
+void MessageExecutor::StartDecided(Clock::time_point overdue) {
   std::vector<Undecided> ready;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -184,7 +184,7 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
   starting_ -= ready.size();
 }
 
-std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, const MessageSite& other,
+std::shared_ptr<StepChoice> MessageExecutor::ChoiceOf(const MessageSite& site, const MessageSite& other,
                                                       StepChoice::Rule rule) {
   std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
                       "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below);
@@ -195,20 +195,20 @@ std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, c
   return choice;
 }
 
-uint32_t AcrossProcesses::LaunchOf(const MessageSite& site, int64_t run) {
+uint32_t MessageExecutor::LaunchOf(const MessageSite& site, int64_t run) {
   const User user(users_);
   if (!is_connected()) return 0;
   std::lock_guard<std::mutex> lock(mutex_);
   return names_.LaunchOf(site.communicator(), run, GivenUp(site));
 }
 
-bool AcrossProcesses::waiting() const {
+bool MessageExecutor::waiting() const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!undecided_.empty() || starting_ > 0) return true;
   return open_ > 0;
 }
 
-bool AcrossProcesses::FailOverdue(Clock::time_point now, double deadline) {
+bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
   const User user(users_);
   StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
   std::unique_lock<std::mutex> lock(mutex_);
@@ -227,12 +227,12 @@ bool AcrossProcesses::FailOverdue(Clock::time_point now, double deadline) {
   return waiting();
 }
 
-void AcrossProcesses::Forget(const MessageSite* site) {
+void MessageExecutor::Forget(const MessageSite* site) {
   std::lock_guard<std::mutex> lock(mutex_);
   calls_.EraseIf([site](const CallId&, const MessageCall& call) { return call.site().IsOf(*site) && call.failed(); });
 }
 
-void AcrossProcesses::ForgetCommunicator(uint64_t communicator) {
+void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
   std::lock_guard<std::mutex> lock(mutex_);
   names_.Forget(communicator);
   for (auto at = choices_.begin(); at != choices_.end();) {

@@ -1,10 +1,10 @@
 // Runs collectives between processes: names calls alike in all of them, starts what their ranks' messages make
 // possible, and says who keeps a call from its end.
 //
-//   AcrossProcesses across(&threads);
-//   across.Connect(transport, /*yields=*/false);             // whose Events this is
-//   across.Arrive(site, run, rank, buffers, done);           // returns at once
-//   across.FailOverdue(Clock::now(), deadline);              // now and then
+//   MessageExecutor executor(&threads);
+//   executor.Connect(transport, /*yields=*/false);             // whose Events this is
+//   executor.Arrive(site, run, rank, buffers, done);           // returns at once
+//   executor.FailOverdue(Clock::now(), deadline);              // now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the pool. What comes of a call that has not
 // begun here is kept for it, as much as there is room for. When a call fails, in any process, the calls of its launch
@@ -40,9 +40,9 @@
 
 namespace jaxcomm {
 
-class AcrossProcesses : public Transport::Events {
+class MessageExecutor : public Transport::Events {
  public:
-  explicit AcrossProcesses(CallThreads* threads) : threads_(*threads) {}
+  explicit MessageExecutor(CallThreads* threads) : threads_(*threads) {}
 
   // Before the first Arrive; the transport is the caller's. It outlives this or stays until Disconnect, but has run its
   // last callback by then.

@@ -1,4 +1,4 @@
-#include "cc/executor/across.h"
+#include "cc/executor/message_executor.h"
 
 #include <chrono>
 #include <cstring>
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(All, ListTest,
                                                           "all_reduce/halving_doubling"),
                                           testing::Values(2u, 4u), testing::Values(1u, 2u)));
 
-TEST(AcrossTest, ManyRanksOfEveryListAgree) {
+TEST(MessageExecutorTest, ManyRanksOfEveryListAgree) {
   const std::vector<Leaf>& leaves = kLayouts[2];
   for (const char* list : {"all_reduce/flat", "all_reduce/direct", "all_reduce/ring", "all_reduce/halving_doubling"}) {
     for (const uint32_t ranks : {3u, 7u, 16u}) {
@@ -225,7 +225,7 @@ TEST(AcrossTest, ManyRanksOfEveryListAgree) {
   }
 }
 
-TEST(AcrossTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
+TEST(MessageExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
   for (const uint32_t each : {1u, 2u}) {
     Job job(2, each);
     const uint32_t ranks = job.ranks();
@@ -252,7 +252,7 @@ TEST(AcrossTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
 }
 
 // Groups of one site that share processes do not mix.
-TEST(AcrossTest, GroupsOfOneSiteSumForThemselves) {
+TEST(MessageExecutorTest, GroupsOfOneSiteSumForThemselves) {
   Job job(2, 2);
   std::vector<MessageGroup> groups(2);
   groups[0].ranks = {{0, 0}, {1, 20}};
@@ -417,7 +417,7 @@ class Script : public Transport {
   std::deque<Sent> sends;
 };
 
-TEST(AcrossTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
+TEST(MessageExecutorTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   Script script;
   Executor executor(1);
   executor.Connect(&script);
@@ -447,12 +447,12 @@ TEST(AcrossTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-TEST(AcrossTest, ProcessesThatAreGoneAreRemembered) {
+TEST(MessageExecutorTest, ProcessesThatAreGoneAreRemembered) {
   Executor executor(1);
   const Clock::time_point before = Clock::now();
   executor.events().OnPeerGone(3, Status(Code::kInternal, "process 3 has died"));
   executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
-  const std::vector<AcrossProcesses::GoneProcess> gone = executor.gone();
+  const std::vector<MessageExecutor::GoneProcess> gone = executor.gone();
   ASSERT_EQ(gone.size(), 2u);
   EXPECT_EQ(gone[0].process, 1u);
   EXPECT_TRUE(gone[0].has_left);
@@ -463,12 +463,12 @@ TEST(AcrossTest, ProcessesThatAreGoneAreRemembered) {
   EXPECT_LE(gone[1].since, gone[0].since);
 }
 
-TEST(AcrossTest, AFailureMayComeBeforeThisProcessIsConnected) {
+TEST(MessageExecutorTest, AFailureMayComeBeforeThisProcessIsConnected) {
   Executor executor(1);
   executor.events().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere"), 0}));
 }
 
-TEST(AcrossTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
+TEST(MessageExecutorTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
   FailedCalls failed;
   failed.Add({77, 3, 5, 0}, Status(Code::kInternal, "five"), 1);
   failed.Add({77, 3, 6, 1}, Status(Code::kInternal, "six"), 2);
@@ -484,7 +484,7 @@ TEST(AcrossTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
   EXPECT_TRUE(failed.Find({77, 3, 5, 0}).ok());
 }
 
-TEST(AcrossTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
+TEST(MessageExecutorTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
   EarlyArrivals early;
   for (uint32_t launch = 0; launch <= EarlyArrivals::kMost; ++launch) {
     early.Keep({77, launch, 0, 0}, {1, {{77, launch, 0, 0}, 0, 0, 0, ""}, Clock::now()});
@@ -495,7 +495,7 @@ TEST(AcrossTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
 }
 
 // Memory that a failed call's ranks get back is theirs: sanitizers see who still reaches for it.
-TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
+TEST(MessageExecutorTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
   const std::vector<Leaf> leaves = {{DType::kF32, 4 * 300000}};
   for (uint32_t seed = 0; seed < 10; ++seed) {
     Job job(4, 1, seed, /*on_two_rails=*/seed % 4 > 1);
@@ -516,7 +516,7 @@ TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
   }
 }
 
-TEST(AcrossTest, CallsGoOnOverTheOneOfTwoRailsThatIsLeft) {
+TEST(MessageExecutorTest, CallsGoOnOverTheOneOfTwoRailsThatIsLeft) {
   const std::vector<Leaf>& leaves = kLayouts[3];
   for (uint32_t seed = 0; seed < 8; ++seed) {
     Job job(4, 1, seed, /*on_two_rails=*/true);

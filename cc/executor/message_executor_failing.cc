@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "cc/executor/across.h"
+#include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
 namespace {
@@ -16,12 +16,12 @@ Status Malformed(uint32_t process, size_t bytes) {
 
 }  // namespace
 
-void AcrossProcesses::SendNotice(const std::vector<uint32_t>& processes, const std::string& notice) {
+void MessageExecutor::SendNotice(const std::vector<uint32_t>& processes, const std::string& notice) {
   for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
 }
 
 // Of a call that is over here, and so does not fail: others may wait for its ranks.
-void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, const Arrival& arrival) {
+void MessageExecutor::TellDifference(const Finished& call, uint32_t process, const Arrival& arrival) {
   const MessageSite& site = *call.site;
   if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
   if (arrival.fingerprint == site.fingerprint()) return;
@@ -30,14 +30,14 @@ void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, con
 }
 
 // Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
-void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
+void MessageExecutor::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
   SendNotice(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(),
              Encode(Failure{id, why, site.step(), GoneOf(site, why)}));
   transport_.load()->Flush();
 }
 
 // The process of the site that the error names as gone.
-std::optional<Failure::Gone> AcrossProcesses::GoneOf(const MessageSite& site, const Status& why) const {
+std::optional<Failure::Gone> MessageExecutor::GoneOf(const MessageSite& site, const Status& why) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [process, gone] : gone_) {
     const bool is_named = why.message().find(gone.why.message()) != std::string::npos;
@@ -47,7 +47,7 @@ std::optional<Failure::Gone> AcrossProcesses::GoneOf(const MessageSite& site, co
 }
 
 // The call that a rank has come to; none: it is over, or has not begun here, and the arrival is kept for it.
-std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
+std::shared_ptr<MessageCall> MessageExecutor::FindOrKeep(PeerArrival arrival) {
   std::lock_guard<std::mutex> lock(mutex_);
   const CallId id = arrival.arrival.call;
   if (auto call = calls_.Find(id)) return call;
@@ -56,20 +56,20 @@ std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
   return nullptr;
 }
 
-std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const CallId& id) const {
+std::optional<MessageExecutor::Finished> MessageExecutor::FindFinished(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Finished* const finished = finished_.Find(id);
   return finished ? std::optional<Finished>(*finished) : std::nullopt;
 }
 
 // The call that has failed; none: it has not begun here, and will fail when it does.
-std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const Failure& failure) {
+std::shared_ptr<MessageCall> MessageExecutor::FindOrFail(const Failure& failure) {
   std::lock_guard<std::mutex> lock(mutex_);
   failures_.Add(failure.call, failure.why, failure.step);
   return calls_.Find(failure.call);
 }
 
-void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
+void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
   const std::optional<Notice> notice = DecodeNotice(bytes);
   const Clock::time_point now = Clock::now();
   if (!notice) return Lose({process, Malformed(process, bytes.size()), false, now});
@@ -105,7 +105,7 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   }
 }
 
-void AcrossProcesses::Lose(const GoneProcess& gone) {
+void MessageExecutor::Lose(const GoneProcess& gone) {
   std::unique_lock<std::mutex> lock(mutex_);
   gone_.emplace(gone.process, gone);
   const auto calls = calls_.All();
@@ -116,7 +116,7 @@ void AcrossProcesses::Lose(const GoneProcess& gone) {
   StartDecided(/*overdue=*/Clock::time_point::min());
 }
 
-std::vector<AcrossProcesses::GoneProcess> AcrossProcesses::gone() const {
+std::vector<MessageExecutor::GoneProcess> MessageExecutor::gone() const {
   std::vector<GoneProcess> found;
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<uint32_t, GoneProcess> all = gone_;
@@ -125,7 +125,7 @@ std::vector<AcrossProcesses::GoneProcess> AcrossProcesses::gone() const {
   return found;
 }
 
-void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {
+void MessageExecutor::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
   last_calls_.Add(device, {id, text, now});
 }

@@ -1,4 +1,4 @@
-// The work of one thread for calls between processes; only the files of AcrossProcesses include it.
+// The work of one thread for calls between processes; only the files of MessageExecutor include it.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 #include <optional>
 #include <utility>
 
-#include "cc/executor/across.h"
+#include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
 
 // The steps that the running thread has yet to start, of any call. A callback only adds to them: the thread starts them
 // when it is back from the transport, so that the stack does not grow with the messages.
-struct AcrossProcesses::Driver {
+struct MessageExecutor::Driver {
   static thread_local Driver* current;
 
   std::deque<Work> work;

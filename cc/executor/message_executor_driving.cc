@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/executor/across_driver.h"
+#include "cc/executor/message_driver.h"
 
 namespace jaxcomm {
 namespace {
@@ -20,9 +20,9 @@ constexpr std::chrono::milliseconds kViewsWait{5};
 
 }  // namespace
 
-thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
+thread_local MessageExecutor::Driver* MessageExecutor::Driver::current = nullptr;
 
-bool AcrossProcesses::Help(const std::function<bool()>& over) {
+bool MessageExecutor::Help(const std::function<bool()>& over) {
   const User user(users_);
   if (!is_connected()) return false;
   Driver driver;
@@ -32,14 +32,14 @@ bool AcrossProcesses::Help(const std::function<bool()>& over) {
 }
 
 // Of a small call the last rank of this process that arrives takes the messages itself.
-bool AcrossProcesses::MayHelp(const MessageCall& call) const {
+bool MessageExecutor::MayHelp(const MessageCall& call) const {
   if (!call.site().is_small() || !call.AllHereHaveArrived()) return false;
   std::lock_guard<std::mutex> lock(mutex_);
   return open_ == 1;
 }
 
 // For a short time: a thread of XLA's may be needed by other calls.
-bool AcrossProcesses::Help(Driver& driver, const std::function<bool()>& over) {
+bool MessageExecutor::Help(Driver& driver, const std::function<bool()>& over) {
   const Driver::Current current(driver);
   driver.helps = true;
   Run(driver);
@@ -52,7 +52,7 @@ bool AcrossProcesses::Help(Driver& driver, const std::function<bool()>& over) {
   return helped;
 }
 
-void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
+void MessageExecutor::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
   if (Driver::current != nullptr) {
     Driver::current->work.push_back({call, std::move(steps)});
     return;
@@ -62,7 +62,7 @@ void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSte
   Run(driver);
 }
 
-void AcrossProcesses::Run(Driver& driver) {
+void MessageExecutor::Run(Driver& driver) {
   const Driver::Current current(driver);
   bool queued = false;
   for (;;) {
@@ -79,7 +79,7 @@ void AcrossProcesses::Run(Driver& driver) {
 
 // Receives first, so that the other side finds them posted when it hears of the arrival. Whether there is something to
 // flush.
-bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps) {
+bool MessageExecutor::StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps) {
   const auto each = [&](MessageTask::Kind kind, const auto& start) {
     size_t count = 0;
     for (const MessageStep& step : steps.tasks) {
@@ -116,7 +116,7 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
 }
 
 // The transport may go as soon as the last rank is called back, so that comes last.
-void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
+void MessageExecutor::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
   if (steps.over && Close(call)) transport_.load()->EndExpecting();
   if (steps.failed) TellFailure(call->site(), call->id(), call->failure());
   if (steps.ended) {
@@ -133,7 +133,7 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
 }
 
 // Whether it was open until now.
-bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
+bool MessageExecutor::Close(const std::shared_ptr<MessageCall>& call) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!calls_.Erase(call->id())) return false;
   --open_;
@@ -142,7 +142,7 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
   return true;
 }
 
-void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
+void MessageExecutor::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
   const uint32_t from = call->site().ranks()[call->RankOf(step.local, task.peers[0].rank)].process;
   if (task.is_lossy) {
@@ -162,7 +162,7 @@ void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const Messa
                           });
 }
 
-void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
+void MessageExecutor::Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
   std::vector<Receiver> to;
   to.reserve(step.peers.size());
@@ -179,7 +179,7 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
 }
 
 // The step for that of its receivers alone whose process is gone; for all where none is known to be.
-MessageStep AcrossProcesses::OfGone(const MessageCall& call, const MessageStep& step) const {
+MessageStep MessageExecutor::OfGone(const MessageCall& call, const MessageStep& step) const {
   const MessageTask& task = call.task(step);
   std::lock_guard<std::mutex> lock(mutex_);
   for (const uint32_t index : step.peers) {
@@ -191,7 +191,7 @@ MessageStep AcrossProcesses::OfGone(const MessageCall& call, const MessageStep& 
 
 // Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
 // of it. Cancel may wait for a copy, so it is not for the thread that copies.
-void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
+void MessageExecutor::Stop(const std::shared_ptr<MessageCall>& call) {
   const Status why = call->failure();
   {
     std::lock_guard<std::mutex> lock(mutex_);
