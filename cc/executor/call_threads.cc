@@ -24,7 +24,6 @@ Status CallThreads::NoThread(const std::string& call) {
 }
 
 void CallThreads::CallBack(const std::string& call, Completion completion) {
-  if (completion.is_quick) return completion.done(completion.status);
   RunOrRetry(call, completion.done, completion.status, Clock::now());
 }
 

@@ -40,9 +40,9 @@ class CallThreads {
   Timer& timer() { return timer_; }
 
   // Runs a completion of this call on a thread that no other callback shares, because it may go on to run the rest of a
-  // device's program and block there. A callback that only wakes a thread runs here. Where the system has no thread to
-  // give it waits for one, at most until the deadline: on a thread of another callback, the program with which it goes
-  // on might wait for the program of that callback. The error that it gets then ends its program.
+  // device's program and block there. Where the system has no thread to give it waits for one, at most until the
+  // deadline: on a thread of another callback, the program with which it goes on might wait for the program of that
+  // callback. The error that it gets then ends its program.
   void CallBack(const std::string& call, Completion completion);
 
   // Has overdue calls failed from now on, until no call waits.

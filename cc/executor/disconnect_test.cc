@@ -16,7 +16,7 @@ TEST(Disconnect, AMalformedNoticeEndsItsSender) {
   for (const std::string& notice : {std::string("garbage"), std::string(), std::string(100, '\1')}) {
     executor.events().OnNotice(3, notice);
   }
-  const std::vector<MessageExecutor::GoneProcess> gone = executor.gone();
+  const std::vector<GoneProcess> gone = executor.gone();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].process, 3u);
   EXPECT_FALSE(gone[0].has_left);
@@ -29,7 +29,7 @@ TEST(Disconnect, AFailureRecordsTheProcessForWhoseLackItIs) {
   Executor executor(/*num_threads=*/1);
   const Status why(Code::kInternal, "psum: rank 2 is gone: process 2 has died");
   executor.events().OnNotice(1, Encode(Failure{CallId{5, 0, 0, 0}, why, /*step=*/0, Failure::Gone{2, false}}));
-  std::vector<MessageExecutor::GoneProcess> gone = executor.gone();
+  std::vector<GoneProcess> gone = executor.gone();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].why.message(), "process 2 is gone, as process 1 reports");
   executor.events().OnPeerLeft(2, Status(Code::kInternal, "process 2 has left"));

@@ -64,7 +64,7 @@ class Executor {
   void Connect(Transport* transport, bool yields = false) { messages_.Connect(transport, yields); }
   Status Disconnect(Clock::time_point limit) { return messages_.Disconnect(limit); }
   Transport::Events& events() { return messages_; }
-  std::vector<MessageExecutor::GoneProcess> gone() const { return messages_.gone(); }
+  std::vector<GoneProcess> gone() const { return messages_.gone(); }
 
   // Calls back so much later.
   void Delay(Clock::duration delay, Done done);

@@ -10,8 +10,8 @@
 
 namespace jaxcomm {
 
-// The steps that the running thread has yet to start, of any call. A callback only adds to them: the thread starts them
-// when it is back from the transport, so that the stack does not grow with the messages.
+// The steps that the running thread has yet to start, of any call. A callback only adds steps: the thread starts them
+// when it has returned from the transport, so that the stack does not grow with the messages.
 struct MessageExecutor::Driver {
   static thread_local Driver* current;
 

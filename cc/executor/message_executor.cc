@@ -1,96 +1,78 @@
+// Ranks join their calls: those of this process by Arrive, those of others by their notices.
 #include "cc/executor/message_executor.h"
 
-#include <algorithm>
-#include <iterator>
+#include <new>
 #include <optional>
 
-#include "cc/executor/deadline_status.h"
 #include "cc/executor/message_driver.h"
 
 namespace jaxcomm {
+namespace {
 
-// For names_; the mutex is held when it is asked.
-auto MessageExecutor::GivenUp(const MessageSite& site) const {
-  return [this, &site](uint32_t launch) {
-    return failures_.IsMissed({site.communicator(), launch, 0, 0}, site.step());
-  };
+Status Malformed(uint32_t process, size_t bytes) {
+  return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
+                                     std::to_string(bytes) + " bytes that cannot be read.\n" +
+                                     "  Cure: run the same jaxcomm in all processes.");
 }
+
+}  // namespace
 
 void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
   const User user(users_);
-  if (!IsConnected(*site, done)) return;
-  if (!threads_.Start()) {
-    const Status why = CallThreads::NoThread(site->NameCall().Text());
-    Refuse(*site, run, rank, why);
-    return done(why);
+  if (Status status = Check(*site); !status.ok()) {
+    Refuse(*site, run, rank, status);
+    return done(status);
   }
   const Clock::time_point now = Clock::now();
-  std::shared_ptr<const MessageSite> chosen;
+  const auto [id, failure] = calls_.Name(*site, run, rank);
   StepChoice::Said said;
-  CallId id;
-  Status failed = refused;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    id = names_.Next(site->communicator(), run, site->site(), rank, GivenUp(*site));
-    for (const CallId& launch : names_.Find(run)) {
-      if (failed.ok() && launch.communicator != id.communicator) failed = failures_.Find(launch);
-    }
-    chosen = Chosen(site, id, rank, said);
-    if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
-  }
-  if (!chosen) {
-    transport_.load()->Expect();
-    threads_.WatchDeadlines();
-    SendNotice(site->everybody(),
-               Encode(Arrival{id, rank, site->ranks()[rank].device, site->fingerprint(), site->text(), {}, true}));
-    transport_.load()->Flush();
-    return StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
-  }
-  Begin(chosen, id, rank, std::move(buffers), std::move(done), said, failed, now);
-  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
+  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, said);
+  Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), now};
+  if (!chosen) return Wait(std::move(arriving));
+  Begin(std::move(arriving), said, refused.ok() ? failure : refused);
+  if (site->other()) StartDecided();
 }
 
 void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused, bool helps) {
   const User user(users_);
-  if (!IsConnected(*site, done)) return;
-  if (!threads_.Start()) {
-    const Status why = CallThreads::NoThread(site->NameCall().Text());
-    Refuse(*site, id, why);
-    return done(why);
+  if (Status status = Check(*site); !status.ok()) {
+    Refuse(*site, id, status);
+    return done(status);
   }
-  const Clock::time_point now = Clock::now();
+  Arriving arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now()};
   Driver driver;
   driver.helps = helps;
   const Driver::Current current(driver);
   bool is_new = false;
-  if (const auto call = JoinOrRefuse(site, id, rank, now, refused, is_new, done)) {
+  if (const auto call = Join(arriving, refused, is_new)) {
     if (is_new && helps) ++unexpected_;
     if (is_new && !helps) transport_.load()->Expect();
-    driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, {})});
+    driver.work.push_back(
+        {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, {})});
   }
   Run(driver);
 }
 
-// Otherwise the rank gets an error.
-bool MessageExecutor::IsConnected(const MessageSite& site, const Done& done) const {
-  if (is_connected()) return true;
-  done(Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
-                                   "jaxcomm.init() after jax.distributed.initialize()."));
-  return false;
+// Whether calls can run at all.
+Status MessageExecutor::Check(const MessageSite& site) const {
+  if (!is_connected()) {
+    return Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                       "jaxcomm.init() after jax.distributed.initialize().");
+  }
+  return threads_.Start() ? Status() : CallThreads::NoThread(site.NameCall().Text());
 }
 
-void MessageExecutor::Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                            Buffers buffers, Done done, StepChoice::Said said, const Status& refused,
-                            Clock::time_point now) {
+void MessageExecutor::Begin(Arriving arriving, StepChoice::Said said, const Status& refused) {
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = JoinOrRefuse(site, id, rank, now, refused, is_new, done);
+  const std::shared_ptr<MessageCall> call = Join(arriving, refused, is_new);
   if (!call) return;
   Driver driver;
   driver.call = call.get();
-  driver.rank = rank;
-  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, said)});
+  driver.rank = arriving.rank;
+  driver.work.push_back(
+      {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, said)});
   if (MayHelp(*call)) {
     Help(driver, [&] { return driver.own.has_value(); });
   } else {
@@ -100,143 +82,53 @@ void MessageExecutor::Begin(const std::shared_ptr<const MessageSite>& site, cons
   if (driver.own) driver.own->done(driver.own->status);
 }
 
-void MessageExecutor::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
-  const User user(users_);
-  if (!is_connected()) return;
-  CallId id;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    id = names_.Next(site.communicator(), run, site.site(), rank, GivenUp(site));
+// The call of the rank, which knows by then what other processes have sent of it. Null: the process has no memory for
+// the call, which its other ranks and this one end with.
+std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, const Status& refused, bool& is_new) try {
+  const MessageSite& site = *arriving.site;
+  const MessageCalls::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
+  const std::shared_ptr<MessageCall>& call = joined.call;
+  is_new = joined.is_new;
+  if (is_new) threads_.WatchDeadlines();
+  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
+  for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
+  for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
+  if (call->site().fingerprint() != site.fingerprint()) {
+    Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
   }
-  Refuse(site, id, why);
-}
-
-void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const Status& why) {
-  const User user(users_);
-  if (!is_connected()) return;
-  std::shared_ptr<MessageCall> call;  // that other ranks of this process have come to
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    failures_.Add(id, why, site.step());
-    call = calls_.Find(id);
-  }
-  TellFailure(site, id, why);
-  if (call) Drive(call, call->Fail(why, /*announce=*/false));
-}
-
-// The site whose lists the call runs, and what the rank says of that if it decides; none: nobody has said it yet. The
-// mutex is held.
-std::shared_ptr<const MessageSite> MessageExecutor::Chosen(const std::shared_ptr<const MessageSite>& site,
-                                                           const CallId& id, uint32_t rank, StepChoice::Said& said) {
-  if (!site->other()) return site;
-  StepChoice& choice = *site->choice();
-  if (rank == choice.decider()) {
-    said = choice.Decide(id);
-    return said.here ? site->other() : site;
-  }
-  for (const PeerArrival& peer : early_.Find(id)) {
-    const bool decides = peer.arrival.rank == choice.decider();
-    if (decides && peer.process == site->ranks()[choice.decider()].process) choice.Heard(id, peer.arrival.said);
-  }
-  const std::optional<bool> is_other = choice.Find(id);
-  return !is_other ? nullptr : *is_other ? site->other() : site;
-}
-
-// Whether a process has ended that has not come to the call.
-bool MessageExecutor::LacksSomebody(const Undecided& rank) const {
-  const std::vector<PeerArrival> early = early_.Find(rank.id);
-  return std::any_of(rank.site->others().begin(), rank.site->others().end(), [&](uint32_t process) {
-    const auto is_its = [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; };
-    return gone_.count(process) > 0 && std::none_of(early.begin(), early.end(), is_its);
-  });
-}
-
-// Starts the calls of which is known by now what they run, and those that fail: for lack of somebody, or of time.
-void MessageExecutor::StartDecided(Clock::time_point overdue) {
-  std::vector<Undecided> ready;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (size_t i = 0; i < undecided_.size();) {
-      Undecided& rank = undecided_[i];
-      StepChoice::Said said;  // by whom nothing is decided
-      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank, said);
-      const bool fails = rank.at <= overdue || LacksSomebody(rank) || !failures_.Find(rank.id).ok();
-      if (!chosen && !fails) {
-        ++i;
-        continue;
-      }
-      if (chosen) rank.site = std::move(chosen);
-      ready.push_back(std::move(rank));
-      undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    starting_ += ready.size();
-  }
-  for (Undecided& rank : ready) {
-    bool is_new = false;
-    const std::shared_ptr<MessageCall> call =
-        JoinOrRefuse(rank.site, rank.id, rank.rank, rank.at, Status(), is_new, rank.done);
-    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
-    if (is_new) transport_.load()->Expect();
-    transport_.load()->EndExpecting();
-  }
-  if (ready.empty()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  starting_ -= ready.size();
-}
-
-std::shared_ptr<StepChoice> MessageExecutor::ChoiceOf(const MessageSite& site, const MessageSite& other,
-                                                      StepChoice::Rule rule) {
-  std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
-                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below);
-  for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<StepChoice>& choice = choices_[{site.communicator(), calls}];
-  if (!choice) choice = std::make_shared<StepChoice>(rule);
-  return choice;
+  return call;
+} catch (const std::bad_alloc&) {
+  const MessageSite& site = *arriving.site;
+  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
+  Refuse(site, arriving.id, why);
+  arriving.done(why);
+  return nullptr;
 }
 
 uint32_t MessageExecutor::LaunchOf(const MessageSite& site, int64_t run) {
   const User user(users_);
-  if (!is_connected()) return 0;
-  std::lock_guard<std::mutex> lock(mutex_);
-  return names_.LaunchOf(site.communicator(), run, GivenUp(site));
+  return is_connected() ? calls_.LaunchOf(site, run) : 0;
 }
 
-bool MessageExecutor::waiting() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!undecided_.empty() || starting_ > 0) return true;
-  return open_ > 0;
+void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
+  const std::optional<Notice> notice = DecodeNotice(bytes);
+  if (!notice) return Lose({process, Malformed(process, bytes.size()), false, Clock::now()});
+  if (const auto* arrival = std::get_if<Arrival>(&*notice)) OnArrival(process, *arrival);
+  if (const auto* failure = std::get_if<Failure>(&*notice)) OnFailure(process, *failure);
+  StartDecided();
 }
 
-bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
-  const User user(users_);
-  StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto calls = calls_.All();
-  lock.unlock();
-  for (const auto& entry : calls) {
-    const std::shared_ptr<MessageCall>& call = entry.second;
-    const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
-    if (!delay) continue;
-    lock.lock();
-    const auto is_open = [this](const CallId& id) { return calls_.Find(id) || early_.Has(id); };
-    Status why = DeadlineStatus(*call, *delay, now, last_calls_, is_open);
-    lock.unlock();
-    Drive(call, call->Fail(std::move(why), /*announce=*/true));
-  }
-  return waiting();
-}
-
-void MessageExecutor::Forget(const MessageSite* site) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  calls_.EraseIf([site](const CallId&, const MessageCall& call) { return call.site().IsOf(*site) && call.failed(); });
-}
-
-void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  names_.Forget(communicator);
-  for (auto at = choices_.begin(); at != choices_.end();) {
-    at = at->first.first == communicator ? choices_.erase(at) : std::next(at);
+void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
+  const Clock::time_point now = Clock::now();
+  if (const auto call = calls_.FindOrKeep({process, arrival, now})) {
+    Drive(call, call->PeerArrived(arrival, process, now));
+    const bool differs = !arrival.waits && arrival.fingerprint != call->site().fingerprint();
+    if (differs && !call->failed()) {
+      SendDifference({call->shared_site(), call->first(), call->name()}, process, arrival);
+    }
+  } else if (const auto finished = calls_.FindFinished(arrival.call)) {
+    SendDifference(*finished, process, arrival);
   }
 }
 

@@ -1,4 +1,4 @@
-// Starts what calls between processes make possible, and ends them.
+// Drives calls: starts the sends, receives and additions that become possible, and calls back the ranks that are done.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -11,11 +11,12 @@
 namespace jaxcomm {
 namespace {
 
-// How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or soon will.
+// A rank that arrives receives messages itself for this long: longer than the other ranks take if they have arrived, or
+// soon will.
 constexpr std::chrono::milliseconds kHelp{1};
 
-// After this long without progress, views that wait for other messages are copied, so that their sender may go on. To
-// copy all of them takes longer, but what they wait for may be behind them at the same sender.
+// After this long without progress, views that wait for other messages are copied, so that their sender may go on.
+// Copying takes longer, but the messages may be behind the views at the same sender.
 constexpr std::chrono::milliseconds kViewsWait{5};
 
 }  // namespace
@@ -31,14 +32,12 @@ bool MessageExecutor::Help(const std::function<bool()>& over) {
   return helped;
 }
 
-// Of a small call the last rank of this process that arrives takes the messages itself.
+// Of a small call the last rank of this process that arrives receives the messages itself.
 bool MessageExecutor::MayHelp(const MessageCall& call) const {
-  if (!call.site().is_small() || !call.AllHereHaveArrived()) return false;
-  std::lock_guard<std::mutex> lock(mutex_);
-  return open_ == 1;
+  return call.site().is_small() && call.AllHereHaveArrived() && calls_.open() == 1;
 }
 
-// For a short time: a thread of XLA's may be needed by other calls.
+// For a short time, as other calls may need the thread, which is XLA's.
 bool MessageExecutor::Help(Driver& driver, const std::function<bool()>& over) {
   const Driver::Current current(driver);
   driver.helps = true;
@@ -77,8 +76,8 @@ void MessageExecutor::Run(Driver& driver) {
   }
 }
 
-// Receives first, so that the other side finds them posted when it hears of the arrival. Whether there is something to
-// flush.
+// Receives first, so that the other processes find them posted when they receive the arrival. Returns whether there is
+// something to flush.
 bool MessageExecutor::StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps) {
   const auto each = [&](MessageTask::Kind kind, const auto& start) {
     size_t count = 0;
@@ -109,16 +108,17 @@ bool MessageExecutor::StartTasks(const std::shared_ptr<MessageCall>& call, const
     }
   });
   if (!jobs.empty()) threads_.workers().Submit(std::move(jobs));
-  if (steps.keeps_too_much)
+  if (steps.keeps_too_much) {
     threads_.timer().After(
         kViewsWait, [this, call, user = User(users_)] { Drive(call, call->CopyViews(Clock::now() - kViewsWait)); });
+  }
   return started > 0 || steps.arrived;
 }
 
-// The transport may go as soon as the last rank is called back, so that comes last.
+// The callbacks come last, as the transport may be closed after the last of them.
 void MessageExecutor::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
-  if (steps.over && Close(call)) transport_.load()->EndExpecting();
-  if (steps.failed) TellFailure(call->site(), call->id(), call->failure());
+  if (steps.over && calls_.Close(*call)) transport_.load()->EndExpecting();
+  if (steps.failed) SendFailure(call->site(), call->id(), call->failure());
   if (steps.ended) {
     transport_.load()->EndExpecting();
     Stop(call);
@@ -127,19 +127,14 @@ void MessageExecutor::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
     if (driver.call == call.get() && driver.rank == completion.rank) {
       driver.own = std::move(completion);
     } else {
-      threads_.CallBack(call->Describe(), std::move(completion));
+      CallBack(*call, std::move(completion));
     }
   }
 }
 
-// Whether it was open until now.
-bool MessageExecutor::Close(const std::shared_ptr<MessageCall>& call) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!calls_.Erase(call->id())) return false;
-  --open_;
-  if (!call->site().is_divided()) return true;
-  finished_.Add(call->id(), {call->shared_site(), call->first(), call->name()});
-  return true;
+void MessageExecutor::CallBack(const MessageCall& call, Completion completion) {
+  if (completion.is_quick) return completion.done(completion.status);
+  threads_.CallBack(call.Describe(), std::move(completion));
 }
 
 void MessageExecutor::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
@@ -178,31 +173,18 @@ void MessageExecutor::Send(const std::shared_ptr<MessageCall>& call, const Messa
   SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
-// The step for that of its receivers alone whose process is gone; for all where none is known to be.
+// The step for the one receiver whose process has ended, or for all receivers if no process has.
 MessageStep MessageExecutor::OfGone(const MessageCall& call, const MessageStep& step) const {
   const MessageTask& task = call.task(step);
-  std::lock_guard<std::mutex> lock(mutex_);
   for (const uint32_t index : step.peers) {
     const uint32_t rank = call.RankOf(step.local, task.peers[index].rank);
-    if (gone_.count(call.site().ranks()[rank].process) > 0) return {step.local, step.task, {index}};
+    if (calls_.IsGone(call.site().ranks()[rank].process)) return {step.local, step.task, {index}};
   }
   return step;
 }
 
-// Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
-// of it. Cancel may wait for a copy, so it is not for the thread that copies.
-void MessageExecutor::Stop(const std::shared_ptr<MessageCall>& call) {
-  const Status why = call->failure();
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    --open_;
-    failures_.Add(call->id(), why, call->site().step());
-    calls_.KeepFailed(call->id());
-  }
-  threads_.workers().Submit({[this, call, user = User(users_)] {
-    transport_.load()->Cancel(call->id());
-    for (Completion& completion : call->TakeWaiting()) threads_.CallBack(call->Describe(), std::move(completion));
-  }});
+void MessageExecutor::SendNotice(const std::vector<uint32_t>& processes, const std::string& notice) {
+  for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
 }
 
 }  // namespace jaxcomm

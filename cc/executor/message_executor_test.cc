@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -399,89 +398,6 @@ TEST_F(FailureTest, StatisticsAreThoseOfCallsWithinAProcess) {
   ExpectNextCallWorks(1);
   const std::string json = job_.executor(0).stats().Json();
   EXPECT_NE(json.find("\"ranks\":3,\"bytes\":400000,\"calls\":1,\"failed\":0"), std::string::npos) << json;
-}
-
-// A transport over which everything has come before it is posted, and whose sends end when the test says so.
-class Script : public Transport {
- public:
-  void Notify(uint32_t, std::string_view) override {}
-  void Post(uint32_t, const MessageId&, std::vector<Span>, bool, Received done) override { done(Status(), nullptr); }
-  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan>, Sent done) override {
-    call = to[0].id.call;
-    sends.push_back(std::move(done));
-  }
-  void Flush() override {}
-  void Cancel(const CallId&) override {}
-
-  CallId call;
-  std::deque<Sent> sends;
-};
-
-TEST(MessageExecutorTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
-  Script script;
-  Executor executor(1);
-  executor.Connect(&script);
-  MessageRegistry registry;
-  MessageGroup group;
-  group.ranks = {{0, 0}, {1, 10}};
-  group.list = "all_reduce/ring/2";
-  group.lists = {registry.Find(group.list, 0), nullptr};
-  const auto site =
-      MessageSite::Make({"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0, {group}, 0);
-  ASSERT_TRUE(site.ok()) << site.status().message();
-  ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 1024}}, executor.stats()).ok());
-  Bytes bytes(1024);
-  std::promise<Status> end;
-  executor.ArriveAcross(site.value(), 1, 0, {{bytes.data()}, {bytes.data()}},
-                        [&](const Status& status) { end.set_value(status); });
-  const MessageSite& its = *site.value();
-  executor.events().OnNotice(1, Encode(Arrival{script.call, 1, 10, its.fingerprint(), its.text()}));
-  // What it sent last goes to where this process's first message still lies, so it is not posted yet.
-  executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
-  while (!script.sends.empty()) {
-    const Sent done = std::move(script.sends.front());
-    script.sends.pop_front();
-    done(Status());
-  }
-  const Status status = end.get_future().get();
-  EXPECT_TRUE(status.ok()) << status.message();
-}
-
-TEST(MessageExecutorTest, ProcessesThatAreGoneAreRemembered) {
-  Executor executor(1);
-  const Clock::time_point before = Clock::now();
-  executor.events().OnPeerGone(3, Status(Code::kInternal, "process 3 has died"));
-  executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
-  const std::vector<MessageExecutor::GoneProcess> gone = executor.gone();
-  ASSERT_EQ(gone.size(), 2u);
-  EXPECT_EQ(gone[0].process, 1u);
-  EXPECT_TRUE(gone[0].has_left);
-  EXPECT_EQ(gone[1].process, 3u);
-  EXPECT_FALSE(gone[1].has_left);
-  EXPECT_EQ(gone[1].why.message(), "process 3 has died");
-  EXPECT_LE(before, gone[1].since);
-  EXPECT_LE(gone[1].since, gone[0].since);
-}
-
-TEST(MessageExecutorTest, AFailureMayComeBeforeThisProcessIsConnected) {
-  Executor executor(1);
-  executor.events().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere"), 0}));
-}
-
-TEST(MessageExecutorTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
-  FailedCalls failed;
-  failed.Add({77, 3, 5, 0}, Status(Code::kInternal, "five"), 1);
-  failed.Add({77, 3, 6, 1}, Status(Code::kInternal, "six"), 2);
-  EXPECT_EQ(failed.Find({77, 3, 6, 1}).message(), "six");
-  EXPECT_EQ(failed.Find({77, 3, 6, 2}).message(), "five");
-  EXPECT_EQ(failed.Find({77, 3, 0, 0}).message(), "five");
-  for (const CallId& other : {CallId{77, 2, 5, 0}, CallId{77, 4, 5, 0}, CallId{76, 3, 5, 0}, CallId{78, 3, 5, 0}}) {
-    EXPECT_TRUE(failed.Find(other).ok());
-  }
-  for (uint32_t launch = 10; launch < 10 + FailedCalls::kRemembered; ++launch) {
-    failed.Add({77, launch, 0, 0}, Status(Code::kInternal, "later"), 1);
-  }
-  EXPECT_TRUE(failed.Find({77, 3, 5, 0}).ok());
 }
 
 TEST(MessageExecutorTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {

@@ -57,7 +57,7 @@ std::string GoneJson() {
   std::ostringstream out;
   const char* comma = "";
   out << "[";
-  for (const MessageExecutor::GoneProcess& each : TheExecutor().gone()) {
+  for (const GoneProcess& each : TheExecutor().gone()) {
     const auto since = std::chrono::duration_cast<std::chrono::microseconds>(each.since.time_since_epoch());
     out << std::exchange(comma, ",") << "{\"process\":" << each.process << ",\"at_us\":" << since.count()
         << ",\"has_left\":" << (each.has_left ? "true" : "false") << ",\"why\":";
