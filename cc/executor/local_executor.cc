@@ -32,6 +32,8 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<Site>& site, ui
     progress.completions.erase(mine);
   }
   Advance(call, std::move(progress));
+  // The other ranks wait for this one: its thread works until a worker has woken.
+  if (call->everyone_arrived()) threads_.workers().Help();
   for (const Completion& completion : own) completion.done(completion.status);
 }
 
