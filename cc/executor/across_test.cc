@@ -484,16 +484,6 @@ TEST(AcrossTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
   EXPECT_TRUE(failed.Find({77, 3, 5, 0}).ok());
 }
 
-TEST(AcrossTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
-  EarlyArrivals early;
-  for (uint32_t launch = 0; launch <= EarlyArrivals::kMost; ++launch) {
-    early.Keep({77, launch, 0, 0}, {1, {{77, launch, 0, 0}, 0, 0, 0, ""}, Clock::now()});
-  }
-  EXPECT_FALSE(early.Has({77, 0, 0, 0}));
-  EXPECT_EQ(early.Take({77, 1, 0, 0}).size(), 1u);
-  EXPECT_FALSE(early.Has({77, 1, 0, 0}));
-}
-
 // Memory that a failed call's ranks get back is theirs: sanitizers see who still reaches for it.
 TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
   const std::vector<Leaf> leaves = {{DType::kF32, 4 * 300000}};

@@ -80,9 +80,16 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   steps.said = said;
   local.done = std::move(done);
   if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
+  if (site_->carried_bytes() > 0) {
+    for (const MessageTask& task : graph(index).tasks()) {
+      if (task.kind != MessageTask::Kind::kSend) continue;
+      steps.carried = std::make_shared<const std::string>(local.memory->Bytes(task));
+    }
+  }
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
+  if (steps.carried) DeliverCarried(rank, steps.carried, steps);
   CheckEnd(index, steps);
   return steps;
 }
@@ -96,9 +103,14 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
     ranks_[rank].waits = true;
     return steps;
   }
-  if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
+  const bool is_new = site_->Concerns(rank) && !ranks_[rank].arrived;
+  if (is_new) MarkArrived(rank, now, steps);
   if (StepChoice* const choice = site_->choice(); choice && rank == choice->decider()) choice->Heard(id_, arrival.said);
-  if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
+  if (arrival.fingerprint != site_->fingerprint()) {
+    FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
+  } else if (is_new && site_->carried_bytes() > 0) {
+    DeliverCarried(rank, arrival.bytes, steps);
+  }
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
 }
@@ -117,6 +129,7 @@ void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps
 // A task that waits for nothing more is to be started; a send, to those receivers that may have it now.
 void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
   const MessageTask& it = graph(local).tasks()[task];
+  if (site_->carried_bytes() > 0 && it.kind != MessageTask::Kind::kAdd) return BeginCarried(local, task, steps);
   MessageStep step{local, task, {}};
   if (it.kind == MessageTask::Kind::kSend) {
     locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());

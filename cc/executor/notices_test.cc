@@ -1,5 +1,6 @@
 #include "cc/executor/notices.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,6 +26,12 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_TRUE(found.said.next);
   EXPECT_EQ(found.said.launches, 3u);
   EXPECT_TRUE(found.waits);
+  EXPECT_FALSE(found.bytes);
+  const auto carried = std::make_shared<const std::string>(Arrival::kMaxBytes, '\0');
+  const auto small = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "psum", {}, false, carried}));
+  ASSERT_TRUE(small && std::get<Arrival>(*small).bytes);
+  EXPECT_EQ(*std::get<Arrival>(*small).bytes, *carried);
+  EXPECT_EQ(std::get<Arrival>(*small).text, "psum");
   const auto failure =
       DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late"), 0x99AABBCCDDEEFF00}));
   ASSERT_TRUE(failure);
@@ -45,7 +52,7 @@ TEST(Notices, ArriveAsTheyWereSent) {
 TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
   const std::string text(10000, 'x');
   const std::string arrival = Encode(Arrival{kCall, 0, 0, 0, text});
-  EXPECT_LE(arrival.size(), Transport::kMaxNotice);
+  EXPECT_LE(arrival.size() + Arrival::kMaxBytes, Transport::kMaxNotice);
   EXPECT_EQ(std::get<Arrival>(*DecodeNotice(arrival)).text.size(), Arrival::kMaxText);
   const std::string failure = Encode(Failure{kCall, InvalidArgument(text), 0});
   EXPECT_LE(failure.size(), Transport::kMaxNotice);
@@ -76,15 +83,18 @@ TEST(Notices, WhatIsMalformedIsNone) {
   for (const std::string& whole : {arrival, failure}) {
     for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(DecodeNotice(whole.substr(0, size))) << size;
   }
-  EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxText + 1, 'x')));
+  EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxBytes + 1, 'x')));
   for (const char code : {'\0', '\5', '\xFF'}) {
     std::string broken = failure;
     broken[broken.size() - 9] = code;
     EXPECT_FALSE(DecodeNotice(broken));
   }
   std::string broken = arrival;
-  broken[broken.size() - 5] = '\10';
+  broken[broken.size() - 7] = '\10';
   EXPECT_FALSE(DecodeNotice(broken));
+  std::string long_text = arrival;
+  long_text[long_text.size() - 1] = '\2';  // of 512 bytes
+  EXPECT_FALSE(DecodeNotice(long_text + std::string(512, 'x')));
   for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
 }
 
