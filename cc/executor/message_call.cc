@@ -67,6 +67,10 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   local.done_is_quick = buffers.done_is_quick;
   try {
     if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
+    for (const MessageTask& task : graph(index).tasks()) {
+      const bool carries = failure_.ok() && site_->carried_bytes() > 0 && task.kind == MessageTask::Kind::kSend;
+      if (carries) steps.carried = std::make_shared<const std::string>(local.memory->Bytes(task));
+    }
   } catch (const std::bad_alloc&) {
     FailLocked(NoMemory{Describe(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true,
                steps);
@@ -80,12 +84,6 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   steps.said = said;
   local.done = std::move(done);
   if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
-  if (site_->carried_bytes() > 0) {
-    for (const MessageTask& task : graph(index).tasks()) {
-      if (task.kind != MessageTask::Kind::kSend) continue;
-      steps.carried = std::make_shared<const std::string>(local.memory->Bytes(task));
-    }
-  }
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
