@@ -400,16 +400,6 @@ TEST_F(FailureTest, StatisticsAreThoseOfCallsWithinAProcess) {
   EXPECT_NE(json.find("\"ranks\":3,\"bytes\":400000,\"calls\":1,\"failed\":0"), std::string::npos) << json;
 }
 
-TEST(MessageExecutorTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
-  EarlyArrivals early;
-  for (uint32_t launch = 0; launch <= EarlyArrivals::kMost; ++launch) {
-    early.Keep({77, launch, 0, 0}, {1, {{77, launch, 0, 0}, 0, 0, 0, ""}, Clock::now()});
-  }
-  EXPECT_FALSE(early.Has({77, 0, 0, 0}));
-  EXPECT_EQ(early.Take({77, 1, 0, 0}).size(), 1u);
-  EXPECT_FALSE(early.Has({77, 1, 0, 0}));
-}
-
 // Memory that a failed call's ranks get back is theirs: sanitizers see who still reaches for it.
 TEST(MessageExecutorTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
   const std::vector<Leaf> leaves = {{DType::kF32, 4 * 300000}};

@@ -182,6 +182,9 @@ class MessageSite {
   int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
+  // Bytes of a rank's operand, with the gaps between arrays, that its arrival carries, as it is the only message that
+  // the rank has for all others; 0: messages carry them.
+  int64_t carried_bytes() const { return carried_bytes_; }
   // The names of its groups' lists.
   std::string lists() const;
   // Whether what no task reads again is stored past the caches.
@@ -242,6 +245,7 @@ class MessageSite {
   std::vector<std::string> lists_;   // their names, by group
   std::vector<bool> between_hosts_;  // by group
   std::string row_;                  // of a division
+  int64_t carried_bytes_ = 0;
   uint64_t fingerprint_ = 0;
   std::string text_;
   std::shared_ptr<Common> common_;

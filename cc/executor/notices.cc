@@ -23,6 +23,7 @@ std::string Begin(uint8_t which, const CallId& call) {
 }  // namespace
 
 static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);  // with what rails put before it
+static_assert(Arrival::kMaxText + Arrival::kMaxBytes + 128 <= Transport::kMaxNotice);
 
 std::string Encode(const Arrival& arrival) {
   std::string bytes = Begin(kArrival, arrival.call);
@@ -32,7 +33,10 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint8_t>(
       bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
   AppendNumber<uint32_t>(bytes, arrival.said.launches);
-  bytes += CutText(arrival.text, Arrival::kMaxText);
+  const std::string_view text = CutText(arrival.text, Arrival::kMaxText);
+  AppendNumber<uint16_t>(bytes, static_cast<uint16_t>(text.size()));
+  bytes += text;
+  if (arrival.bytes) bytes += *arrival.bytes;
   return bytes;
 }
 
@@ -57,10 +61,16 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
     const auto flags = in.Get<uint8_t>();
     const auto launches = in.Get<uint32_t>();
-    if (!in.ok() || in.rest().size() > Arrival::kMaxText || flags > (kHere | kNext | kWaits)) return std::nullopt;
+    const auto text_size = in.Get<uint16_t>();
+    const auto* const text = reinterpret_cast<const char*>(in.Take(text_size));
+    if (!in.ok() || text_size > Arrival::kMaxText || in.rest().size() > static_cast<size_t>(Arrival::kMaxBytes) ||
+        flags > (kHere | kNext | kWaits)) {
+      return std::nullopt;
+    }
     arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches};
     arrival.waits = (flags & kWaits) != 0;
-    arrival.text = in.rest();
+    arrival.text.assign(text, text_size);
+    if (!in.rest().empty()) arrival.bytes = std::make_shared<const std::string>(in.rest());
     return arrival;
   }
   if (which == kFailure) {
