@@ -58,7 +58,7 @@ uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
 }
 
 Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& executor, MessageRegistry& lists,
-                                            uint32_t process) {
+                                            PlanSwitches& switches, uint32_t process) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto at = sites_.find(key); at != sites_.end()) return at->second;
   MessageGroup group{{}, key.list, {}};
@@ -70,7 +70,7 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
   for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
-  Result<Site> made = Make(key, std::move(group), executor, lists, process);
+  Result<Site> made = Make(key, std::move(group), executor, lists, switches, process);
   if (!made.ok()) return made;
   if (sites_.size() >= kMostSites) {
     for (const auto& [oldest, forgotten] : sites_) {
@@ -84,15 +84,15 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
 }
 
 Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup group, Executor& executor,
-                                            MessageRegistry& lists, uint32_t process) const {
+                                            MessageRegistry& lists, PlanSwitches& switches, uint32_t process) const {
   MessageSite::Label label{key.name, name_, key.plan, WhereOf(key)};
   const std::vector<Leaf> leaves = {{key.dtype, key.bytes}};
   if (key.plan == kAuto) {
     const auto step = std::make_shared<Step>();
     step->hash = StepOf(id_, key);
     label.step = step;
-    Result<std::shared_ptr<PlannedSite>> made =
-        PlannedSite::Make(std::move(label), key.reduction, id_, /*site=*/0, {std::move(group)}, lists, process);
+    Result<std::shared_ptr<PlannedSite>> made = PlannedSite::Make(std::move(label), key.reduction, id_, /*site=*/0,
+                                                                  {std::move(group)}, lists, switches, process);
     if (!made.ok()) return made.status();
     if (!key.is_in_place) made.value()->SeparateResults();
     if (Status status = made.value()->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
@@ -170,14 +170,14 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   try {
     call = std::make_shared<Transfer>(helps);
     done = [call](const Status& status) { call->End(status); };
-    site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
+    site = group_->Find(key, executor_, lists_, switches_, group_->devices()[rank_].process);
   } catch (const std::bad_alloc&) {
     return no_memory_;
   }
   if (!site.ok()) {
     done(site.status());
   } else if (site.value().planned) {
-    site.value().planned->Arrive(executor_, switches_, id, rank, std::move(buffers), done);
+    site.value().planned->Arrive(executor_, id, rank, std::move(buffers), done);
   } else {
     executor_.ArriveAcross(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
   }

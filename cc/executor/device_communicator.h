@@ -78,13 +78,14 @@ class DeviceGroup {
     std::shared_ptr<MessageSite> own;
     std::shared_ptr<PlannedSite> planned;
   };
-  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, uint32_t process);
+  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, PlanSwitches& switches,
+                    uint32_t process);
 
  private:
   static constexpr size_t kMostSites = 1024;
 
   Result<Site> Make(const SiteKey& key, MessageGroup group, Executor& executor, MessageRegistry& lists,
-                    uint32_t process) const;
+                    PlanSwitches& switches, uint32_t process) const;
 
   const std::string name_;
   const std::vector<MessageGroup::Rank> devices_;

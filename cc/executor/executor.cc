@@ -16,7 +16,7 @@ constexpr size_t kFailedKept = 256;
 // How long a callback that lacks a thread waits before it asks for one again.
 constexpr std::chrono::milliseconds kRetry{10};
 
-std::string NameOf(const Site& site) { return site.name() + " over '" + site.axes() + "'"; }
+std::string NameOf(const LocalSite& site) { return site.name() + " over '" + site.axes() + "'"; }
 
 Status NoThread(const std::string& who) {
   return Status(Code::kInternal, who +
@@ -32,7 +32,7 @@ Executor::Executor(unsigned num_threads)
         CallBack(who, std::move(completion.done), std::move(completion.status), Clock::now());
       }) {}
 
-void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
+void Executor::Arrive(Key key, const std::shared_ptr<LocalSite>& site, uint32_t rank, Buffers buffers, Done done) {
   if (!Start()) return done(NoThread(NameOf(*site)));
   const Clock::time_point now = Clock::now();
   const std::shared_ptr<Call> call = Join(key, site);
@@ -82,18 +82,18 @@ bool Executor::Start() {
   return started_;
 }
 
-Executor::CallsInFlight::iterator Executor::Find(const Key& key, const std::shared_ptr<Site>& site) {
+Executor::CallsInFlight::iterator Executor::Find(const Key& key, const std::shared_ptr<LocalSite>& site) {
   const auto at = in_flight_.try_emplace({key.run, site.get(), key.group}).first;
   std::shared_ptr<Call>& call = at->second.call;
   if (!call) {
-    call = std::make_shared<Call>(Site::Next(site), key.names, ++number_, Clock::now());
+    call = std::make_shared<Call>(LocalSite::Next(site), key.names, ++number_, Clock::now());
     at->second.coming = site->program().ranks();
     if (!watching_) ArmWatch();
   }
   return at;
 }
 
-std::shared_ptr<Call> Executor::Join(const Key& key, const std::shared_ptr<Site>& site) {
+std::shared_ptr<Call> Executor::Join(const Key& key, const std::shared_ptr<LocalSite>& site) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto at = Find(key, site);
   const std::shared_ptr<Call> call = at->second.call;
@@ -102,7 +102,7 @@ std::shared_ptr<Call> Executor::Join(const Key& key, const std::shared_ptr<Site>
   return call;
 }
 
-void Executor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming) {
+void Executor::Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming) {
   std::shared_ptr<Call> call;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -199,7 +199,7 @@ size_t Executor::open_calls() const {
   return in_flight_.size();
 }
 
-void Executor::Forget(const Site* site) {
+void Executor::Forget(const LocalSite* site) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto at = in_flight_.begin(); at != in_flight_.end();) {
     at = std::get<1>(at->first) == site ? in_flight_.erase(at) : std::next(at);

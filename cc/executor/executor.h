@@ -46,7 +46,7 @@ class Executor {
 
   explicit Executor(unsigned num_threads);
 
-  void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
+  void Arrive(Key key, const std::shared_ptr<LocalSite>& site, uint32_t rank, Buffers buffers, Done done);
 
   // A rank of this process comes to a collective between processes, over the transport that is connected. Of one launch
   // all processes give their own run; ranks count over all groups of the site. `refused`: the error, if it is one, that
@@ -75,13 +75,13 @@ class Executor {
 
   // Ends the call of this key with an error, for those that wait in it and for those that come later: `coming` ranks
   // together, fewer than the program has, at least one. No other may come.
-  void Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming);
+  void Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming);
 
   // Calls back so much later, likewise.
   void Delay(Clock::duration delay, Done done);
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
-  void Forget(const Site* site);
+  void Forget(const LocalSite* site);
   void Forget(const MessageSite* site) { across_.Forget(site); }
   void ForgetCommunicator(uint64_t communicator) { across_.ForgetCommunicator(communicator); }
 
@@ -91,7 +91,7 @@ class Executor {
   size_t open_calls() const;
 
  private:
-  using FullKey = std::tuple<int64_t, const Site*, int64_t>;
+  using FullKey = std::tuple<int64_t, const LocalSite*, int64_t>;
   struct CallInFlight {
     std::shared_ptr<Call> call;
     uint32_t coming = 0;  // ranks that have yet to join
@@ -99,8 +99,8 @@ class Executor {
   using CallsInFlight = std::map<FullKey, CallInFlight>;
 
   bool Start();
-  CallsInFlight::iterator Find(const Key& key, const std::shared_ptr<Site>& site);
-  std::shared_ptr<Call> Join(const Key& key, const std::shared_ptr<Site>& site);
+  CallsInFlight::iterator Find(const Key& key, const std::shared_ptr<LocalSite>& site);
+  std::shared_ptr<Call> Join(const Key& key, const std::shared_ptr<LocalSite>& site);
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
   void CallBack(const std::string& who, Done done, Status status, Clock::time_point since);

@@ -22,29 +22,24 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
-AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
-
-
-class TwoPrograms(NamedTuple):
-    """Two programs or message lists by their names in the core: after a call to which rank `late` came less than
-    `seconds` after all others the next one runs `below`, else `above`, as do the first ones."""
-
-    above: str
-    below: str
-    late: int
-    seconds: float
+AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the plan of the run
 
 
 class Choice(NamedTuple):
-    """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
+    """The schedules of a call, as programs or message lists in the core, and their plan.
 
-    Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
-    "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
-    process; there the plan is "direct" or "ring".
+    Attributes:
+      schedules: their names: one, or two, `late` and `early`. Those of plans are named by their content. Those of no
+        plan are "all_reduce/8", "reduce_scatter/8" and "all_gather/8", or, between processes, "all_reduce/flat/8" and
+        the like, which the core makes itself in every process.
+      plan: for messages and statistics; without a plan "direct" or "ring".
+      lateness: of two schedules, a rank and seconds: a call runs `early` if the rank came less than these seconds after
+        all others to the call before, otherwise `late`. The first calls run `late`.
     """
 
-    program: str
+    schedules: tuple[str, ...]
     plan: str
+    lateness: tuple[int, float] | None = None
 
 
 def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
@@ -56,13 +51,13 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
       ranks: ranks in each group.
       nbytes: bytes of one rank's operands.
       dtype: their element type; None if they have several.
-      plan: what `plan_hash` returned. If it is for another number of ranks, the call runs what it would without one.
+      plan: the plan's hash, or "". A plan for another number of ranks counts as none.
       where: the call, for messages: "psum over 'data'".
     """
     schedule, source = (None, "direct")
     if kind == "all_reduce":
         schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
-    return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
+    return Choice((f"{kind}/{ranks}" if source == "direct" else _compiled(schedule),), source)
 
 
 def choose_messages(
@@ -74,20 +69,20 @@ def choose_messages(
     """
     schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
     if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
-        return Choice(f"{kind}/direct/{ranks}", source)
+        return Choice((f"{kind}/direct/{ranks}",), source)
     if source != "direct":
-        return Choice(_compiled_messages(schedule), source)
+        return Choice((_compiled_messages(schedule),), source)
     whole = ranks * nbytes if kind == "all_gather" else nbytes
     way = default_schedule(whole, hosts)
     if kind != "all_reduce" and way == "flat":
         way = "direct"
     followed = AUTO if kind == "all_reduce" and plan == AUTO else "ring" if way == "ring" else "direct"
-    return Choice(f"{kind}/{way}/{ranks}", followed)
+    return Choice((f"{kind}/{way}/{ranks}",), followed)
 
 
 def lossy_messages(ranks: int) -> Choice:
     """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
-    return Choice(f"all_reduce/direct/{ranks}", "direct")
+    return Choice((f"all_reduce/direct/{ranks}",), "direct")
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
@@ -114,20 +109,20 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def choose_by_step(
-    ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool
-) -> TwoPrograms | None:
-    """The two programs that a plan has all-reduces on CPUs switch between, by lateness in the call before, or None.
+def by_lateness(
+    choice: Choice, ranks: int, nbytes: int, dtype: str | None, plan: str, *, between_processes: bool
+) -> Choice:
+    """The choice with both schedules if the plan has all-reduces on CPUs select one by the lateness in the call before.
 
     Args as in `choose`; `between_processes` asks for message lists.
     """
     found = PLANS[plan] if plan not in ("", AUTO) else None
-    switched = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
-    if found is None or switched is None:
-        return None
+    rule = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
+    if found is None or rule is None:
+        return choice
     compiled = _compiled_messages if between_processes else _compiled
-    above, below = (compiled(found.schedule_of(spec)) for spec in (switched.above, switched.below))
-    return TwoPrograms(above, below, found.roles[switched.late], switched.below_s)
+    late, early = (compiled(found.schedule_of(spec)) for spec in (rule.above, rule.below))
+    return Choice((late, early), choice.plan, (found.roles[rule.late], rule.below_s))
 
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
