@@ -62,6 +62,7 @@ Status Site::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     const int64_t slices = kind_ == Kind::kAllReduce ? 1 : program_->ranks();
     streams_ = layout_->extent() * slices * program_->ranks() >= kStreamBytes;
     stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
+    if (choice_) choice_->Try(stats_);
   });
   return status_;
 }
@@ -209,11 +210,13 @@ void Call::Close(Clock::time_point now) {
     record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
-  if (StepChoice* const choice = site_->choice()) {
-    choice->Saw(static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; });
-  }
   record.is_other = site_->is_other();
   record.after_arrival = Seconds(now - last);
+  if (StepChoice* const choice = site_->choice()) {
+    choice->Saw(
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_other,
+        record.after_arrival);
+  }
   record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
   site_->stats().Record(std::move(record));
 }

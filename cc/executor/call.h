@@ -49,7 +49,7 @@ class Site {
 
   // Of the next call: this site or its other one.
   static std::shared_ptr<const Site> Next(const std::shared_ptr<const Site>& site) {
-    return site->other_ && site->choice_->is_other() ? site->other_ : site;
+    return site->other_ && site->choice_->Next() ? site->other_ : site;
   }
   bool is_other() const { return choice_ && !other_; }
   // None: calls run one program.

@@ -24,7 +24,8 @@ constexpr CallId Call(uint32_t launch, uint32_t iteration = 0) { return {77, lau
 void See(StepChoice& choice, milliseconds lateness) {
   const std::vector<Clock::time_point> arrivals{Clock::time_point(milliseconds(3)), Clock::time_point(milliseconds(7)),
                                                 Clock::time_point(milliseconds(7) + lateness)};
-  choice.Saw(3, [&](uint32_t rank) { return arrivals[rank]; });
+  choice.Saw(
+      3, [&](uint32_t rank) { return arrivals[rank]; }, /*is_other=*/false, /*transfer=*/0);
 }
 
 TEST(StepChoice, FollowsTheCallThatEndedLast) {

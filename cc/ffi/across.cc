@@ -62,14 +62,12 @@ Result<MessageGroup> MakeGroup(const std::string& who, std::string_view plan, co
   return made;
 }
 
-ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std::string_view axes,
-                                                      std::string_view plan, std::string_view programs,
-                                                      std::string_view kind_name, std::string_view reduction_name,
-                                                      ffi::Span<const int32_t> devices, ffi::Span<const int32_t> sizes,
-                                                      ffi::Span<const int32_t> processes, int64_t module,
-                                                      int64_t lowering, int64_t number, std::string_view line,
-                                                      ffi::Span<const double> shares, int64_t segment_bytes,
-                                                      std::string_view others, int64_t late, double below) {
+ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(
+    std::string_view name, std::string_view axes, std::string_view plan, std::string_view programs,
+    std::string_view kind_name, std::string_view reduction_name, ffi::Span<const int32_t> devices,
+    ffi::Span<const int32_t> sizes, ffi::Span<const int32_t> processes, int64_t module, int64_t lowering,
+    int64_t number, std::string_view line, ffi::Span<const double> shares, int64_t segment_bytes,
+    std::string_view others, int64_t late, double below, int64_t tries) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [&](const std::string& message) {
     return ffi::Unexpected(ToError(InvalidArgument(who + ": " + message)));
@@ -134,7 +132,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
       across->site->label(), *kind, *reduction, communicator, numbered->site, {group.value()}, TheJob().process());
   if (!second.ok()) return ffi::Unexpected(ToError(second.status()));
   std::shared_ptr<StepChoice> choice =
-      TheExecutor().ChoiceOf(*across->site, *second.value(), {static_cast<uint32_t>(late), below});
+      TheExecutor().ChoiceOf(*across->site, *second.value(), {static_cast<uint32_t>(late), below, tries != 0});
   across->site->SetOther(std::move(second.value()), std::move(choice));
   return across;
 }
@@ -214,7 +212,8 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<int64_t>("segment_bytes")
                            .Attr<std::string_view>("others")
                            .Attr<int64_t>("late")
-                           .Attr<double>("below"));
+                           .Attr<double>("below")
+                           .Attr<int64_t>("tries"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

@@ -66,7 +66,7 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
                                                     std::string_view programs, std::string_view kind_name,
                                                     std::string_view reduction_name, ffi::Span<const int32_t> devices,
                                                     ffi::Span<const int32_t> sizes, std::string_view others,
-                                                    int64_t late, double below) {
+                                                    int64_t late, double below, int64_t tries) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   const std::optional<Kind> kind = ParseKind(kind_name);
@@ -99,7 +99,7 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
           if (late < 0 || late >= static_cast<int64_t>(members.size())) return invalid(who + ": no such late rank");
           Result<std::shared_ptr<const Program>> found = FindProgram(who, plan, *kind, other_name, members.size());
           if (!found.ok()) return ffi::Unexpected(ToError(found.status()));
-          shared->SetOther(found.value(), {static_cast<uint32_t>(late), below});
+          shared->SetOther(found.value(), {static_cast<uint32_t>(late), below, tries != 0});
         }
       }
       site = shared;
@@ -151,7 +151,8 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<ffi::Span<const int32_t>>("sizes")
                            .Attr<std::string_view>("others")
                            .Attr<int64_t>("late")
-                           .Attr<double>("below"));
+                           .Attr<double>("below")
+                           .Attr<int64_t>("tries"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

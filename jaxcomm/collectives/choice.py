@@ -25,14 +25,26 @@ PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their has
 AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
 
 
+NEVER: Final = -1e300  # no rank comes so little later than all others
+
+
 class TwoPrograms(NamedTuple):
-    """Two programs or message lists by their names in the core: after a call to which rank `late` came less than
-    `seconds` after all others the next one runs `below`, else `above`, as do the first ones."""
+    """Two programs or message lists, between which calls choose.
+
+    Attributes:
+      above: name in the core of the plan's.
+      below: of the one that runs if rank `late` was less than `seconds` late in the call before, or in place of `above`
+        if the trial drops that.
+      late: a rank.
+      seconds: NEVER where lateness does not matter.
+      tries: whether the two are tried first.
+    """
 
     above: str
     below: str
     late: int
     seconds: float
+    tries: bool
 
 
 class Choice(NamedTuple):
@@ -114,20 +126,29 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def choose_by_step(
-    ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool
+def choose_two(
+    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str, hosts: Sequence[int] | None, tries: bool
 ) -> TwoPrograms | None:
-    """The two programs that a plan has all-reduces on CPUs switch between, by lateness in the call before, or None.
+    """The two programs or message lists that calls on CPUs choose between: a plan's by lateness in the call before, or,
+    in a trial, the plan's and the default one. None: they run one.
 
-    Args as in `choose`; `between_processes` asks for message lists.
+    Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
     """
-    found = PLANS[plan] if plan not in ("", AUTO) else None
-    switched = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
-    if found is None or switched is None:
+    found = PLANS.get(plan)
+    if found is None or found.ranks != ranks or (hosts is None and kind != "all_reduce"):
         return None
-    compiled = _compiled_messages if between_processes else _compiled
-    above, below = (compiled(found.schedule_of(spec)) for spec in (switched.above, switched.below))
-    return TwoPrograms(above, below, found.roles[switched.late], switched.below_s)
+    compiled = _compiled if hosts is None else _compiled_messages
+    call = kind, ranks, nbytes, dtype, "", where
+    usual = Choice(f"{kind}/{ranks}", "direct") if hosts is None else choose_messages(*call, hosts)
+    switched = found.switched_for(nbytes, dtype) if kind == "all_reduce" else None
+    if switched:
+        below = found.schedule_of(switched.below)
+        pair = compiled(found.schedule_of(switched.above)), compiled(below)
+        return TwoPrograms(*pair, found.roles[switched.late], switched.below_s, tries and below.kind == usual.plan)
+    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    if not tries or source == "direct" or schedule.kind == usual.plan:
+        return None
+    return TwoPrograms(compiled(schedule), usual.program, 1, NEVER, tries)
 
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
@@ -144,19 +165,20 @@ def compile_plan(plan: str) -> None:
             _compiled(PLANS[plan].schedule_of(spec))
 
 
-def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
-    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls.
+def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
+    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls and its
+    schedule's kind.
 
     None for few bytes where it has the direct schedule: calls without a plan run something better there.
     """
-    found: list[tuple[int, tuple[bytes, ...]]] = []
+    found: list[tuple[int, str, tuple[bytes, ...]]] = []
     for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
         least = entry.min_bytes
         if schedule.kind == "direct" and least <= FLAT_BYTES:
-            found.append((least, ()))
+            found.append((least, schedule.kind, ()))
             least = FLAT_BYTES + 1
         if entry.max_bytes is None or least <= entry.max_bytes:
-            found.append((least, _encoded_messages(schedule)))
+            found.append((least, schedule.kind, _encoded_messages(schedule)))
     return found
 
 

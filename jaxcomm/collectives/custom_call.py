@@ -79,24 +79,30 @@ def attributes(
 
 
 def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, Any]:
-    """As `attributes`, with what calls run by how late a rank came to the one before.
+    """As `attributes`, with the second schedule of calls that choose between two.
 
-    Between processes only the ranks of a single group learn in time what the next call runs.
+    Between processes only the ranks of a single group learn in time which one the next call runs.
     """
     found = attributes(request, operands)
     if request.divided:
         return found
     nbytes, dtype = extent(operands)
-    programs, rule = found["programs"].split(","), (0, 0.0)
+    programs, rule = found["programs"].split(","), (0, 0.0, False)
     others = list(programs)
-    for index, ranks in enumerate(request.sizes):
+    for index, (ranks, hosts) in enumerate(zip(request.sizes, _hosts(request), strict=True)):
         alone = len(request.sizes) == 1 or not request.site
-        if request.kind != "all_reduce" or request.drop or ranks == 1 or not alone:
+        if request.drop or ranks == 1 or not alone:
             continue
-        if by_step := choice.choose_by_step(ranks, nbytes, dtype, request.plan, bool(request.site)):
-            programs[index], others[index] = by_step.above, by_step.below
-            rule = by_step.late, by_step.seconds
-    switched = {"others": ",".join(others), "late": np.int64(rule[0]), "below": np.float64(rule[1])}
+        call = request.kind, ranks, nbytes, dtype, request.plan, request.call
+        if two := choice.choose_two(*call, hosts if request.site else None, request.tries):
+            programs[index], others[index], *rule = two
+    late, below, tries = rule
+    switched = {
+        "others": ",".join(others),
+        "late": np.int64(late),
+        "below": np.float64(below),
+        "tries": np.int64(tries),
+    }
     return found | {"programs": ",".join(programs)} | switched
 
 
