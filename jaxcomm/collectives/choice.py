@@ -127,7 +127,14 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
 
 
 def choose_two(
-    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str, hosts: Sequence[int] | None, tries: bool
+    kind: str,
+    ranks: int,
+    nbytes: int,
+    dtype: str | None,
+    plan: str,
+    where: str,
+    hosts: Sequence[int] | None,
+    tries: bool,
 ) -> TwoPrograms | None:
     """The two programs or message lists that calls on CPUs choose between: a plan's by lateness in the call before, or,
     in a trial, the plan's and the default one. None: they run one.
