@@ -124,14 +124,14 @@ def stats() -> Stats:
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
     policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran the
-    second of two schedules: what a plan's `by_step.below` says, or in a trial the default one; and of the last 256 calls `arrivals` (seconds after the first rank, by rank) and
-    `after_arrival_s`.
+    second of two schedules: what a plan's `by_step.below` says, or in a trial the default one; and of the last 256
+    calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this
-    process decided it (`decided_here`), how often there has been an outcome (`trials`: when calls take much more or less
-    time than in the trial, there is another one), and of the latest the number of `calls`, by the plan and without it,
-    their mean seconds from the last arrival to the end (`plan_s`, `default_s`, with `error_s`, the standard error of
-    the difference), and from there to the last arrival of the next call (`plan_cycle_s`, `default_cycle_s`).
+    process decided it (`decided_here`), the number of trials that have ended (`trials`: when calls take much more or
+    less time than in the last one, there is another), and of the latest the number of `calls`, by the plan and without
+    it, their mean seconds from the last arrival to the end (`plan_s`, `default_s`, with `error_s`, the standard error
+    of the difference), and from the last arrival to that of the next call (`plan_cycle_s`, `default_cycle_s`).
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
     its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
@@ -143,20 +143,20 @@ def stats() -> Stats:
 
     `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
     process, rail, `is_open`, `has_left` (with its process), `fences` (how often it was taken out of service), `bytes`
-    that the process has received over it, and `shares`, its part of 1024 in calls from so many bytes on, as it is in
+    that the process has received over it, and `shares`, its part of 1024 by the least bytes of a call, as it is in
     force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
     calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
 
-    `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one saw
-    it), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
+    `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one
+    noticed), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
     `why` in words.
 
     `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
-    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
-    from so many bytes on, and those that calls switch between), `rails` (the threshold and the planned shares), and the
-    `file` of a plan that the run made. `events` has the last 256 things that plan="auto" has found or done: `at_s`,
-    what it `said`, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and what a step took,
-    `before_s` and `after_s` the switch.
+    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (schedules of all-reduces
+    by their least bytes, and those that calls switch between), `rails` (the threshold and the planned shares), and the
+    `file` of a plan that the run made. `events` has the last 256 findings and actions of plan="auto": `at_s`,
+    the `text` of the log, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and the step's time
+    before and after the switch, `before_s` and `after_s`.
     """
     sites, rails = ffi.sites(spans=True), ffi.rails()
     for record in (*sites, *rails):
@@ -177,9 +177,15 @@ def record_plans(plans: Iterable[Mapping[str, Any]]) -> None:
     _plans[:] = [{"since_s": _seconds(), **plan} for plan in plans]
 
 
-def record_event(said: str, outcome: Outcome, **about: Any) -> None:
-    """Records a deed of plan="auto", or the outcome of a trial: the log's line, and the rest of a record of `jaxcomm.stats().events`."""
-    _events.append({"at_s": _seconds(), "said": said, "outcome": outcome, **about})
+def record_event(text: str, outcome: Outcome, **about: Any) -> None:
+    """Records an action of plan="auto", or a trial's outcome.
+
+    Args:
+      text: the log's line.
+      outcome: of both kinds.
+      about: the rest of a record of `jaxcomm.stats().events`.
+    """
+    _events.append({"at_s": _seconds(), "text": text, "outcome": outcome, **about})
 
 
 def _seconds() -> float:

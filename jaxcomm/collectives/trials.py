@@ -72,12 +72,13 @@ def _report(plan: str, outcome: str, sites: Iterable[Mapping[str, Any]]) -> None
     took = f"{1e3 * trial['plan_s']:.3g} ms from the last arrival to the end, {1e3 * trial['default_s']:.3g} without it"
     more = f" (and {len(others)} more call sites)" if others else ""
     if outcome == "kept":
-        said = f"plan {plan} gains in its trial: {calls} takes {took}{more}."
-        statistics.record_event(said, "followed", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
+        text = f"plan {plan} gains in its trial: {calls} takes {took}{more}."
+        statistics.record_event(text, "followed", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
     else:
-        said = (
+        text = (
             f"plan {plan} gains nothing in its trial, and its calls run without it from now on: {calls} takes "
-            f"{took}{more}.\n  Cure: `jaxcomm plan --try` plans by such times; jaxcomm.init(trial=False) keeps the plan."
+            f"{took}{more}.\n"
+            "  Cure: `jaxcomm plan --try` plans by measured times; jaxcomm.init(trial=False) keeps the plan."
         )
-        statistics.record_event(said, "taken back", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
-    say(said)
+        statistics.record_event(text, "taken back", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
+    say(text)

@@ -56,7 +56,7 @@ def test_both_schedules_run_by_turns_and_one_outcome_follows(caplog: pytest.LogC
     [line] = [each for each in caplog.messages if plan.hash[:8] in each]
     assert ("gains nothing" in line) == (trial["outcome"] == "dropped")
     event = statistics.stats().events[-1]
-    assert (event["said"], event["plan"]) == (line, plan.hash[:8])
+    assert (event["text"], event["plan"]) == (line, plan.hash[:8])
     assert event["outcome"] == ("followed" if trial["outcome"] == "kept" else "taken back")
     assert f"{trial['outcome']}: " in sites.sites_table([site])
 
