@@ -34,13 +34,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     chosen = Chosen(site, id, rank, said);
     if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
   }
-  if (!chosen) {
-    transport_.load()->Expect();
-    SendNotice(site->everybody(),
-               Encode(Arrival{id, rank, site->ranks()[rank].device, site->fingerprint(), site->text(), {}, true}));
-    transport_.load()->Flush();
-    return StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
-  }
+  if (!chosen) return AwaitDecision(*site, id, rank);
   Begin(chosen, id, rank, std::move(buffers), std::move(done), said, failed, now);
   if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
 }
@@ -53,13 +47,31 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, con
   Driver driver;
   driver.helps = helps;
   const Driver::Current current(driver);
+  std::shared_ptr<const MessageSite> chosen = site;
+  StepChoice::Said said;
+  if (site->other()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    chosen = Chosen(site, id, rank, said);
+    if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
+  }
+  if (!chosen) return AwaitDecision(*site, id, rank);
   bool is_new = false;
-  if (const auto call = JoinOrRefuse(site, id, rank, now, refused, is_new, done)) {
+  if (const auto call = JoinOrRefuse(chosen, id, rank, now, refused, is_new, done)) {
     if (is_new && helps) ++unexpected_;
     if (is_new && !helps) transport_.load()->Expect();
-    driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, {})});
+    driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, said)});
   }
   Run(driver);
+  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
+}
+
+// The rank is undecided; reports that it has come.
+void AcrossProcesses::AwaitDecision(const MessageSite& site, const CallId& id, uint32_t rank) {
+  transport_.load()->Expect();
+  SendNotice(site.everybody(),
+             Encode(Arrival{id, rank, site.ranks()[rank].device, site.fingerprint(), site.text(), {}, true}));
+  transport_.load()->Flush();
+  StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
 }
 
 // Otherwise the rank gets an error.
@@ -176,7 +188,7 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
 std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, const MessageSite& other,
                                                       StepChoice::Rule rule) {
   std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
-                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below);
+                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below) + (rule.tries ? "|tries" : "");
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(mutex_);
   std::shared_ptr<StepChoice>& choice = choices_[{site.communicator(), calls}];

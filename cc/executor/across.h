@@ -63,7 +63,7 @@ class AcrossProcesses : public Transport::Events {
   // `refused`: an error that the rank brings, which all ranks of the call end with.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
-  // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
+  // The same where whoever calls names the execution, alike in all processes.
   // `helps`: the thread calls Help next, and the others may learn of the arrival no sooner.
   void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);
@@ -135,6 +135,7 @@ class AcrossProcesses : public Transport::Events {
              Done done, StepChoice::Said said, const Status& refused, Clock::time_point now);
   std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                             uint32_t rank, StepChoice::Said& said);
+  void AwaitDecision(const MessageSite& site, const CallId& id, uint32_t rank);
   void StartDecided(Clock::time_point overdue);
   bool LacksSomebody(const Undecided& rank) const;
   std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,

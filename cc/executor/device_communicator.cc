@@ -76,6 +76,7 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
     for (const auto& [oldest, forgotten] : sites_) {
       if (forgotten.planned) forgotten.planned->Forget(executor);
       if (forgotten.own) executor.Forget(forgotten.own.get());
+      if (forgotten.own && forgotten.own->other()) executor.Forget(forgotten.own->other().get());
     }
     sites_.clear();
   }
@@ -105,6 +106,19 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
   const std::shared_ptr<MessageSite>& site = made.value();
   if (!key.is_in_place) site->SeparateResults();
   if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
+  if (!key.default_list.empty()) {
+    SiteKey usual = key;
+    usual.list = std::exchange(usual.default_list, "");
+    for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
+      if (group.ranks[rank].process == process) group.lists[rank] = lists.Find(usual.list, rank);
+    }
+    group.list = usual.list;
+    Result<std::shared_ptr<MessageSite>> other =
+        MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
+    if (!other.ok()) return other.status();
+    if (!key.is_in_place) other.value()->SeparateResults();
+    site->SetOther(other.value(), executor.ChoiceOf(*site, *other.value(), StepChoice::kTrial));
+  }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return Site{site, nullptr};
 }
@@ -131,20 +145,21 @@ void Transfer::End(const Status& status) {
 Status DeviceCommunicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                      Reduction reduction) {
   const Chosen chosen = choose_(Kind::kAllReduce, *group_, bytes);
-  return Run({"all-reduce", chosen.list, chosen.plan, Kind::kAllReduce, reduction, dtype, bytes, operand == result},
+  return Run({"all-reduce", chosen.list, chosen.plan, chosen.default_list, Kind::kAllReduce, reduction, dtype, bytes,
+              operand == result},
              operand, result);
 }
 
 Status DeviceCommunicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                          Reduction reduction) {
   const Chosen chosen = choose_(Kind::kReduceScatter, *group_, bytes * size());
-  return Run({"reduce-scatter", chosen.list, chosen.plan, Kind::kReduceScatter, reduction, dtype, bytes, false},
+  return Run({"reduce-scatter", chosen.list, chosen.plan, "", Kind::kReduceScatter, reduction, dtype, bytes, false},
              operand, result);
 }
 
 Status DeviceCommunicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
   const Chosen chosen = choose_(Kind::kAllGather, *group_, bytes * size());
-  return Run({"all-gather", chosen.list, chosen.plan, Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
+  return Run({"all-gather", chosen.list, chosen.plan, "", Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
              operand, result);
 }
 
@@ -234,9 +249,9 @@ std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::b
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
   open_.reserve(open_.size() + 1);  // a call that has begun is waited for
-  open_.push_back(
-      Begin({name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
-            id, from == rank_ ? 0 : 1, std::move(buffers)));
+  open_.push_back(Begin(
+      {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
+      id, from == rank_ ? 0 : 1, std::move(buffers)));
   return open_.back();
 }
 

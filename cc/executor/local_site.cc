@@ -49,6 +49,7 @@ Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     const int64_t slices = kind_ == Kind::kAllReduce ? 1 : program_->ranks();
     streams_ = layout_->extent() * slices * program_->ranks() >= kStreamBytes;
     stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
+    if (choice_) choice_->Try(stats_);
   });
   return status_;
 }

@@ -40,7 +40,7 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
 
   // Of the next call: this site or its other one.
   static std::shared_ptr<const LocalSite> Next(const std::shared_ptr<const LocalSite>& site) {
-    return site->other_ && site->choice_->is_other() ? site->other_ : site;
+    return site->other_ && site->choice_->Next() ? site->other_ : site;
   }
   bool is_other() const { return choice_ && !other_; }
   // None: calls run one program.

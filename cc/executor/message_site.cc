@@ -176,6 +176,7 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     Describe();
     const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
     common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
+    if (choice_) choice_->Try(common_->stats);
     common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
   });
   return common_->status;
@@ -250,7 +251,8 @@ void MessageSite::Describe() {
   if (calls > 1) text_ += ", call " + std::to_string(label_.number + 1) + " of " + std::to_string(calls);
   text_ += ", at " + label_.where;
   if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
-  if (choice_) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
+  if (choice_ && choice_->tries()) text_ += is_other() ? ", the default schedule in its trial" : ", in its trial";
+  if (choice_ && !choice_->tries()) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
   if (is_divided()) text_ += ", groups " + row_;
 }
 

@@ -7,7 +7,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr uint8_t kArrival = 1, kFailure = 2;
-constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4;
+constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4, kKept = 8, kDropped = 16;  // the last two: of a trial
 constexpr uint8_t kLeft = 1, kDied = 2;  // of the process that is gone; 0: none is
 
 std::string Begin(uint8_t which, const CallId& call) {
@@ -20,6 +20,13 @@ std::string Begin(uint8_t which, const CallId& call) {
   return bytes;
 }
 
+uint8_t FlagsOf(const Arrival& arrival) {
+  const Trial::Outcome outcome = arrival.said.outcome;
+  return static_cast<uint8_t>((arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) |
+                              (arrival.waits ? kWaits : 0) | (outcome == Trial::Outcome::kKept ? kKept : 0) |
+                              (outcome == Trial::Outcome::kDropped ? kDropped : 0));
+}
+
 }  // namespace
 
 static_assert(Failure::kMaxText + 128 <= Transport::kMaxNotice);  // with what rails put before it
@@ -29,8 +36,7 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint32_t>(bytes, arrival.rank);
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
-  AppendNumber<uint8_t>(
-      bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
+  AppendNumber<uint8_t>(bytes, FlagsOf(arrival));
   AppendNumber<uint32_t>(bytes, arrival.said.launches);
   bytes += CutText(arrival.text, Arrival::kMaxText);
   return bytes;
@@ -54,8 +60,12 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
     const auto flags = in.Get<uint8_t>();
     const auto launches = in.Get<uint32_t>();
-    if (!in.ok() || in.rest().size() > Arrival::kMaxText || flags > (kHere | kNext | kWaits)) return std::nullopt;
-    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches};
+    const bool is_known = flags < 2 * kDropped && (flags & (kKept | kDropped)) != (kKept | kDropped);
+    if (!in.ok() || in.rest().size() > Arrival::kMaxText || !is_known) return std::nullopt;
+    const Trial::Outcome outcome = (flags & kKept) != 0      ? Trial::Outcome::kKept
+                                   : (flags & kDropped) != 0 ? Trial::Outcome::kDropped
+                                                             : Trial::Outcome::kOpen;
+    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
     arrival.waits = (flags & kWaits) != 0;
     arrival.text = in.rest();
     return arrival;

@@ -25,6 +25,11 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_TRUE(found.said.next);
   EXPECT_EQ(found.said.launches, 3u);
   EXPECT_TRUE(found.waits);
+  for (const auto outcome : {Trial::Outcome::kOpen, Trial::Outcome::kKept, Trial::Outcome::kDropped}) {
+    const auto tried = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "", {true, false, 1, outcome}}));
+    ASSERT_TRUE(tried);
+    EXPECT_EQ(std::get<Arrival>(*tried).said.outcome, outcome);
+  }
   const auto failure =
       DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late"), 0x99AABBCCDDEEFF00}));
   ASSERT_TRUE(failure);
@@ -82,9 +87,11 @@ TEST(Notices, WhatIsMalformedIsNone) {
     broken[broken.size() - 9] = code;
     EXPECT_FALSE(DecodeNotice(broken));
   }
-  std::string broken = arrival;
-  broken[broken.size() - 5] = '\10';
-  EXPECT_FALSE(DecodeNotice(broken));
+  for (const char flags : {'\30', '\40'}) {
+    std::string broken = arrival;
+    broken[broken.size() - 5] = flags;
+    EXPECT_FALSE(DecodeNotice(broken));
+  }
   for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
 }
 

@@ -54,7 +54,7 @@ Result<std::shared_ptr<CallSite>> MakeLocalSite(const SiteRecord& record, const 
   }
   auto site =
       std::make_shared<LocalSite>(record.name, record.axes, record.plan, record.kind, record.reduction, programs[0]);
-  if (programs.size() == 2) site->SetOther(programs[1], {record.lateness->rank, record.lateness->seconds});
+  if (programs.size() == 2) site->SetOther(programs[1], *record.rule);
   made = std::move(site);
   return made;
 }
@@ -125,13 +125,12 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   };
   Result<std::shared_ptr<MessageSite>> late = make(groups);
   if (!late.ok()) return late.status();
-  if (record.lateness) {
+  if (record.rule) {
     Result<MessageGroup> group = MakeGroup(record, record.groups[0], record.groups[0].schedules[1]);
     if (!group.ok()) return group.status();
     Result<std::shared_ptr<MessageSite>> early = make({std::move(group.value())});
     if (!early.ok()) return early.status();
-    std::shared_ptr<StepChoice> choice =
-        TheExecutor().ChoiceOf(*late.value(), *early.value(), {record.lateness->rank, record.lateness->seconds});
+    std::shared_ptr<StepChoice> choice = TheExecutor().ChoiceOf(*late.value(), *early.value(), *record.rule);
     late.value()->SetOther(std::move(early.value()), std::move(choice));
   }
   made = std::move(late.value());

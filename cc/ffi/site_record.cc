@@ -99,20 +99,20 @@ Status Check(const SiteRecord& record) {
       return invalid("group " + std::to_string(i) + " has one rank");
     }
     const size_t needed = SchedulesOf(record, ranks.size());
-    const bool has_two = record.lateness && needed == 1 && schedules.size() == 2;
+    const bool has_two = record.rule && needed == 1 && schedules.size() == 2;
     if (ranks.empty() || (schedules.size() != needed && !has_two)) return invalid(group + "lacks its schedule");
-    if (has_two && record.lateness->rank >= ranks.size()) return invalid(group + "lacks its late rank");
+    if (has_two && record.rule->rank >= ranks.size()) return invalid(group + "lacks its late rank");
     chooses = chooses || has_two;
     if (record.groups_by_operand && ranks.size() != record.groups[0].ranks.size())
       return invalid("its groups differ in size");
   }
   if (record.groups.empty()) return invalid("it has no group");
-  const int special = record.groups_by_operand + record.loss.has_value() + record.lateness.has_value();
-  if (special > 1 || (special == 1 && record.kind != Kind::kAllReduce) || (record.loss && !record.between) ||
-      (record.groups_by_operand && record.reduction != Reduction::kSum)) {
+  const int special = record.groups_by_operand + record.loss.has_value() + record.rule.has_value();
+  const bool is_sum = record.kind == Kind::kAllReduce && record.reduction == Reduction::kSum;
+  if (special > 1 || ((record.groups_by_operand || record.loss) && !is_sum) || (record.loss && !record.between)) {
     return invalid("its attributes do not fit together");
   }
-  if (record.lateness && (!chooses || (record.between && record.groups.size() > 1))) {
+  if (record.rule && (!chooses || (record.between && record.groups.size() > 1))) {
     return invalid("only one group, with the late rank in it, may choose between two schedules");
   }
   return Status();
@@ -135,7 +135,8 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
   in.List([&] { record.groups.push_back(ReadGroup(in)); });
   if (in.Flag()) {
     const auto rank = static_cast<uint32_t>(in.Number(0, kMostRanks));
-    record.lateness = Lateness{rank, in.Real()};
+    const double seconds = in.Real();
+    record.rule = StepChoice::Rule{rank, seconds, in.Flag()};
   }
   if (in.Flag()) {
     record.loss.emplace();

@@ -19,6 +19,7 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/kind.h"
+#include "cc/executor/step_choice.h"
 #include "cc/kernels/types.h"
 
 namespace jaxcomm {
@@ -32,14 +33,9 @@ struct SiteRecord {
   };
   struct Group {
     std::vector<Device> ranks;
-    // The names of the programs or lists of messages that its calls run. One rank: none. Otherwise one; or two, for a
-    // late rank and for one in time; or, with groups by operand, those for 2, 3, … ranks.
+    // The names of the programs or lists of messages that its calls run. One rank: none. Otherwise one; or two, if
+    // there is a rule; or, with groups by operand, those for 2, 3, … ranks.
     std::vector<std::string> schedules;
-  };
-  // Calls run the second schedule after one to which this rank came less than `seconds` after all others.
-  struct Lateness {
-    uint32_t rank;
-    double seconds;
   };
   // Of a sum that may lose packets: the share of each leaf, in segments that are important or not.
   struct Loss {
@@ -63,7 +59,7 @@ struct SiteRecord {
   std::string plan;
   bool groups_by_operand;  // the first one has the group of every rank, within these
   std::vector<Group> groups;
-  std::optional<Lateness> lateness;
+  std::optional<StepChoice::Rule> rule;  // which of two schedules a call runs
   std::optional<Loss> loss;
   std::optional<Between> between;  // processes; none: within one
 };

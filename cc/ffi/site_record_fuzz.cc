@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& [ranks, schedules] : site.groups) {
     Require(!ranks.empty());
     if (site.groups_by_operand) Require(schedules.size() + 1 == ranks.size());
-    if (schedules.size() == 2 && !site.groups_by_operand) Require(site.lateness->rank < ranks.size());
+    if (schedules.size() == 2 && !site.groups_by_operand) Require(site.rule->rank < ranks.size());
     if (ranks.size() > 1) Require(!schedules.empty());
   }
   return 0;

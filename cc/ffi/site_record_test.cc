@@ -8,14 +8,14 @@ namespace jaxcomm {
 namespace {
 
 const std::string kBegin = "4:psum 4:data 10:all_reduce 3:sum 4:plan ";
-const std::string kNone = "0 0 0 ";  // neither lateness nor loss, in one process
+const std::string kNone = "0 0 0 ";  // neither a rule nor loss, in one process
 const std::string kGroups = "0 2 2 0 4 1 0 1 1:a 1 1 7 0 ";
 
 std::string ErrorOf(const std::string& bytes) { return SiteRecord::Decode(bytes).status().message(); }
 
 TEST(SiteRecord, IsReadFieldByField) {
   const std::string bytes =
-      "3:p m 0: 10:all_reduce 3:max 2:\xC3\xA4 0 1 3 0 4 1 0 1 9 2 1:a 0: 1 2 4602678819172646912 0 " +
+      "3:p m 0: 10:all_reduce 3:max 2:\xC3\xA4 0 1 3 0 4 1 0 1 9 2 1:a 0: 1 2 4602678819172646912 1 0 " +
       std::string("1 -5 6 7 3:a:1 ");
   const Result<SiteRecord> read = SiteRecord::Decode(bytes);
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -28,8 +28,9 @@ TEST(SiteRecord, IsReadFieldByField) {
   EXPECT_EQ(site.groups[0].ranks[2].process, 1u);
   EXPECT_EQ(site.groups[0].ranks[2].number, 9);
   EXPECT_EQ(site.groups[0].schedules, (std::vector<std::string>{"a", ""}));
-  EXPECT_EQ(site.lateness->rank, 2u);
-  EXPECT_EQ(site.lateness->seconds, 0.5);
+  EXPECT_EQ(site.rule->rank, 2u);
+  EXPECT_EQ(site.rule->below, 0.5);
+  EXPECT_TRUE(site.rule->tries);
   EXPECT_FALSE(site.loss);
   EXPECT_EQ(site.between->module, -5);
   EXPECT_EQ(site.between->number, 7);
@@ -52,7 +53,7 @@ TEST(SiteRecord, SaysWhereItIsDamaged) {
 }
 
 TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
-  const std::string late = "1 1 4602678819172646912 0 0 ", drop = "0 1 1 0 1024 ", between = "1 0 0 0 0: ";
+  const std::string late = "1 1 4602678819172646912 0 0 0 ", drop = "0 1 1 0 1024 ", between = "1 0 0 0 0: ";
   const std::pair<std::string, std::string> cases[] = {
       {"0 0 " + kNone, "it has no group"},
       {"0 1 0 1 1:a " + kNone, "group 0 of 0 ranks lacks its schedule"},
@@ -60,9 +61,9 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"0 1 2 0 4 0 5 2 1:a 1:b " + kNone, "group 0 of 2 ranks lacks its schedule"},
       {"0 1 2 0 4 0 4 1 1:a " + kNone, "group 0 of 2 ranks has device 4 twice"},
       {"1 2 2 0 4 0 5 1 1:a 3 0 6 0 7 0 8 2 1:a 1:b " + kNone, "its groups differ in size"},
-      {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 ", "group 0 of 2 ranks lacks its late rank"},
+      {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 ", "group 0 of 2 ranks lacks its late rank"},
       {"0 1 2 0 4 0 5 1 1:a " + late, "only one group, with the late rank in it, may choose between two schedules"},
-      {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 " + between,
+      {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 0 " + between,
        "only one group, with the late rank in it, may choose between two schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
       {kGroups + drop + "0 ", "its attributes do not fit together"},  // within a process

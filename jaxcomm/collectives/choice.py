@@ -25,6 +25,24 @@ PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their has
 AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the plan of the run
 
 
+NEVER: Final = -1e300  # seconds; no rank comes so little later than all others
+
+
+class Rule(NamedTuple):
+    """The rule by which a call runs one of two schedules.
+
+    Attributes:
+      rank: a rank that may be late.
+      seconds: a call runs `early` if the rank came less than these seconds after all others to the call before,
+        otherwise `late`. The first calls run `late`. NEVER where lateness does not matter.
+      tries: whether calls compare the two first, and run `early` for `late` if that gains nothing.
+    """
+
+    rank: int
+    seconds: float
+    tries: bool
+
+
 class Choice(NamedTuple):
     """The schedules of a call, as programs or message lists in the core, and their plan.
 
@@ -33,13 +51,12 @@ class Choice(NamedTuple):
         plan are "all_reduce/8", "reduce_scatter/8" and "all_gather/8", or, between processes, "all_reduce/flat/8" and
         the like, which the core makes itself in every process.
       plan: for messages and statistics; without a plan "direct" or "ring".
-      lateness: of two schedules, a rank and seconds: a call runs `early` if the rank came less than these seconds after
-        all others to the call before, otherwise `late`. The first calls run `late`.
+      rule: of two schedules.
     """
 
     schedules: tuple[str, ...]
     plan: str
-    lateness: tuple[int, float] | None = None
+    rule: Rule | None = None
 
 
 def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
@@ -109,20 +126,37 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def by_lateness(
-    choice: Choice, ranks: int, nbytes: int, dtype: str | None, plan: str, *, between_processes: bool
+def with_second(
+    choice: Choice,
+    kind: str,
+    ranks: int,
+    nbytes: int,
+    dtype: str | None,
+    plan: str,
+    where: str,
+    hosts: Sequence[int] | None,
+    tries: bool,
 ) -> Choice:
-    """The choice with both schedules if the plan has all-reduces on CPUs select one by the lateness in the call before.
+    """The choice with both schedules if calls on CPUs select one: a plan's two by lateness in the call before, or, in a
+    trial, the plan's and the default one.
 
-    Args as in `choose`; `between_processes` asks for message lists.
+    Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
     """
-    found = PLANS[plan] if plan not in ("", AUTO) else None
-    rule = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
-    if found is None or rule is None:
+    found = PLANS.get(plan)
+    if found is None or found.ranks != ranks or (hosts is None and kind != "all_reduce"):
         return choice
-    compiled = _compiled_messages if between_processes else _compiled
-    late, early = (compiled(found.schedule_of(spec)) for spec in (rule.above, rule.below))
-    return Choice((late, early), choice.plan, (found.roles[rule.late], rule.below_s))
+    compiled = _compiled if hosts is None else _compiled_messages
+    call = kind, ranks, nbytes, dtype, "", where
+    usual = Choice((f"{kind}/{ranks}",), "direct") if hosts is None else choose_messages(*call, hosts)
+    selected = found.switched_for(nbytes, dtype) if kind == "all_reduce" else None
+    if selected:
+        late, early = found.schedule_of(selected.above), found.schedule_of(selected.below)
+        rule = Rule(found.roles[selected.late], selected.below_s, tries and early.kind == usual.plan)
+        return Choice((compiled(late), compiled(early)), choice.plan, rule)
+    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    if not tries or source == "direct" or schedule.kind == usual.plan:
+        return choice
+    return Choice((compiled(schedule), *usual.schedules), choice.plan, Rule(1, NEVER, tries))
 
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
@@ -139,19 +173,20 @@ def compile_plan(plan: str) -> None:
             _compiled(PLANS[plan].schedule_of(spec))
 
 
-def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
-    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls.
+def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
+    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls and its
+    schedule's kind.
 
     None for few bytes where it has the direct schedule: calls without a plan run something better there.
     """
-    found: list[tuple[int, tuple[bytes, ...]]] = []
+    found: list[tuple[int, str, tuple[bytes, ...]]] = []
     for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
         least = entry.min_bytes
         if schedule.kind == "direct" and least <= FLAT_BYTES:
-            found.append((least, ()))
+            found.append((least, schedule.kind, ()))
             least = FLAT_BYTES + 1
         if entry.max_bytes is None or least <= entry.max_bytes:
-            found.append((least, _encoded_messages(schedule)))
+            found.append((least, schedule.kind, _encoded_messages(schedule)))
     return found
 
 

@@ -38,7 +38,8 @@ def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
     else:
         hosts_of = [tuple(request.hosts[each.process] if request.hosts else 0 for each in g) for g in request.groups]
         choices = {hosts: _choose(request, hosts, operands) for hosts in {*hosts_of} if len(hosts) > 1}
-        chosen = choices[max(hosts_of, key=len)]
+        rule = next((each.rule for each in choices.values() if each.rule), None)
+        chosen = choices[max(hosts_of, key=len)]._replace(rule=rule)
         groups = [
             SiteGroup(group, choices[hosts].schedules if len(group) > 1 else ())
             for group, hosts in zip(request.groups, hosts_of, strict=True)
@@ -51,7 +52,7 @@ def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
         chosen.plan,
         request.groups_by_operand,
         groups,
-        chosen.lateness,
+        chosen.rule,
         request.drop,
         request.site,
     )
@@ -68,10 +69,11 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
         found = choice.choose_messages(request.kind, *size, request.call, hosts)
     else:
         found = choice.choose(request.kind, *size, request.call)
-    # Between processes only the ranks of a single group learn in time what the next call runs.
-    if request.kind == "all_reduce" and not (request.site and len(request.groups) > 1):
-        return choice.by_lateness(found, *size, between_processes=request.site is not None)
-    return found
+    # Between processes only the ranks of a single group learn in time which schedule the next call runs.
+    if request.site and len(request.groups) > 1:
+        return found
+    hosts_between = hosts if request.site else None
+    return choice.with_second(found, request.kind, *size, request.call, hosts_between, request.tries)
 
 
 def _in_order(request: Request) -> bool:

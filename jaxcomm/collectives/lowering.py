@@ -66,7 +66,7 @@ def lower_to_core(
     communicator.start()
     scope: Any = context.module_context.axis_context
     groups = cpus_at(scope.mesh, positions)
-    request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
+    request = Request(name, collective.kind, collective.reduction, axes, plan, groups, tries=communicator.tries(plan))
     if spans_processes(groups):
         request = with_site(request, context, where)
     if drop is None:

@@ -72,6 +72,7 @@ class Request:
       site: of a call that spans processes, on CPUs.
       drop: of a sum that spans processes; None: nothing may be lost.
       hosts: of each process a number of its host; (): what the call runs does not depend on them.
+      tries: whether calls first compare the plan's schedule with the default one.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Request:
     site: Site | None = None
     drop: AllowedDrop | None = None
     hosts: tuple[int, ...] = ()
+    tries: bool = False
 
     @property
     def call(self) -> str:

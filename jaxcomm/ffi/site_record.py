@@ -12,8 +12,8 @@ class SiteGroup(NamedTuple):
 
     Attributes:
       ranks: the process and the device of each.
-      schedules: the names of what its calls run, in the core: none for one rank, else one; two, for a late rank and for
-        one in time, where the site has a rule; with groups by operand those for 2, 3, … ranks.
+      schedules: the names of what its calls run, in the core: none for one rank, else one; two if the site
+        has a rule; with groups by operand those for 2, 3, … ranks.
     """
 
     ranks: Sequence[tuple[int, int]]
@@ -29,7 +29,8 @@ class SiteRecord(NamedTuple):
       reduction: "sum", "max" or "min".
       groups_by_operand: whether the first operand has the group of every rank, within each of `groups`.
       groups: the groups of ranks.
-      lateness: a rank, and the seconds below which its lateness lets the next call run the second schedule.
+      rule: a rank, seconds, and whether the two schedules are tried first: a call runs the second schedule if the rank
+        was less than these seconds late in the call before.
       drop: of a sum that may lose packets, the share of each leaf and the bytes of a segment.
       between: how the processes that the call spans know it: module, lowering, number and the user's line.
     """
@@ -41,7 +42,7 @@ class SiteRecord(NamedTuple):
     plan: str
     groups_by_operand: bool
     groups: Sequence[SiteGroup]
-    lateness: tuple[int, float] | None = None
+    rule: tuple[int, float, bool] | None = None
     drop: tuple[Sequence[float], int] | None = None
     between: tuple[int, int, int, str] | None = None
 
@@ -51,9 +52,10 @@ class SiteRecord(NamedTuple):
         for ranks, schedules in self.groups:
             fields += [_number(len(ranks)), *(f"{process} {device} " for process, device in ranks)]
             fields += [_number(len(schedules)), *map(_text, schedules)]
-        fields.append(_number(self.lateness is not None))
-        if self.lateness is not None:
-            fields += [_number(self.lateness[0]), _real(self.lateness[1])]
+        fields.append(_number(self.rule is not None))
+        if self.rule is not None:
+            rank, seconds, tries = self.rule
+            fields += [_number(rank), _real(seconds), _number(tries)]
         fields.append(_number(self.drop is not None))
         if self.drop is not None:
             shares, segment_bytes = self.drop
