@@ -35,10 +35,10 @@ class Executor {
         }) {}
 
   // See LocalExecutor.
-  void Arrive(const Key& key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
+  void Arrive(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t rank, Buffers buffers, Done done) {
     local_.Arrive(key, site, rank, std::move(buffers), std::move(done));
   }
-  void Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming) {
+  void Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming) {
     local_.Abort(key, site, std::move(why), coming);
   }
   size_t open_calls() const { return local_.open_calls(); }
@@ -70,7 +70,7 @@ class Executor {
   void Delay(Clock::duration delay, Done done);
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
-  void Forget(const Site* site) { local_.Forget(site); }
+  void Forget(const LocalSite* site) { local_.Forget(site); }
   void Forget(const MessageSite* site) { messages_.Forget(site); }
   void ForgetCommunicator(uint64_t communicator) { messages_.ForgetCommunicator(communicator); }
 

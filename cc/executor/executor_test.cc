@@ -26,9 +26,9 @@ std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
   return ByHand(ranks, ranks - 1, ops);
 }
 
-std::shared_ptr<Site> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
+std::shared_ptr<LocalSite> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
                                Kind kind = Kind::kAllReduce) {
-  auto site = std::make_shared<Site>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
+  auto site = std::make_shared<LocalSite>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
   EXPECT_TRUE(site->SetLeaves(leaves, stats).ok());
   return site;
 }
@@ -44,7 +44,7 @@ class Ranks {
     }
   }
 
-  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<Site>& site, uint32_t rank, int64_t run = 1) {
+  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<LocalSite>& site, uint32_t rank, int64_t run = 1) {
     auto promise = std::make_shared<std::promise<Status>>();
     std::future<Status> future = promise->get_future();
     auto* bytes = reinterpret_cast<std::byte*>(buffers_[rank].data());
@@ -116,7 +116,7 @@ TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
 // The same call site again and again from every rank's own thread, as a loop in a compiled step does it.
 TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   Executor executor(2);
-  auto site = std::make_shared<Site>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
+  auto site = std::make_shared<LocalSite>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
   site->SetOther(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
   ASSERT_TRUE(site->SetLeaves(OneLeaf(1000), executor.stats()).ok());
   Ranks buffers(3, 1000);
@@ -166,7 +166,7 @@ TEST(ExecutorTest, LoopsOfThreadsNeverMixTheirCalls) {
 TEST(ExecutorTest, ManyCallSitesAtOnceInAnyOrder) {
   constexpr uint32_t kRanks = 4, kSites = 32;
   Executor executor(2);
-  std::vector<std::shared_ptr<Site>> sites;
+  std::vector<std::shared_ptr<LocalSite>> sites;
   std::vector<Ranks> buffers;
   for (uint32_t i = 0; i < kSites; ++i) {
     sites.push_back(MakeSite(DirectByHand(kRanks, kRanks), executor.stats(), OneLeaf(50 + i)));
@@ -354,7 +354,7 @@ TEST(ExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
     slices[rank].resize(kSlice);
     results[rank].resize(kRanks * kSlice);
   }
-  const auto arrive_all = [&](const std::shared_ptr<Site>& site, auto& from, auto& to) {
+  const auto arrive_all = [&](const std::shared_ptr<LocalSite>& site, auto& from, auto& to) {
     std::vector<std::future<Status>> ends;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       auto promise = std::make_shared<std::promise<Status>>();

@@ -13,11 +13,11 @@ namespace {
 // Below this many bytes read and stored, handing work to another thread takes longer than doing it.
 constexpr int64_t kTinyWork = 1 << 20;
 
-std::string NameOf(const Site& site) { return site.name() + " over '" + site.axes() + "'"; }
+std::string NameOf(const LocalSite& site) { return site.name() + " over '" + site.axes() + "'"; }
 
 }  // namespace
 
-void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers,
+void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t rank, Buffers buffers,
                            Done done) {
   if (!threads_.Start()) return done(CallThreads::NoThread(NameOf(*site)));
   const Clock::time_point now = Clock::now();
@@ -38,11 +38,11 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<Site>& site, ui
 }
 
 // The call that these many ranks join. When all have, the next call with the same key, in a loop, is another one.
-std::shared_ptr<Call> LocalExecutor::Join(const Key& key, const std::shared_ptr<Site>& site, uint32_t ranks) {
+std::shared_ptr<Call> LocalExecutor::Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks) {
   const CallKey call_key{key.run, site.get(), key.group};
   std::unique_lock<std::mutex> lock(mutex_);
   const auto [call, is_new] = calls_.Join(call_key, [&](int64_t number) {
-    return std::make_shared<Call>(Site::Next(site), key.names, number, Clock::now());
+    return std::make_shared<Call>(LocalSite::Next(site), key.names, number, Clock::now());
   });
   if (call->Join(ranks)) calls_.Erase(call_key);
   lock.unlock();
@@ -50,7 +50,7 @@ std::shared_ptr<Call> LocalExecutor::Join(const Key& key, const std::shared_ptr<
   return call;
 }
 
-void LocalExecutor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming) {
+void LocalExecutor::Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming) {
   const std::shared_ptr<Call> call = Join(key, site, site->program().ranks() - coming);
   Advance(call, call->Fail(std::move(why)));
 }
@@ -99,7 +99,7 @@ bool LocalExecutor::FailOverdue(Clock::time_point now, double deadline) {
   return waits;
 }
 
-void LocalExecutor::Forget(const Site* site) {
+void LocalExecutor::Forget(const LocalSite* site) {
   std::lock_guard<std::mutex> lock(mutex_);
   calls_.EraseIf([site](const CallKey& key, const Call&) { return std::get<1>(key) == site; });
 }

@@ -34,25 +34,25 @@ class LocalExecutor {
 
   explicit LocalExecutor(CallThreads* threads) : threads_(*threads) {}
 
-  void Arrive(const Key& key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
+  void Arrive(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t rank, Buffers buffers, Done done);
 
   // Ends the call of this key with an error, for the ranks that wait in it and for those that arrive later: `coming`
   // ranks together, fewer than the program has, at least one. No other may arrive.
-  void Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming);
+  void Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming);
 
   // Fails the calls that have waited for `deadline` seconds for a rank; returns whether others still wait.
   bool FailOverdue(Clock::time_point now, double deadline);
 
   // Frees what the site's failed calls keep for ranks that arrive late.
-  void Forget(const Site* site);
+  void Forget(const LocalSite* site);
 
   // The number of calls that a rank has yet to join.
   size_t open_calls() const;
 
  private:
-  using CallKey = std::tuple<int64_t, const Site*, int64_t>;
+  using CallKey = std::tuple<int64_t, const LocalSite*, int64_t>;
 
-  std::shared_ptr<Call> Join(const Key& key, const std::shared_ptr<Site>& site, uint32_t ranks);
+  std::shared_ptr<Call> Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks);
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   static void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
 

@@ -129,7 +129,7 @@ class LossyCallTest : public testing::Test {
       Buffers buffers;
       buffers.results = {reinterpret_cast<std::byte*>(values[rank].data())};
       buffers.operands = {buffers.results[0]};
-      buffers.important = important_.data();
+      buffers.leading = important_.data();
       const auto promise = std::make_shared<std::promise<Status>>();
       ends.push_back(promise->get_future());
       executors_[rank]->ArriveAcross(site.value(), /*run=*/rank, rank, std::move(buffers),

@@ -41,18 +41,24 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Refuse(*site, id, status);
     return done(status);
   }
-  Arriving arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now()};
-  Driver driver;
-  driver.helps = helps;
-  const Driver::Current current(driver);
-  bool is_new = false;
-  if (const auto call = Join(arriving, refused, is_new)) {
-    if (is_new && helps) ++unexpected_;
-    if (is_new && !helps) transport_.load()->Expect();
-    driver.work.push_back(
-        {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, {})});
+  StepChoice::Said said;
+  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, said);
+  Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), Clock::now()};
+  if (!chosen) return Wait(std::move(arriving));
+  {
+    Driver driver;
+    driver.helps = helps;
+    const Driver::Current current(driver);
+    bool is_new = false;
+    if (const auto call = Join(arriving, refused, is_new)) {
+      if (is_new && helps) ++unexpected_;
+      if (is_new && !helps) transport_.load()->Expect();
+      driver.work.push_back(
+          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, said)});
+    }
+    Run(driver);
   }
-  Run(driver);
+  if (site->other()) StartDecided();
 }
 
 // Whether calls can run at all.

@@ -46,7 +46,7 @@ class MessageExecutor : public Transport::Events {
   // `run`: XLA's number of the launch. `refused`: an error that the rank brings, with which all ranks of the call end.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
-  // The same where the caller names the execution, alike in all processes. The site runs one list of messages.
+  // The same where the caller names the execution, alike in all processes.
   // `helps`: the thread calls Help next, and the others may receive the arrival no sooner.
   void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);

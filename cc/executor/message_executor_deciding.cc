@@ -9,7 +9,7 @@ namespace jaxcomm {
 std::shared_ptr<StepChoice> MessageExecutor::ChoiceOf(const MessageSite& site, const MessageSite& other,
                                                       StepChoice::Rule rule) {
   std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
-                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below);
+                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below) + (rule.tries ? "|tries" : "");
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(deciding_);
   std::shared_ptr<StepChoice>& choice = choices_[{site.communicator(), calls}];

@@ -99,7 +99,7 @@ std::vector<bool> MessageMemory::Important(const MessageTask& task) const {
   std::vector<bool> important;
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t, int64_t) {
     const int64_t segment = site_.FirstSegment(leaf) + offset / site_.loss()->segment_bytes;
-    important.push_back(buffers_.important[segment] != std::byte{0});
+    important.push_back(buffers_.leading[segment] != std::byte{0});
   });
   return important;
 }

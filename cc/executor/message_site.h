@@ -29,6 +29,7 @@
 
 #include "cc/base/errors.h"
 #include "cc/base/status.h"
+#include "cc/executor/call_site.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/message_graph.h"
@@ -73,7 +74,7 @@ struct Step {
   std::atomic<uint32_t> calls{0};
 };
 
-class MessageSite {
+class MessageSite : public CallSite, public std::enable_shared_from_this<MessageSite> {
  public:
   struct Label {
     std::string name, axes, plan;
@@ -102,9 +103,11 @@ class MessageSite {
   // Before the first call, of one group: the numbers by which messages to the user call its ranks.
   void NameRanks(std::vector<uint32_t> names) { names_ = std::move(names); }
 
-  // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
-  // bytes are those of one slice. An error: the messages do not make this collective of them.
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats);
+  Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
+  void Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const override;
+  void Forget(Executor& executor) const override;
 
   // Ranks that call together, in the order of their list; one that is alone has none.
   struct Members {
@@ -224,6 +227,8 @@ class MessageSite {
   int64_t Slices() const;
   std::string who() const { return label_.name + " over '" + label_.axes + "': "; }
   Status SetGroups(const std::vector<Members>& groups);
+  // The segments of a leaf of a sum that may lose some.
+  int64_t SegmentsOf(const Leaf& leaf) const { return (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes; }
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
   Status MakeGraphs();
   void Describe();

@@ -7,7 +7,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr uint8_t kArrival = 1, kFailure = 2;
-constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4;
+constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4, kKept = 8, kDropped = 16;  // the last two: of a trial
 constexpr uint8_t kLeft = 1, kDied = 2;  // of the process that is gone; 0: none is
 
 std::string Begin(uint8_t which, const CallId& call) {
@@ -20,6 +20,13 @@ std::string Begin(uint8_t which, const CallId& call) {
   return bytes;
 }
 
+uint8_t FlagsOf(const Arrival& arrival) {
+  const Trial::Outcome outcome = arrival.said.outcome;
+  return static_cast<uint8_t>((arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) |
+                              (arrival.waits ? kWaits : 0) | (outcome == Trial::Outcome::kKept ? kKept : 0) |
+                              (outcome == Trial::Outcome::kDropped ? kDropped : 0));
+}
+
 }  // namespace
 
 static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);  // with what rails put before it
@@ -30,8 +37,7 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint32_t>(bytes, arrival.rank);
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
-  AppendNumber<uint8_t>(
-      bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
+  AppendNumber<uint8_t>(bytes, FlagsOf(arrival));
   AppendNumber<uint32_t>(bytes, arrival.said.launches);
   const std::string_view text = CutText(arrival.text, Arrival::kMaxText);
   AppendNumber<uint16_t>(bytes, static_cast<uint16_t>(text.size()));
@@ -63,11 +69,15 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     const auto launches = in.Get<uint32_t>();
     const auto text_size = in.Get<uint16_t>();
     const auto* const text = reinterpret_cast<const char*>(in.Take(text_size));
-    if (!in.ok() || text_size > Arrival::kMaxText || in.rest().size() > static_cast<size_t>(Arrival::kMaxBytes) ||
-        flags > (kHere | kNext | kWaits)) {
+    const bool is_known = flags < 2 * kDropped && (flags & (kKept | kDropped)) != (kKept | kDropped);
+    if (!in.ok() || !is_known || text_size > Arrival::kMaxText ||
+        in.rest().size() > static_cast<size_t>(Arrival::kMaxBytes)) {
       return std::nullopt;
     }
-    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches};
+    const Trial::Outcome outcome = (flags & kKept) != 0      ? Trial::Outcome::kKept
+                                   : (flags & kDropped) != 0 ? Trial::Outcome::kDropped
+                                                             : Trial::Outcome::kOpen;
+    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
     arrival.waits = (flags & kWaits) != 0;
     arrival.text.assign(text, text_size);
     if (!in.rest().empty()) arrival.bytes = std::make_shared<const std::string>(in.rest());

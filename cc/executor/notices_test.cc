@@ -31,6 +31,11 @@ TEST(Notices, ArriveAsTheyWereSent) {
   const auto small = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "psum", {}, false, carried}));
   ASSERT_TRUE(small && std::get<Arrival>(*small).bytes);
   EXPECT_EQ(*std::get<Arrival>(*small).bytes, *carried);
+  for (const auto outcome : {Trial::Outcome::kOpen, Trial::Outcome::kKept, Trial::Outcome::kDropped}) {
+    const auto tried = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "", {true, false, 1, outcome}}));
+    ASSERT_TRUE(tried);
+    EXPECT_EQ(std::get<Arrival>(*tried).said.outcome, outcome);
+  }
   const auto failure = DecodeNotice(
       Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late", "{\"missing\":[3]}"), 0x99AABBCCDDEEFF00}));
   ASSERT_TRUE(failure);
@@ -97,9 +102,11 @@ TEST(Notices, WhatIsMalformedIsNone) {
   std::string broken = failure;
   broken[broken.size() - 2] = '\1';  // a text of one letter, of which there is none
   EXPECT_FALSE(DecodeNotice(broken));
-  broken = arrival;
-  broken[broken.size() - 7] = '\10';
-  EXPECT_FALSE(DecodeNotice(broken));
+  for (const char flags : {'\30', '\40'}) {
+    broken = arrival;
+    broken[broken.size() - 7] = flags;
+    EXPECT_FALSE(DecodeNotice(broken));
+  }
   std::string long_text = arrival;
   long_text[long_text.size() - 1] = '\2';  // of 512 bytes
   EXPECT_FALSE(DecodeNotice(long_text + std::string(512, 'x')));

@@ -24,18 +24,19 @@ constexpr CallId Call(uint32_t launch, uint32_t iteration = 0) { return {77, lau
 void See(StepChoice& choice, milliseconds lateness) {
   const std::vector<Clock::time_point> arrivals{Clock::time_point(milliseconds(3)), Clock::time_point(milliseconds(7)),
                                                 Clock::time_point(milliseconds(7) + lateness)};
-  choice.Saw(3, [&](uint32_t rank) { return arrivals[rank]; });
+  choice.Saw(
+      3, [&](uint32_t rank) { return arrivals[rank]; }, /*is_other=*/false, /*transfer=*/0);
 }
 
 TEST(StepChoice, FollowsTheCallThatEndedLast) {
   StepChoice choice({/*rank=*/2, /*below=*/0.01});
-  EXPECT_FALSE(choice.is_other());
+  EXPECT_FALSE(choice.Next());
   See(choice, milliseconds(9));
-  EXPECT_TRUE(choice.is_other());
+  EXPECT_TRUE(choice.Next());
   See(choice, milliseconds(10));
-  EXPECT_FALSE(choice.is_other());
+  EXPECT_FALSE(choice.Next());
   See(choice, milliseconds(-5));
-  EXPECT_TRUE(choice.is_other());
+  EXPECT_TRUE(choice.Next());
 }
 
 TEST(StepChoice, ARankDecidesThatIsNotLate) {
@@ -88,6 +89,80 @@ TEST(StepChoice, WhoeverHearsOfItKnowsTheSame) {
   }
   EXPECT_EQ(other.Find(Call(10)), std::nullopt);  // forgotten
   EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
+}
+
+// Each call ends before the next one begins; the first schedule takes `plan_ms`, the other one 20 ms. Returns how many
+// of `calls` ran the other one.
+int Try(StepChoice& choice, double plan_ms, int calls) {
+  int others = 0;
+  for (int call = 0; call < calls; ++call) {
+    const bool is_other = choice.Next();
+    const Clock::time_point end(milliseconds(100 * call));
+    choice.Saw(
+        3, [&](uint32_t) { return end; }, is_other, (is_other ? 20 : plan_ms) / 1e3);
+    others += is_other ? 1 : 0;
+  }
+  return others;
+}
+
+TEST(StepChoice, WithATrialTheFasterScheduleStays) {
+  const auto stats = std::make_shared<SiteStats>();
+  StepChoice gains(StepChoice::kTrial);
+  gains.Try(stats);
+  EXPECT_NEAR(Try(gains, 10, 100), 18, 4);
+  EXPECT_EQ(Try(gains, 10, 100), 0);
+  EXPECT_EQ(stats->trial().outcome(), Trial::Outcome::kKept);
+
+  StepChoice another(StepChoice::kTrial);  // a call site that is alike is not tried again
+  another.Try(stats);
+  EXPECT_EQ(Try(another, 10, 100), 0);
+
+  StepChoice slower(StepChoice::kTrial);
+  slower.Try(std::make_shared<SiteStats>());
+  Try(slower, 30, 100);
+  EXPECT_EQ(Try(slower, 30, 100), 100);
+}
+
+TEST(StepChoice, WithoutStatisticsNothingIsTried) {
+  StepChoice choice(StepChoice::kTrial);
+  EXPECT_EQ(Try(choice, 30, 100), 0);
+  StepChoice fixed({1, StepChoice::kTrial.below, /*tries=*/false});
+  fixed.Try(std::make_shared<SiteStats>());
+  EXPECT_EQ(Try(fixed, 30, 100), 0);
+}
+
+TEST(StepChoice, OnlyLateCallsSayWhatAScheduleForThemGains) {
+  const auto stats = std::make_shared<SiteStats>();
+  StepChoice choice({2, 0.01, /*tries=*/true});
+  choice.Try(stats);
+  for (int call = 0; call < 200; ++call) {
+    choice.Next();
+    See(choice, milliseconds(5));
+  }
+  EXPECT_FALSE(stats->trial().has_begun());
+}
+
+TEST(StepChoice, InATrialWhoeverHearsOfItKnowsTheSame) {
+  const auto stats = std::make_shared<SiteStats>(), others_stats = std::make_shared<SiteStats>();
+  StepChoice decider(StepChoice::kTrial), other(StepChoice::kTrial);
+  decider.Try(stats);
+  other.Try(others_stats);
+  for (uint32_t launch = 0; launch < 200; ++launch) {
+    const std::optional<bool> known = other.Find(Call(launch));
+    const StepChoice::Said said = decider.Decide(Call(launch));
+    EXPECT_EQ(known.has_value(), launch > 0);
+    EXPECT_EQ(known.value_or(said.here), said.here);
+    const Clock::time_point end(milliseconds(100 * launch));
+    for (StepChoice* each : {&decider, &other}) {
+      each->Saw(
+          3, [&](uint32_t) { return end; }, said.here, said.here ? 0.02 : 0.03);
+    }
+    other.Heard(Call(launch), said);
+  }
+  EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
+  EXPECT_EQ(other.Find(Call(200)), true);
+  other.Heard(Call(3), {false, false, 1, Trial::Outcome::kOpen});  // of long ago
+  EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
 }
 
 // Three processes of a rank each; the last one is late, the first one decides. One list of messages is a ring, the

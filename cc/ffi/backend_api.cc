@@ -245,16 +245,21 @@ JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, char* error, int64_t ca
 }
 
 // Sets the lists that collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by
-// the smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
+// the smallest sizes `min_bytes`, the first of which is 0, one in a line with its schedule's kind, "NAME ring" ("": as
+// without a plan). `tries`: in a trial.
 JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t flat_bytes_on_one_host, int64_t ring_bytes,
                                          int64_t ring_bytes_of_several, const char* plan, int64_t ranks,
-                                         const int64_t* min_bytes, const char* names, int64_t num_ranges, char* error,
-                                         int64_t capacity) {
+                                         const int64_t* min_bytes, const char* names, int64_t num_ranges, int tries,
+                                         char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     ListRules rules{flat_bytes, flat_bytes_on_one_host,       ring_bytes, ring_bytes_of_several,
-                    plan,       static_cast<uint32_t>(ranks), {}};
+                    plan,       static_cast<uint32_t>(ranks), {},         tries != 0};
     std::istringstream lines(names);
-    for (int64_t i = 0; i < num_ranges; ++i) std::getline(lines, rules.planned[min_bytes[i]]);
+    std::string line;
+    for (int64_t i = 0; i < num_ranges && std::getline(lines, line); ++i) {
+      const size_t end = line.rfind(' ');
+      rules.planned[min_bytes[i]] = {line.substr(0, end), end == std::string::npos ? "" : line.substr(end + 1)};
+    }
     TheGroups().SetRules(std::move(rules));
   });
 }

@@ -14,12 +14,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import ffi
 from jaxcomm.collectives import choice, communicator
-from jaxcomm.collectives.custom_call import attributes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
@@ -71,7 +71,7 @@ def lower(
         return across_processes.lower(context, operands, request)
     if jax.process_count() > 1 and core.jax_has_it():
         fused.join_processes()
-    config = attributes(request, [(aval.shape, aval.dtype) for aval in avals], fused.device_key)
+    config = _attributes(request, nbytes, dtype)
     call = mlir.lower_fun(functools.partial(_reduce, config), multiple_results=True)
     results: Sequence[Any] = call(context, *operands)
     return results
@@ -119,6 +119,24 @@ def _use(members: Sequence[set[int]]) -> str:
 
 def _why_not(use: str, members: Sequence[int]) -> str | None:
     return certificate.why_not_in(use, members) if core.is_built() else "jaxcomm was built without CUDA"
+
+
+def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, Any]:
+    """The attributes of the fused kernel's custom call; equal on all processes."""
+    choices = {
+        ranks: choice.choose(request.kind, ranks, nbytes, dtype, request.plan, request.call)
+        for ranks in {*request.sizes} - {1}
+    }
+    return {
+        "name": request.name,
+        "axes": request.axes,
+        "programs": "".join(f"{choices[ranks].schedules[0] if ranks > 1 else ''}," for ranks in request.sizes),
+        "kind": request.kind,
+        "reduction": request.reduction,
+        "plan": choices[max(request.sizes)].plan,
+        "groups": np.array([fused.device_key(device) for group in request.groups for device in group], np.int32),
+        "sizes": np.array(request.sizes, np.int32),
+    }
 
 
 def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:

@@ -1,4 +1,4 @@
-#include "cc/executor/divided_site.h"
+#include "cc/executor/message_group_site.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -29,7 +29,7 @@ class Job {
       executors_.push_back(std::make_unique<Executor>(2));
       network_.Connect(process, &executors_[process]->events());
       executors_[process]->Connect(&network_.transport(process));
-      auto made = DividedSite::Make(
+      auto made = MessageGroupSite::Make(
           {"mean", "data", "groups", "train.py:57"}, /*module=*/77, /*site=*/3, ranks,
           {"all_reduce/" + way + "/2", "all_reduce/" + way + "/3", "all_reduce/" + way + "/4"}, registry_, process);
       EXPECT_TRUE(made.ok()) << made.status().message();
@@ -54,7 +54,8 @@ class Job {
     const auto promise = std::make_shared<std::promise<Status>>();
     auto* bytes = reinterpret_cast<std::byte*>(values_[rank].data());
     const uint32_t process = rank / each_;
-    sites_[process]->Arrive(*executors_[process], 1000 * process + run, rank, row, {{bytes}, {bytes}},
+    sites_[process]->Arrive(*executors_[process], 1000 * process + run, rank,
+                            {{bytes}, {bytes}, reinterpret_cast<const std::byte*>(row.data())},
                             [promise](const Status& status) { promise->set_value(status); });
     return promise->get_future();
   }
@@ -81,13 +82,13 @@ class Job {
   MessageRegistry registry_;
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<std::shared_ptr<DividedSite>> sites_;
+  std::vector<std::shared_ptr<MessageGroupSite>> sites_;
 };
 
 using Case = std::tuple<uint32_t, size_t, const char*>;  // processes, elements, way
-class DividedSiteTest : public testing::TestWithParam<Case> {};
+class MessageGroupSiteTest : public testing::TestWithParam<Case> {};
 
-TEST_P(DividedSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
+TEST_P(MessageGroupSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
   const auto [processes, elements, way] = GetParam();
   const int kRounds = elements < 1000 ? 200 : 20;
   Job job(processes, elements, way);
@@ -118,7 +119,7 @@ TEST_P(DividedSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
   EXPECT_NE(stats.find(label), std::string::npos) << stats;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DividedSiteTest,
+INSTANTIATE_TEST_SUITE_P(All, MessageGroupSiteTest,
                          testing::Values(Case{4, 100, "flat"}, Case{2, 100, "flat"}, Case{4, 3000, "direct"},
                                          Case{2, 300000, "direct"}, Case{1, 3000, "direct"}));
 
@@ -167,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(All, WrongRowTest,
                                                                                    Wrong{{0, 0, 1, 1}, {1, 1, 0, 0}},
                                                                                    Wrong{{0, 0, 1, 1}, {0, 0, 1, 2}})));
 
-TEST(DividedSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForIt) {
+TEST(MessageGroupSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForIt) {
   Job job(4, 100);
   EXPECT_TRUE(job.Arrive(3, {0, 0, 1, 2}).get().ok());
   std::vector<std::future<Status>> ends;
@@ -182,7 +183,7 @@ TEST(DividedSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForIt) {
   job.ExpectNextCallWorks(2);
 }
 
-TEST(DividedSiteFailureTest, AWrongRankThatNobodyWaitsForHearsOfIt) {
+TEST(MessageGroupSiteFailureTest, AWrongRankThatNobodyWaitsForHearsOfIt) {
   Job job(4, 100);
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {0, 1, 2}) ends.push_back(job.Arrive(rank, {0, 0, 1, 2}));
@@ -193,7 +194,7 @@ TEST(DividedSiteFailureTest, AWrongRankThatNobodyWaitsForHearsOfIt) {
   job.ExpectNextCallWorks(2);
 }
 
-TEST(DividedSiteFailureTest, AGroupOutOfRangeFailsAllRanks) {
+TEST(MessageGroupSiteFailureTest, AGroupOutOfRangeFailsAllRanks) {
   for (const uint32_t processes : {1u, 2u, 4u}) {
     Job job(processes, 100);
     int64_t run = 1;
@@ -215,7 +216,7 @@ TEST(DividedSiteFailureTest, AGroupOutOfRangeFailsAllRanks) {
   }
 }
 
-TEST(DividedSiteFailureTest, AMissingRankIsNamedAndOtherGroupsGoOn) {
+TEST(MessageGroupSiteFailureTest, AMissingRankIsNamedAndOtherGroupsGoOn) {
   Job job(4, 100);
   for (uint32_t process = 0; process < 4; ++process) job.executor(process).SetDeadline(0.2);
   std::vector<std::future<Status>> ends;
@@ -229,7 +230,7 @@ TEST(DividedSiteFailureTest, AMissingRankIsNamedAndOtherGroupsGoOn) {
   EXPECT_NE(status.message().find("; 1 waits."), std::string::npos) << status.message();
 }
 
-TEST(DividedSiteStatisticsTest, WhatRanksOfOtherGroupsDidIsUnknown) {
+TEST(MessageGroupSiteStatisticsTest, WhatRanksOfOtherGroupsDidIsUnknown) {
   Job job(4, 100);
   for (int round = 0; round < 2; ++round) {
     std::vector<std::future<Status>> ends;

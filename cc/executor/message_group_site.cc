@@ -1,17 +1,18 @@
-#include "cc/executor/divided_site.h"
+#include "cc/executor/message_group_site.h"
 
 #include <utility>
 
 namespace jaxcomm {
 
-Result<std::shared_ptr<DividedSite>> DividedSite::Make(MessageSite::Label label, uint64_t communicator, uint32_t site,
-                                                       const std::vector<MessageGroup::Rank>& ranks,
-                                                       std::vector<std::string> lists, MessageRegistry& registry,
-                                                       uint32_t process) {
+Result<std::shared_ptr<MessageGroupSite>> MessageGroupSite::Make(MessageSite::Label label, uint64_t communicator,
+                                                                 uint32_t site,
+                                                                 const std::vector<MessageGroup::Rank>& ranks,
+                                                                 std::vector<std::string> lists,
+                                                                 MessageRegistry& registry, uint32_t process) {
   if (lists.size() + 1 != ranks.size()) {
     return InvalidArgument(label.name + " over '" + label.axes + "': its lists and ranks differ in number");
   }
-  std::shared_ptr<DividedSite> made(new DividedSite(registry, std::move(lists)));
+  std::shared_ptr<MessageGroupSite> made(new MessageGroupSite(registry, std::move(lists)));
   MessageGroup all{ranks, made->lists_.back(), {}};
   for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
     all.lists.push_back(ranks[rank].process == process ? registry.Find(all.list, rank) : nullptr);
@@ -23,8 +24,8 @@ Result<std::shared_ptr<DividedSite>> DividedSite::Make(MessageSite::Label label,
   return made;
 }
 
-void DividedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, const GroupRow& row, Buffers buffers,
-                         Done done) {
+void MessageGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
+  const GroupRow row = RowOf(buffers, whole_->ranks().size());
   const MessageSite::Label& label = whole_->label();
   Status refused = CheckRow(label.name + " over '" + label.axes + "'", rank, row);
   std::shared_ptr<const MessageSite> site = whole_;
@@ -36,7 +37,7 @@ void DividedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, const G
   executor.ArriveAcross(site, run, rank, std::move(buffers), std::move(done), refused);
 }
 
-Result<std::shared_ptr<const MessageSite>> DividedSite::Divide(const GroupRow& row) {
+Result<std::shared_ptr<const MessageSite>> MessageGroupSite::Divide(const GroupRow& row) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto* const kept = divisions_.Find(row)) return *kept;
   std::vector<std::vector<uint32_t>> groups(row.size());
@@ -51,7 +52,7 @@ Result<std::shared_ptr<const MessageSite>> DividedSite::Divide(const GroupRow& r
   return made;
 }
 
-MessageSite::Members DividedSite::WithList(std::vector<uint32_t> ranks) const {
+MessageSite::Members MessageGroupSite::WithList(std::vector<uint32_t> ranks) const {
   MessageSite::Members members{std::move(ranks), "", {}};
   if (members.ranks.size() == 1) return members;
   members.list = lists_[members.ranks.size() - 2];

@@ -1,4 +1,4 @@
-#include "cc/executor/grouped_site.h"
+#include "cc/executor/local_group_site.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -15,43 +15,41 @@
 namespace jaxcomm {
 namespace {
 
-using Row = GroupedSite::Row;
-
 constexpr uint32_t kRanks = 4;
 constexpr size_t kElements = 100;
 
-class GroupedSiteTest : public testing::Test {
+class LocalGroupSiteTest : public testing::Test {
  protected:
-  GroupedSiteTest()
-      : site_(std::make_shared<GroupedSite>("mean", "data",
-                                            std::vector{DirectByHand(2, 1), DirectByHand(3, 1), DirectByHand(4, 1)})),
+  LocalGroupSiteTest()
+      : site_(std::make_shared<LocalGroupSite>(
+            "mean", "data", std::vector{DirectByHand(2, 1), DirectByHand(3, 1), DirectByHand(4, 1)})),
         values_(kRanks, std::vector<float>(kElements)) {
     EXPECT_TRUE(site_->SetLeaves({{DType::kF32, kElements * sizeof(float)}}, executor_.stats()).ok());
     for (uint32_t rank = 0; rank < kRanks; ++rank) Fill(rank, 0);
   }
 
-  ~GroupedSiteTest() override { site_->Forget(executor_); }
+  ~LocalGroupSiteTest() override { site_->Forget(executor_); }
 
   // Powers of ten tell who is in a sum.
   void Fill(uint32_t rank, float more) {
     for (float& value : values_[rank]) value = std::vector<float>{1, 10, 100, 1000}[rank] + more;
   }
 
-  std::future<Status> Arrive(uint32_t rank, Row row, int64_t run = 1) {
+  std::future<Status> Arrive(uint32_t rank, GroupRow row, int64_t run = 1) {
     auto promise = std::make_shared<std::promise<Status>>();
     auto* bytes = reinterpret_cast<std::byte*>(values_[rank].data());
-    site_->Arrive(executor_, run, rank, std::move(row), {{bytes}, {bytes}},
+    site_->Arrive(executor_, run, rank, {{bytes}, {bytes}, reinterpret_cast<const std::byte*>(row.data())},
                   [promise](const Status& status) { promise->set_value(status); });
     return promise->get_future();
   }
 
   Executor executor_{2};
-  std::shared_ptr<GroupedSite> site_;
+  std::shared_ptr<LocalGroupSite> site_;
   std::vector<std::vector<float>> values_;
 };
 
-TEST_F(GroupedSiteTest, EachGroupSumsForItselfWhateverItsNumber) {
-  const Row row = {3, 0, 3, 1};
+TEST_F(LocalGroupSiteTest, EachGroupSumsForItselfWhateverItsNumber) {
+  const GroupRow row = {3, 0, 3, 1};
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {2, 3, 1, 0}) ends.push_back(Arrive(rank, row));
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
@@ -62,7 +60,7 @@ TEST_F(GroupedSiteTest, EachGroupSumsForItselfWhateverItsNumber) {
 }
 
 // Ranks 2 and 3 are a round ahead: the number and the size of their next group are those that rank 0 waits in.
-TEST_F(GroupedSiteTest, RoundsNeverMix) {
+TEST_F(LocalGroupSiteTest, RoundsNeverMix) {
   std::vector<std::future<Status>> ends;
   ends.push_back(Arrive(0, {0, 0, 1, 1}));
   ends.push_back(Arrive(2, {0, 0, 1, 1}));
@@ -83,7 +81,7 @@ TEST_F(GroupedSiteTest, RoundsNeverMix) {
   for (const auto& values : values_) EXPECT_EQ(values.front(), 1111);
 }
 
-TEST_F(GroupedSiteTest, RunsAtTheSameTimeKeepApart) {
+TEST_F(LocalGroupSiteTest, RunsAtTheSameTimeKeepApart) {
   std::vector<std::future<Status>> ends;
   for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(Arrive(rank, {0, 0, 0, 0}, /*run=*/1));
   for (uint32_t rank = 2; rank < 4; ++rank) ends.push_back(Arrive(rank, {0, 1, 2, 2}, /*run=*/2));
@@ -96,11 +94,11 @@ TEST_F(GroupedSiteTest, RunsAtTheSameTimeKeepApart) {
   for (const auto& values : values_) EXPECT_EQ(values.front(), 2211);
 }
 
-TEST_F(GroupedSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
+TEST_F(LocalGroupSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
   constexpr int kRounds = 300;
   std::mt19937 random(1);
-  std::vector<Row> rows(kRounds, Row(kRanks));
-  for (Row& row : rows) {
+  std::vector<GroupRow> rows(kRounds, GroupRow(kRanks));
+  for (GroupRow& row : rows) {
     for (int32_t& group : row) group = static_cast<int32_t>(random() % kRanks);
   }
   std::vector<std::thread> threads;
@@ -125,7 +123,7 @@ TEST_F(GroupedSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
       << stats;
 }
 
-TEST_F(GroupedSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByName) {
+TEST_F(LocalGroupSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByName) {
   std::vector<std::future<Status>> ends;
   ends.push_back(Arrive(0, {0, 0, 1, 1}));
   ends.push_back(Arrive(2, {0, 0, 1, 1}));
@@ -146,14 +144,14 @@ TEST_F(GroupedSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByName)
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
 }
 
-TEST_F(GroupedSiteTest, AFailedRoundIsForgottenOnceAllHaveCome) {
+TEST_F(LocalGroupSiteTest, AFailedRoundIsForgottenOnceAllHaveCome) {
   std::mt19937 random(1);
   for (int64_t run = 0; run < 200; ++run) {
     std::vector<uint32_t> order = {0, 1, 2, 3};
     std::shuffle(order.begin(), order.end(), random);
     std::vector<std::future<Status>> ends;
     for (const uint32_t rank : order) {
-      ends.push_back(Arrive(rank, rank == 3 ? Row{0, 1, 0, 1} : Row{0, 0, 1, 1}, run));
+      ends.push_back(Arrive(rank, rank == 3 ? GroupRow{0, 1, 0, 1} : GroupRow{0, 0, 1, 1}, run));
     }
     size_t failed = 0;
     for (auto& end : ends) failed += !end.get().ok();
@@ -163,7 +161,7 @@ TEST_F(GroupedSiteTest, AFailedRoundIsForgottenOnceAllHaveCome) {
   EXPECT_EQ(executor_.open_calls(), 0u);
 }
 
-TEST_F(GroupedSiteTest, AFailedRoundThatARankNeverJoinsIsNotKeptForEver) {
+TEST_F(LocalGroupSiteTest, AFailedRoundThatARankNeverJoinsIsNotKeptForEver) {
   executor_.SetDeadline(0.01);
   std::vector<std::future<Status>> ends;
   for (int64_t run = 0; run < 1000; ++run) {
@@ -174,7 +172,7 @@ TEST_F(GroupedSiteTest, AFailedRoundThatARankNeverJoinsIsNotKeptForEver) {
   EXPECT_LE(executor_.open_calls(), 256u);
 }
 
-TEST_F(GroupedSiteTest, AGroupOutOfRangeIsAnError) {
+TEST_F(LocalGroupSiteTest, AGroupOutOfRangeIsAnError) {
   for (const int32_t group : {-1, 4}) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       const Status status = Arrive(rank, {0, 1, group, 0}).get();
@@ -187,9 +185,9 @@ TEST_F(GroupedSiteTest, AGroupOutOfRangeIsAnError) {
   }
 }
 
-TEST_F(GroupedSiteTest, AMissingRankIsNamedByItsOwnNumberAndOtherGroupsGoOn) {
+TEST_F(LocalGroupSiteTest, AMissingRankIsNamedByItsOwnNumberAndOtherGroupsGoOn) {
   executor_.SetDeadline(0.1);
-  const Row row = {0, 1, 0, 1};
+  const GroupRow row = {0, 1, 0, 1};
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {0, 2, 1}) ends.push_back(Arrive(rank, row));
   EXPECT_TRUE(ends[0].get().ok());
@@ -201,7 +199,7 @@ TEST_F(GroupedSiteTest, AMissingRankIsNamedByItsOwnNumberAndOtherGroupsGoOn) {
   EXPECT_NE(status.message().find("; 1 waits."), std::string::npos) << status.message();
 }
 
-TEST_F(GroupedSiteTest, WhatARankTookItselfIsApartFromWhatItWaited) {
+TEST_F(LocalGroupSiteTest, WhatARankTookItselfIsApartFromWhatItWaited) {
   for (int round = 0; round < 3; ++round) {
     std::vector<std::future<Status>> ends;
     for (const uint32_t rank : {0, 2, 3}) ends.push_back(Arrive(rank, {0, 0, 2, 2}));

@@ -1,4 +1,4 @@
-#include "cc/executor/grouped_site.h"
+#include "cc/executor/local_group_site.h"
 
 #include <algorithm>
 #include <optional>
@@ -8,15 +8,15 @@
 
 namespace jaxcomm {
 
-GroupedSite::GroupedSite(const std::string& name, const std::string& axes,
-                         const std::vector<std::shared_ptr<const Program>>& programs)
+LocalGroupSite::LocalGroupSite(const std::string& name, const std::string& axes,
+                               const std::vector<std::shared_ptr<const Program>>& programs)
     : name_(name), axes_(axes), left_(programs.size() + 1) {
   for (const auto& program : programs) {
-    sites_.push_back(std::make_shared<Site>(name, axes, "groups", Kind::kAllReduce, Reduction::kSum, program));
+    sites_.push_back(std::make_shared<LocalSite>(name, axes, "groups", Kind::kAllReduce, Reduction::kSum, program));
   }
 }
 
-Status GroupedSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+Status LocalGroupSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(once_, [&] {
     int64_t bytes = 0;
     for (const Leaf& leaf : leaves) bytes += leaf.bytes;
@@ -29,15 +29,16 @@ Status GroupedSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   return status_;
 }
 
-void GroupedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Row row, Buffers buffers, Done done) {
+void LocalGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
+  const GroupRow row = RowOf(buffers, ranks());
   const auto [round, mismatch, agreed] = Join(run, rank, row);
   const auto leave = [self = shared_from_this(), round = round, rank, done = std::move(done)](const Status& status) {
     self->Leave(*round, rank, status);
     done(status);
   };
   if (!mismatch.ok()) {
-    // Only the row of the round's first rank decided who waits with whom. Nobody else gets as far as these calls; one
-    // whose ranks had all agreed before goes on.
+    // The row of the round's first rank made the calls that ranks wait in. No further rank joins them, so they fail;
+    // a call whose ranks had all come before goes on.
     for (int32_t group = 0; !agreed.empty() && group < static_cast<int32_t>(ranks()); ++group) {
       const std::vector<uint32_t> members = MembersOf(round->row, group);
       const auto coming =
@@ -58,7 +59,7 @@ void GroupedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Row row
   executor.Arrive(key, SiteOf(members.size()), static_cast<uint32_t>(place), std::move(buffers), leave);
 }
 
-GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row) {
+LocalGroupSite::Joined LocalGroupSite::Join(int64_t run, uint32_t rank, const GroupRow& row) {
   const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   auto& open = rounds_[run];
@@ -89,7 +90,7 @@ GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row
   return {round, round->mismatch, agreed};
 }
 
-Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) const {
+Status LocalGroupSite::Check(const Round& round, uint32_t rank, const GroupRow& row) const {
   const CallName call{name_, axes_, "groups"};
   if (Status status = CheckRow(call.Text(), rank, row); !status.ok()) return status;
   if (row == round.row) return Status();
@@ -97,12 +98,12 @@ Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) con
   return Mismatch{call, rank, TextOf(row), static_cast<uint32_t>(other), TextOf(round.row)}.status();
 }
 
-Executor::Key GroupedSite::KeyOf(int64_t run, const Round& round, int32_t group) const {
+Executor::Key LocalGroupSite::KeyOf(int64_t run, const Round& round, int32_t group) const {
   return {run, round.number * ranks() + group,
           std::make_shared<const std::vector<uint32_t>>(MembersOf(round.row, group))};
 }
 
-void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
+void LocalGroupSite::Leave(Round& round, uint32_t rank, const Status& status) {
   const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   round.left[rank] = left_[rank] = now;
@@ -121,7 +122,7 @@ void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
   }
 }
 
-void GroupedSite::Record(const Round& round) const {
+void LocalGroupSite::Record(const Round& round) const {
   CallRecord record;
   const Clock::time_point start = *std::min_element(round.came.begin(), round.came.end());
   for (const Clock::time_point came : round.came) record.arrivals.push_back(Seconds(came - start));
@@ -142,14 +143,14 @@ void GroupedSite::Record(const Round& round) const {
   stats_->Record(std::move(record));
 }
 
-size_t GroupedSite::open_rounds() const {
+size_t LocalGroupSite::open_rounds() const {
   std::lock_guard<std::mutex> lock(mutex_);
   size_t open = 0;
   for (const auto& [run, rounds] : rounds_) open += rounds.size();
   return open;
 }
 
-void GroupedSite::Forget(Executor& executor) const {
+void LocalGroupSite::Forget(Executor& executor) const {
   for (const auto& site : sites_) executor.Forget(site.get());
 }
 
