@@ -271,6 +271,49 @@ TEST_F(BetweenProcesses, WhoKnowsNothingWaitsForTheDecider) {
   for (const auto& each : values_) EXPECT_EQ(each, std::vector<float>(kElements, 3.0f));
 }
 
+// Ranks 0 and 1 live in one process, and the caller names the call: rank 1 starts on the thread of rank 0.
+TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
+  const std::vector<uint32_t> processes = {0, 0, 1};
+  MessageRegistry registry;
+  SimulatedNetwork network(2, /*seed=*/7);
+  std::vector<std::unique_ptr<Executor>> executors;
+  std::vector<std::shared_ptr<MessageSite>> sites;
+  for (uint32_t process = 0; process < 2; ++process) {
+    executors.push_back(std::make_unique<Executor>(1));
+    network.Connect(process, &executors[process]->events());
+    executors[process]->Connect(&network.transport(process));
+    std::vector<std::shared_ptr<MessageSite>> made;
+    for (const std::string list : {"all_reduce/ring/3", "all_reduce/direct/3"}) {
+      MessageGroup group{{}, list, {}};
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        group.ranks.push_back({processes[rank], 10 * rank});
+        group.lists.push_back(processes[rank] == process ? registry.Find(list, rank) : nullptr);
+      }
+      made.push_back(MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77,
+                                       0, {group}, process)
+                         .value());
+    }
+    made[0]->SetOther(made[1], executors[process]->ChoiceOf(*made[0], *made[1], {2, 0.01}));
+    EXPECT_TRUE(made[0]->SetLeaves({{DType::kF32, 4 * 3000}}, executors[process]->stats()).ok());
+    sites.push_back(made[0]);
+  }
+  std::vector<std::vector<float>> values(3, std::vector<float>(3000, 1.0f));
+  std::vector<std::promise<Status>> ends(3);
+  for (const uint32_t rank : {1u, 2u, 0u}) {
+    auto* const bytes = reinterpret_cast<std::byte*>(values[rank].data());
+    executors[processes[rank]]->ArriveAcross(sites[processes[rank]], CallId{77, 1, 0, 0}, rank, {{bytes}, {bytes}},
+                                             [&ends, rank](const Status& status) { ends[rank].set_value(status); });
+  }
+  for (auto& end : ends) {
+    std::future<Status> ended = end.get_future();
+    ASSERT_EQ(ended.wait_for(std::chrono::seconds(50)), std::future_status::ready);
+    const Status status = ended.get();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  for (const auto& each : values) EXPECT_EQ(each, std::vector<float>(3000, 3.0f));
+  network.Stop();
+}
+
 TEST_F(BetweenProcesses, WithoutTheDeciderCallsEndAtTheDeadline) {
   Start(/*seed=*/5);
   Skip(0);
