@@ -75,8 +75,8 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
   if (sites_.size() >= kMostSites) {
     for (const auto& [oldest, forgotten] : sites_) {
       if (forgotten.planned) forgotten.planned->Forget(executor);
-      if (forgotten.own) executor.Forget(forgotten.own.get());
-      if (forgotten.own && forgotten.own->other()) executor.Forget(forgotten.own->other().get());
+      if (forgotten.own) executor.messages().Forget(forgotten.own.get());
+      if (forgotten.own && forgotten.own->other()) executor.messages().Forget(forgotten.own->other().get());
     }
     sites_.clear();
   }
@@ -117,7 +117,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
         MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
     if (!other.ok()) return other.status();
     if (!key.is_in_place) other.value()->SeparateResults();
-    site->SetOther(other.value(), executor.ChoiceOf(*site, *other.value(), StepChoice::kTrial));
+    site->SetOther(other.value(), executor.messages().ChoiceOf(*site, *other.value(), StepChoice::kTrial));
   }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return Site{site, nullptr};
@@ -125,7 +125,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
 
 Status Transfer::Wait(Executor& executor) {
   const auto over = [this] { return is_over(); };
-  for (int times = 0; helps_ && times < kHelpTimes && executor.HelpAcross(over) && !is_over();) ++times;
+  for (int times = 0; helps_ && times < kHelpTimes && executor.messages().Help(over) && !is_over();) ++times;
   std::unique_lock<std::mutex> lock(mutex_);
   ended_.wait(lock, [this] { return status_.has_value(); });
   return *status_;
@@ -194,7 +194,7 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   } else if (site.value().planned) {
     site.value().planned->Arrive(executor_, id, rank, std::move(buffers), done);
   } else {
-    executor_.ArriveAcross(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
+    executor_.messages().Arrive(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
   }
   return call;
 }

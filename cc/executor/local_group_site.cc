@@ -44,19 +44,20 @@ void LocalGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buff
       const auto coming =
           std::count_if(members.begin(), members.end(), [&before = agreed](uint32_t each) { return before[each]; });
       if (coming == 0 || coming == static_cast<int64_t>(members.size())) continue;
-      executor.Abort(KeyOf(run, *round, group), SiteOf(members.size()), mismatch, static_cast<uint32_t>(coming));
+      executor.local().Abort(KeyOf(run, *round, group), SiteOf(members.size()), mismatch,
+                             static_cast<uint32_t>(coming));
     }
     leave(mismatch);
     return;
   }
-  const Executor::Key key = KeyOf(run, *round, row[rank]);
+  const LocalExecutor::Key key = KeyOf(run, *round, row[rank]);
   const std::vector<uint32_t>& members = *key.names;
   if (members.size() == 1) {
     leave(Status());
     return;
   }
   const auto place = std::lower_bound(members.begin(), members.end(), rank) - members.begin();
-  executor.Arrive(key, SiteOf(members.size()), static_cast<uint32_t>(place), std::move(buffers), leave);
+  executor.local().Arrive(key, SiteOf(members.size()), static_cast<uint32_t>(place), std::move(buffers), leave);
 }
 
 LocalGroupSite::Joined LocalGroupSite::Join(int64_t run, uint32_t rank, const GroupRow& row) {
@@ -98,7 +99,7 @@ Status LocalGroupSite::Check(const Round& round, uint32_t rank, const GroupRow& 
   return Mismatch{call, rank, TextOf(row), static_cast<uint32_t>(other), TextOf(round.row)}.status();
 }
 
-Executor::Key LocalGroupSite::KeyOf(int64_t run, const Round& round, int32_t group) const {
+LocalExecutor::Key LocalGroupSite::KeyOf(int64_t run, const Round& round, int32_t group) const {
   return {run, round.number * ranks() + group,
           std::make_shared<const std::vector<uint32_t>>(MembersOf(round.row, group))};
 }
@@ -151,7 +152,7 @@ size_t LocalGroupSite::open_rounds() const {
 }
 
 void LocalGroupSite::Forget(Executor& executor) const {
-  for (const auto& site : sites_) executor.Forget(site.get());
+  for (const auto& site : sites_) executor.local().Forget(site.get());
 }
 
 }  // namespace jaxcomm

@@ -63,7 +63,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
 
   Joined Join(int64_t run, uint32_t rank, const GroupRow& row);
   Status Check(const Round& round, uint32_t rank, const GroupRow& row) const;
-  Executor::Key KeyOf(int64_t run, const Round& round, int32_t group) const;
+  LocalExecutor::Key KeyOf(int64_t run, const Round& round, int32_t group) const;
   const std::shared_ptr<LocalSite>& SiteOf(size_t size) const { return sites_[size - 2]; }
   void Leave(Round& round, uint32_t rank, const Status& status);
   void Record(const Round& round) const;

@@ -158,7 +158,7 @@ TEST_F(LocalGroupSiteTest, AFailedRoundIsForgottenOnceAllHaveCome) {
     EXPECT_GE(failed, 2u);
   }
   EXPECT_EQ(site_->open_rounds(), 0u);
-  EXPECT_EQ(executor_.open_calls(), 0u);
+  EXPECT_EQ(executor_.local().open_calls(), 0u);
 }
 
 TEST_F(LocalGroupSiteTest, AFailedRoundThatARankNeverJoinsIsNotKeptForEver) {
@@ -169,7 +169,7 @@ TEST_F(LocalGroupSiteTest, AFailedRoundThatARankNeverJoinsIsNotKeptForEver) {
   }
   for (auto& end : ends) EXPECT_EQ(end.get().code(), Code::kDeadlineExceeded);
   EXPECT_LE(site_->open_rounds(), 256u);
-  EXPECT_LE(executor_.open_calls(), 256u);
+  EXPECT_LE(executor_.local().open_calls(), 256u);
 }
 
 TEST_F(LocalGroupSiteTest, AGroupOutOfRangeIsAnError) {

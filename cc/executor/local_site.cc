@@ -55,10 +55,10 @@ Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
 }
 
 void LocalSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
-  executor.Arrive({run, 0}, shared_from_this(), rank, std::move(buffers), std::move(done));
+  executor.local().Arrive({run, 0}, shared_from_this(), rank, std::move(buffers), std::move(done));
 }
 
-void LocalSite::Forget(Executor& executor) const { executor.Forget(this); }
+void LocalSite::Forget(Executor& executor) const { executor.local().Forget(this); }
 
 int64_t LocalSite::Begin(const Op& op) const {
   return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk, program_->chunks()) : 0;

@@ -33,7 +33,7 @@ class MessageExecutor : public Transport::Events {
 
   // Before the first Arrive; the transport is the caller's. It outlives this or stays until Disconnect, but has run its
   // last callback by then.
-  void Connect(Transport* transport, bool yields) {
+  void Connect(Transport* transport, bool yields = false) {
     yields_ = yields;
     closing_ = false;
     unexpected_ = 0;

@@ -34,7 +34,7 @@ class Script : public Transport {
 TEST(PeersTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   Script script;
   Executor executor(1);
-  executor.Connect(&script);
+  executor.messages().Connect(&script);
   MessageRegistry registry;
   MessageGroup group;
   group.ranks = {{0, 0}, {1, 10}};
@@ -46,12 +46,12 @@ TEST(PeersTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 1024}}, executor.stats()).ok());
   std::vector<std::byte> bytes(1024);
   std::promise<Status> end;
-  executor.ArriveAcross(site.value(), 1, 0, {{bytes.data()}, {bytes.data()}},
-                        [&](const Status& status) { end.set_value(status); });
+  executor.messages().Arrive(site.value(), 1, 0, {{bytes.data()}, {bytes.data()}},
+                             [&](const Status& status) { end.set_value(status); });
   const MessageSite& its = *site.value();
-  executor.events().OnNotice(1, Encode(Arrival{script.call, 1, 10, its.fingerprint(), its.text()}));
+  executor.messages().OnNotice(1, Encode(Arrival{script.call, 1, 10, its.fingerprint(), its.text()}));
   // What it sent last goes to where this process's first message still lies, so it is not posted yet.
-  executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
+  executor.messages().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
   while (!script.sends.empty()) {
     const Sent done = std::move(script.sends.front());
     script.sends.pop_front();
@@ -64,9 +64,9 @@ TEST(PeersTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
 TEST(PeersTest, ProcessesThatAreGoneAreRemembered) {
   Executor executor(1);
   const Clock::time_point before = Clock::now();
-  executor.events().OnPeerGone(3, Status(Code::kInternal, "process 3 has died"));
-  executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
-  const std::vector<GoneProcess> gone = executor.gone();
+  executor.messages().OnPeerGone(3, Status(Code::kInternal, "process 3 has died"));
+  executor.messages().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
+  const std::vector<GoneProcess> gone = executor.messages().gone();
   ASSERT_EQ(gone.size(), 2u);
   EXPECT_EQ(gone[0].process, 1u);
   EXPECT_TRUE(gone[0].has_left);
@@ -79,7 +79,7 @@ TEST(PeersTest, ProcessesThatAreGoneAreRemembered) {
 
 TEST(PeersTest, AFailureMayComeBeforeThisProcessIsConnected) {
   Executor executor(1);
-  executor.events().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere"), 0}));
+  executor.messages().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere"), 0}));
 }
 
 }  // namespace

@@ -34,9 +34,9 @@ class Job {
       : each_(ranks_of_each), on_two_rails_(on_two_rails), network_(processes, seed), second_(processes, seed + 1) {
     for (uint32_t process = 0; process < processes; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      Transport::Events* const events = &executors_[process]->events();
+      Transport::Events* const events = &executors_[process]->messages();
       if (!on_two_rails) network_.Connect(process, events);
-      executors_[process]->Connect(on_two_rails ? MakeRails(process, events) : &network_.transport(process));
+      executors_[process]->messages().Connect(on_two_rails ? MakeRails(process, events) : &network_.transport(process));
     }
   }
   ~Job() {
@@ -90,8 +90,8 @@ class Job {
     for (Bytes& result : results) buffers.results.push_back(result.data());
     const auto promise = std::make_shared<std::promise<Status>>();
     const uint32_t process = ProcessOf(rank);
-    executors_[process]->ArriveAcross(site[process], 1000 * process + run, rank, std::move(buffers),
-                                      [promise](const Status& status) { promise->set_value(status); });
+    executors_[process]->messages().Arrive(site[process], 1000 * process + run, rank, std::move(buffers),
+                                           [promise](const Status& status) { promise->set_value(status); });
     return promise->get_future();
   }
   std::future<Status> Arrive(const Site& site, uint32_t rank, std::vector<Bytes>& buffers, int64_t run = 1) {
@@ -266,8 +266,9 @@ TEST(MessageExecutorTest, GroupsOfOneSiteSumForThemselves) {
   for (const uint32_t rank : {0u, 2u, 1u, 3u}) {
     const auto promise = std::make_shared<std::promise<Status>>();
     ends.push_back(promise->get_future());
-    job.executor(rank % 2).ArriveAcross(site[rank % 2], 1, rank, {{values[rank][0].data()}, {values[rank][0].data()}},
-                                        [promise](const Status& status) { promise->set_value(status); });
+    job.executor(rank % 2).messages().Arrive(site[rank % 2], 1, rank,
+                                             {{values[rank][0].data()}, {values[rank][0].data()}},
+                                             [promise](const Status& status) { promise->set_value(status); });
   }
   ExpectOk(ends);
   EXPECT_EQ(values[0], first);
@@ -411,10 +412,11 @@ TEST(MessageExecutorTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
       auto values = std::make_unique<std::vector<Bytes>>(Values(leaves, rank));
       std::byte* const bytes = (*values)[0].data();
       const auto owner = std::make_shared<std::unique_ptr<std::vector<Bytes>>>(std::move(values));
-      job.executor(rank).ArriveAcross(site[rank], 1, rank, {{bytes}, {bytes}}, [owner, &done, rank](const Status&) {
-        owner->reset();
-        done[rank].set_value();
-      });
+      job.executor(rank).messages().Arrive(site[rank], 1, rank, {{bytes}, {bytes}},
+                                           [owner, &done, rank](const Status&) {
+                                             owner->reset();
+                                             done[rank].set_value();
+                                           });
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200 * seed));  // any moment will do
     job.Kill(seed % 4);

@@ -34,7 +34,7 @@ void MessageGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Bu
     if (divided.ok()) site = std::move(divided.value());
     refused = divided.status();
   }
-  executor.ArriveAcross(site, run, rank, std::move(buffers), std::move(done), refused);
+  executor.messages().Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
 }
 
 Result<std::shared_ptr<const MessageSite>> MessageGroupSite::Divide(const GroupRow& row) {

@@ -27,8 +27,8 @@ class Job {
     for (uint32_t rank = 0; rank < kRanks; ++rank) ranks.push_back({rank / each_, 10 * rank});
     for (uint32_t process = 0; process < processes; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_.transport(process));
+      network_.Connect(process, &executors_[process]->messages());
+      executors_[process]->messages().Connect(&network_.transport(process));
       auto made = MessageGroupSite::Make(
           {"mean", "data", "groups", "train.py:57"}, /*module=*/77, /*site=*/3, ranks,
           {"all_reduce/" + way + "/2", "all_reduce/" + way + "/3", "all_reduce/" + way + "/4"}, registry_, process);

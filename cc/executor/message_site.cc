@@ -145,16 +145,16 @@ Status MessageSite::TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) con
 }
 
 void MessageSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
-  executor.ArriveAcross(shared_from_this(), run, rank, std::move(buffers), std::move(done));
+  executor.messages().Arrive(shared_from_this(), run, rank, std::move(buffers), std::move(done));
 }
 
 void MessageSite::Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const {
-  executor.RefuseAcross(*this, run, rank, why);
+  executor.messages().Refuse(*this, run, rank, why);
 }
 
 void MessageSite::Forget(Executor& executor) const {
-  executor.Forget(this);
-  if (other_) executor.Forget(other_.get());
+  executor.messages().Forget(this);
+  if (other_) executor.messages().Forget(other_.get());
 }
 
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {

@@ -4,7 +4,7 @@
 //       {"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, CommunicatorOf(groups),
 //       /*site=*/3, groups, /*process=*/0);
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; the first one fixes them
-//   executor.ArriveAcross(site.value(), run_id, rank, buffers, done);
+//   executor.messages().Arrive(site.value(), run_id, rank, buffers, done);
 //
 // Ranks are numbered over all groups: those of the second group follow those of the first, and so on. Where groups
 // change from call to call there is such a site for each division of the ranks, by which their numbers stay as they

@@ -46,7 +46,7 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_pt
       With(std::move(label), own_->communicator(), own_->site(), own_->process(), plan.get());
   if (!made.ok()) return made;
   if (Status status = made.value()->SetLeaves(own_->layout().leaves(), executor.stats()); !status.ok()) return status;
-  if (planned_) executor.Forget(planned_.get());
+  if (planned_) executor.messages().Forget(planned_.get());
   plan_ = plan;
   planned_ = made.value();
   return made;
@@ -63,7 +63,7 @@ void PlannedSite::Start(Executor& executor, uint32_t launch, const Call& call, u
       if (planned.ok()) site = std::move(planned.value());
       refused = planned.status();
     }
-    executor.ArriveAcross(site, call, rank, buffers, done, refused);
+    executor.messages().Arrive(site, call, rank, buffers, done, refused);
   };
   switches_.Follow(
       own_->communicator(), launch, own_->step(),
@@ -81,7 +81,7 @@ template void PlannedSite::Start(Executor&, uint32_t, const CallId&, uint32_t, B
 void PlannedSite::Forget(Executor& executor) const {
   own_->Forget(executor);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (planned_) executor.Forget(planned_.get());
+  if (planned_) executor.messages().Forget(planned_.get());
 }
 
 }  // namespace jaxcomm

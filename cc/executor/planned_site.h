@@ -42,7 +42,7 @@ class PlannedSite : public CallSite, public std::enable_shared_from_this<Planned
 
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override { return own_->SetLeaves(leaves, stats); }
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override {
-    Start(executor, executor.LaunchOf(*own_, run), run, rank, std::move(buffers), std::move(done));
+    Start(executor, executor.messages().LaunchOf(*own_, run), run, rank, std::move(buffers), std::move(done));
   }
   void Arrive(Executor& executor, const CallId& call, uint32_t rank, Buffers buffers, Done done) {
     Start(executor, call.launch, call, rank, std::move(buffers), std::move(done));

@@ -24,8 +24,8 @@ class PlannedSiteTest : public testing::Test {
     for (uint32_t process = 0; process < kProcesses; ++process) group.ranks.push_back({process, 10 * process});
     for (uint32_t process = 0; process < kProcesses; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_.back()->events());
-      executors_.back()->Connect(&network_.transport(process));
+      network_.Connect(process, &executors_.back()->messages());
+      executors_.back()->messages().Connect(&network_.transport(process));
       switches_.push_back(std::make_unique<PlanSwitches>());
       auto site = PlannedSite::Make({"psum", "data", "auto", "train.py:57"}, Reduction::kSum, /*module=*/7, /*site=*/0,
                                     {group}, registry_, *switches_.back(), process);
@@ -159,7 +159,7 @@ TEST_F(PlannedSiteTest, CallsThatHaveWaitedMayBlockWhereTheyEnd) {
       const bool met = second_has_begun_to_end.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
       ends[call].set_value(met && status.ok());
     };
-    site.value()->Arrive(*executors_[0], *switches_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
+    site.value()->Arrive(*executors_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
                          [&, call, done](const Status& status) {
                            if (call == 3) second.set_value();
                            done(status);

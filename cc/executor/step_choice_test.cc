@@ -176,11 +176,11 @@ class BetweenProcesses : public testing::Test {
     network_ = std::make_unique<SimulatedNetwork>(3, seed);
     for (uint32_t process = 0; process < 3; ++process) {
       executors_.push_back(std::make_unique<Executor>(1));
-      network_->Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_->transport(process));
+      network_->Connect(process, &executors_[process]->messages());
+      executors_[process]->messages().Connect(&network_->transport(process));
       sites_.push_back(MakeSite("all_reduce/ring/3", process));
       const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/direct/3", process);
-      sites_.back()->SetOther(other, executors_[process]->ChoiceOf(*sites_.back(), *other, {2, kBelow}));
+      sites_.back()->SetOther(other, executors_[process]->messages().ChoiceOf(*sites_.back(), *other, {2, kBelow}));
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
       values_.emplace_back(kElements, static_cast<float>(process));
     }
@@ -205,14 +205,14 @@ class BetweenProcesses : public testing::Test {
   std::future<Status> Arrive(uint32_t rank, std::vector<float>& values, int64_t run) {
     const auto end = std::make_shared<std::promise<Status>>();
     auto* bytes = reinterpret_cast<std::byte*>(values.data());
-    executors_[rank]->ArriveAcross(sites_[rank], run, rank, {{bytes}, {bytes}},
-                                   [end](const Status& status) { end->set_value(status); });
+    executors_[rank]->messages().Arrive(sites_[rank], run, rank, {{bytes}, {bytes}},
+                                        [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
   // A launch in which nobody comes to the call.
   void Skip(int64_t run) {
     for (size_t process = 0; process < executors_.size(); ++process) {
-      executors_[process]->LaunchOf(*sites_[process], run);
+      executors_[process]->messages().LaunchOf(*sites_[process], run);
     }
   }
   int OthersAt(uint32_t process) {
@@ -280,8 +280,8 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
   std::vector<std::shared_ptr<MessageSite>> sites;
   for (uint32_t process = 0; process < 2; ++process) {
     executors.push_back(std::make_unique<Executor>(1));
-    network.Connect(process, &executors[process]->events());
-    executors[process]->Connect(&network.transport(process));
+    network.Connect(process, &executors[process]->messages());
+    executors[process]->messages().Connect(&network.transport(process));
     std::vector<std::shared_ptr<MessageSite>> made;
     for (const std::string list : {"all_reduce/ring/3", "all_reduce/direct/3"}) {
       MessageGroup group{{}, list, {}};
@@ -293,7 +293,7 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
                                        0, {group}, process)
                          .value());
     }
-    made[0]->SetOther(made[1], executors[process]->ChoiceOf(*made[0], *made[1], {2, 0.01}));
+    made[0]->SetOther(made[1], executors[process]->messages().ChoiceOf(*made[0], *made[1], {2, 0.01}));
     EXPECT_TRUE(made[0]->SetLeaves({{DType::kF32, 4 * 3000}}, executors[process]->stats()).ok());
     sites.push_back(made[0]);
   }
@@ -301,8 +301,9 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
   std::vector<std::promise<Status>> ends(3);
   for (const uint32_t rank : {1u, 2u, 0u}) {
     auto* const bytes = reinterpret_cast<std::byte*>(values[rank].data());
-    executors[processes[rank]]->ArriveAcross(sites[processes[rank]], CallId{77, 1, 0, 0}, rank, {{bytes}, {bytes}},
-                                             [&ends, rank](const Status& status) { ends[rank].set_value(status); });
+    executors[processes[rank]]->messages().Arrive(
+        sites[processes[rank]], CallId{77, 1, 0, 0}, rank, {{bytes}, {bytes}},
+        [&ends, rank](const Status& status) { ends[rank].set_value(status); });
   }
   for (auto& end : ends) {
     std::future<Status> ended = end.get_future();
@@ -357,7 +358,7 @@ TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
   for (const auto& executor : executors_) executor->SetDeadline(0.3);
   for (uint32_t process = 0; process < 2; ++process) {
     const Arrival waits{{77, 0, 0, 0}, 2, 20, sites_[2]->fingerprint(), sites_[2]->text(), {}, /*waits=*/true};
-    executors_[process]->events().OnNotice(2, Encode(waits));
+    executors_[process]->messages().OnNotice(2, Encode(waits));
   }
   std::future<Status> second = Arrive(1, values_[1], 0), first = Arrive(0, values_[0], 0);
   for (auto* end : {&first, &second}) {
@@ -371,10 +372,10 @@ TEST_F(BetweenProcesses, OneChoiceIsForOneRuleAndOnePairOfLists) {
   const MessageSite& site = *sites_[0];
   const MessageSite& other = *site.other();
   Executor& executor = *executors_[0];
-  EXPECT_EQ(executor.ChoiceOf(site, other, {2, kBelow}).get(), site.choice());
-  EXPECT_NE(executor.ChoiceOf(site, other, {0, kBelow}).get(), site.choice());
-  EXPECT_NE(executor.ChoiceOf(site, other, {2, 2 * kBelow}).get(), site.choice());
-  EXPECT_NE(executor.ChoiceOf(other, site, {2, kBelow}).get(), site.choice());
+  EXPECT_EQ(executor.messages().ChoiceOf(site, other, {2, kBelow}).get(), site.choice());
+  EXPECT_NE(executor.messages().ChoiceOf(site, other, {0, kBelow}).get(), site.choice());
+  EXPECT_NE(executor.messages().ChoiceOf(site, other, {2, 2 * kBelow}).get(), site.choice());
+  EXPECT_NE(executor.messages().ChoiceOf(other, site, {2, kBelow}).get(), site.choice());
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
     if (!group.ok()) return group.status();
     Result<std::shared_ptr<MessageSite>> early = make({std::move(group.value())});
     if (!early.ok()) return early.status();
-    std::shared_ptr<StepChoice> choice = TheExecutor().ChoiceOf(*late.value(), *early.value(), *record.rule);
+    std::shared_ptr<StepChoice> choice = TheExecutor().messages().ChoiceOf(*late.value(), *early.value(), *record.rule);
     late.value()->SetOther(std::move(early.value()), std::move(choice));
   }
   made = std::move(late.value());
