@@ -1,9 +1,9 @@
-// Ranks of other processes that have come to calls which have not begun here.
+// The arrivals of other processes' ranks at calls that have not begun here.
 //
 //   early.Keep(id, {process, arrival, Clock::now()});
-//   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins, in the order in which they came
+//   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins, in the order of their arrival
 //
-// Keeps kMost of them, and fewer where they carry bytes: then those of the call that was named first are forgotten. Not
+// Keeps kMost arrivals, and fewer if they carry bytes; beyond that it forgets those of the oldest call. Not
 // thread-safe.
 #pragma once
 

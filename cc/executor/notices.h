@@ -1,10 +1,9 @@
-// What processes say of calls to each other, in the few bytes of a transport's notice.
+// The notices by which processes report arrivals and failures to each other, each in one notice of the transport.
 //
 //   transport.Notify(process, Encode(Arrival{call, rank, device, fingerprint, "psum over 'data', f32[8] (32 B), …"}));
 //   std::optional<Notice> notice = DecodeNotice(bytes);   // none: malformed
 //
-// Little-endian: a byte that says which, the call, then the fields in order; texts, records and carried bytes come
-// last.
+// Little-endian: a byte for the kind, the call, then the fields in order; texts, records and carried bytes come last.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +41,7 @@ struct Failure {
   static constexpr size_t kMaxText = 2000;
   static constexpr size_t kMaxRecord = 12 << 10;
 
-  // A process that is gone, for whose lack the call has failed.
+  // The process whose end has failed the call.
   struct Gone {
     uint32_t process;
     bool has_left;
@@ -50,7 +49,7 @@ struct Failure {
 
   CallId call;
   Status why;
-  uint64_t step;  // whose call it was; tells steps apart
+  uint64_t step;  // a hash of the step of which the call is part
   std::optional<Gone> gone = std::nullopt;
 };
 
