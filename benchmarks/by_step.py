@@ -43,7 +43,7 @@ def made(path: str, ranks: int, delays: np.ndarray) -> Plan:
 def main(words: list[str]) -> None:
     """Runs the calls, and prints on the first process."""
     jax.distributed.initialize()
-    jaxcomm.init()
+    jaxcomm.init(trial=False)
     mesh = spmd.mesh(jax.device_count())
     delays = np.where(np.arange(STEPS.value) // LASTS % 2 == 0, LATE_MS.value / 1e3, 0.0)
     switching = made(words[1], mesh.size, delays)

@@ -1,7 +1,7 @@
 """The errors a user of jaxcomm may meet. Each message says which value, where, and what to do.
 
-What fails while a compiled step runs, JAX raises as an error of its own around our text: where the step is waited for,
-or where its result is used. `translated` raises ours in its place, with the ranks that it names as attributes:
+If a call fails while a compiled step runs, JAX raises an error of its own around the text of ours: where the step is
+waited for, or where its result is used. `translated` raises ours in its place, with the ranks as attributes:
 
     try:
         with jaxcomm.errors.translated():
@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,25 +27,6 @@ _EXTRAS: Final = {
     "scipy": "planner",
     "sklearn": "demo",
 }
-
-# The sentences of cc/base/errors.h.
-_CALL: Final = (
-    r"(?P<name>[^:\n]+?)(?: #(?P<number>\d+))? over '(?P<axes>.*?)'(?: \([^()]*?(?:, plan (?P<plan>[^()]*))?\))?"
-)
-_LATE: Final = re.compile(
-    rf"DeadlineError: {_CALL}: ranks? (?P<missing>[\d,-]+) of (?:the group )?[\d,-]+ ha(?:s|ve) not "
-    r"(?:arrived|sent all messages|done op \d+) after (?P<seconds>[\d.]+) s; (?:rank )?(?P<waiting>[\d,-]*) waits?\b"
-)
-_MISMATCH: Final = re.compile(
-    rf"MismatchError: {_CALL}: rank (?P<rank>\d+) says that the groups are \[(?P<says>[-\d ]*)\], "
-    r"rank (?P<other>\d+) said \[(?P<said>[-\d ]*)\]"
-)
-_DIFFERENT: Final = re.compile(
-    rf"MismatchError: {_CALL}: rank (?P<rank>\d+)(?: \(process[^()]*\))? is in (?P<does>.*?); "
-    r"rank (?P<other>\d+)(?: \(process[^()]*\))? is in (?P<did>.*?)"
-    r"\.(?:\n|$)"
-)
-_OURS: Final = re.compile(r"(?:^|: )jaxcomm: (.*?)(?=: jaxcomm: |\Z)", re.DOTALL)
 
 
 class JaxcommError(Exception):
@@ -61,10 +41,13 @@ class ProfileError(JaxcommError, ValueError):
     """A profile or a measurement file that cannot be used."""
 
 
+_NO_RECORD: Final[Mapping[str, Any]] = {}
+
+
 class DeadlineError(JaxcommError):
     """Ranks of a call had not arrived when its deadline passed. The next call works.
 
-    What the message does not name is empty, or None. With `axis_index_groups`, ranks count within their group.
+    A field that the failure does not have is empty, or None. With `axis_index_groups`, ranks count within their group.
 
     Attributes:
       name: the function that was called, and of which bucket: "psum".
@@ -76,14 +59,12 @@ class DeadlineError(JaxcommError):
       seconds: how long the first of them waited.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:
         super().__init__(message)
-        found = _LATE.search(message)
-        fields = found.groupdict(default="") if found else dict.fromkeys(_LATE.groupindex, "")
-        self.name, self.axes, self.plan = fields["name"], fields["axes"], fields["plan"]
-        self.number = int(fields["number"]) if fields["number"] else None
-        self.seconds = float(fields["seconds"]) if fields["seconds"] else None
-        self.missing, self.waiting = (_ranks(fields[name]) for name in ("missing", "waiting"))
+        self.name, self.axes, self.plan = (str(record.get(field, "")) for field in ("name", "axes", "plan"))
+        self.number: int | None = record.get("number")
+        self.seconds: float | None = record.get("seconds")
+        self.missing, self.waiting = (tuple(record.get(field, ())) for field in ("missing", "waiting"))
 
 
 class MismatchError(JaxcommError):
@@ -96,33 +77,48 @@ class MismatchError(JaxcommError):
       calls: by rank, for two that are in different calls, the call in words; else empty.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:
         super().__init__(message)
-        groups, calls = _MISMATCH.search(message), _DIFFERENT.search(message)
-        found = groups or calls
-        self.name, self.axes = (found["name"], found["axes"]) if found else ("", "")
-        said = {groups["rank"]: groups["says"], groups["other"]: groups["said"]} if groups else {}
-        self.groups = {int(rank): _numbers(text, " ") for rank, text in said.items()}
-        does = {calls["rank"]: calls["does"], calls["other"]: calls["did"]} if calls else {}
-        self.calls = {int(rank): text for rank, text in does.items()}
+        self.name, self.axes = (str(record.get(field, "")) for field in ("name", "axes"))
+        self.groups = {rank: tuple(groups) for rank, groups in record.get("groups", ())}
+        self.calls = dict(record.get("calls", ()))
+
+
+_KINDS: Final = {kind.__name__: kind for kind in (DeadlineError, MismatchError)}
+
+# The lookups of the loaded cores, each of which keeps the failures that it has reported to XLA.
+_lookups: list[Callable[[str], Mapping[str, Any] | None]] = []
+
+
+def add_lookup(lookup: Callable[[str], Mapping[str, Any] | None]) -> None:
+    """Has `from_jax` ask a core.
+
+    Args:
+      lookup: returns the whole message and the record of the failure with whose message a text begins, or None.
+    """
+    _lookups.append(lookup)
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
     """The error that jaxcomm reported of a failed step, from the one that JAX raised; None if jaxcomm reported none.
 
-    Where several calls failed together it is the first that JAX names.
+    Where several calls failed together it is the first that JAX names. The fields of a failure are known in the process
+    in which the step ran, for the last 256 failures; of others only the text is.
 
     Args:
       error: any exception; JAX raises `jax.errors.JaxRuntimeError`.
     """
-    found = _OURS.search(str(error)) if isinstance(error, RuntimeError | ValueError) else None
-    if found is None:
+    if not isinstance(error, RuntimeError | ValueError):
         return None
-    text = found[1]
-    for kind in (DeadlineError, MismatchError):
-        if f"{kind.__name__}: " in text:
-            return kind(text)
-    return JaxcommError(text)
+    _, is_ours, text = f": {error}".partition(": jaxcomm: ")
+    if not is_ours:
+        return None
+    for lookup in _lookups:
+        if (found := lookup(text)) is not None:
+            message, record = found["message"], found["record"]
+            kind = _KINDS.get(record["error"])
+            return JaxcommError(message) if kind is None else kind(message, record)
+    return JaxcommError(text.partition(": jaxcomm: ")[0])
 
 
 @contextmanager
@@ -181,13 +177,3 @@ def missing_extra(package: str, use: str) -> str:
 def is_installed(package: str) -> bool:
     """Whether a package can be imported; does not import it."""
     return importlib.util.find_spec(package) is not None
-
-
-def _numbers(text: str, separator: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(separator) if number)
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    """ "0-2,4" is 0, 1, 2 and 4."""
-    ranges = [_numbers(each, "-") for each in text.split(",") if each]
-    return tuple(rank for each in ranges for rank in range(each[0], each[-1] + 1))

@@ -27,6 +27,7 @@ def init(
     plan: PlanLike = None,
     rails: str | Sequence[str] | None = None,
     deadline_s: float | None = None,
+    trial: bool | None = None,
 ) -> None:
     """Prepares this process. Optional: without it, the first collective does so with the defaults.
 
@@ -44,6 +45,10 @@ def init(
         or with their Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
         environment's JAXCOMM_DEADLINE_S, or 60.
+      trial: whether a plan is tried first, alike in all processes: some tens of calls of each call site run by turns
+        the plan's schedule and the default one, and keep the plan's if it is faster. Results of both are sums of the
+        same numbers, in another order. False keeps to the plan, and results are bit-stable from call to call. None
+        leaves it: at first it is the environment's JAXCOMM_TRIAL, or True. Counts for steps that are traced later.
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
@@ -71,6 +76,8 @@ def init(
         members_used.leave_last_job()
     if deadline is not None:
         ffi.set_deadline(deadline)
+    if trial is not None:
+        communicator.set_trial(trial)
     if plan == AUTO:
         from jaxcomm import auto_plan
 

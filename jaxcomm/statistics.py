@@ -82,7 +82,8 @@ class Stats(list[dict[str, Any]]):
 
         A name is the site's operation, axes, plan, ranks x bytes, and one of: `calls`, `failed`, `early_bytes_share`;
         `wait_s`, from the first rank's arrival to the last one's; `lead_s`, from the last but one's to the last one's;
-        `transfer_s`, from there to the end. The times are medians of the calls that are kept. Sites without a call are
+        `transfer_s`, from there to the end. The times are medians of the calls that are kept. `trial_gain_s` is what
+        the plan saved of a call in its trial. Sites without a call are
         left out. Of a rail, by names such as `rails/1/eth0/share` (the process, and the rail to it): `share` of the
         largest calls, `bytes`, `fences`, and `is_open`, 0 or 1.
         """
@@ -122,9 +123,15 @@ def stats() -> Stats:
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran what a
-    plan's `by_step.below` says; and of the last 256 calls `arrivals` (seconds after the first rank, by rank) and
-    `after_arrival_s`.
+    policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran the
+    second of two schedules: what a plan's `by_step.below` says, or in a trial the default one; and of the last 256
+    calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
+
+    A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this
+    process decided it (`decided_here`), the number of trials that have ended (`trials`: when calls take much more or
+    less time than in the last one, there is another), and of the latest the number of `calls`, by the plan and without
+    it, their mean seconds from the last arrival to the end (`plan_s`, `default_s`, with `error_s`, the standard error
+    of the difference), and from the last arrival to that of the next call (`plan_cycle_s`, `default_cycle_s`).
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
     its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
@@ -171,7 +178,13 @@ def record_plans(plans: Iterable[Mapping[str, Any]]) -> None:
 
 
 def record_event(text: str, outcome: Outcome, **about: Any) -> None:
-    """Records an action of plan="auto": the log's line, and the rest of a record of `jaxcomm.stats().events`."""
+    """Records an action of plan="auto", or a trial's outcome.
+
+    Args:
+      text: the log's line.
+      outcome: of both kinds.
+      about: the rest of a record of `jaxcomm.stats().events`.
+    """
     _events.append({"at_s": _seconds(), "text": text, "outcome": outcome, **about})
 
 
@@ -194,6 +207,8 @@ def _rail_scalars(rail: dict[str, Any]) -> dict[str, float]:
 
 def _scalars(site: dict[str, Any]) -> dict[str, float]:
     found = {name: site[name] for name in ("calls", "failed", "early_bytes_share")}
+    if trial := site.get("trial"):
+        found["trial_gain_s"] = trial["default_s"] - trial["plan_s"]
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])

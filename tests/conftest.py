@@ -19,6 +19,7 @@ hypothesis.settings.load_profile("same examples")
 
 XLA = f"--xla_force_host_platform_device_count=8 {xla_flag()}"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA}"
+os.environ.setdefault("JAXCOMM_TRIAL", "0")  # calls run the schedules that tests give them
 os.environ.setdefault("PJRT_NPROC", "32")  # XLA's own threads: fewer can hang programs of eight devices on two cores
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # LLVM's: what tests compile runs once or twice

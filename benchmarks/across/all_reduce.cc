@@ -179,12 +179,12 @@ void Run(const Options& options, uint32_t self, Shared* shared, const Sockets& s
   std::unique_ptr<Transport> transport;
   std::unique_ptr<TwoRails> rails;
   if (options.kind == "rails") {
-    rails = std::make_unique<TwoRails>(self, sockets, &executor.events());
+    rails = std::make_unique<TwoRails>(self, sockets, &executor.messages());
   } else {
-    transport = options.kind == "tcp" ? ConnectTcp(self, sockets, &executor.events())
-                                      : ConnectShm(self, shared, &executor.events());
+    transport = options.kind == "tcp" ? ConnectTcp(self, sockets, &executor.messages())
+                                      : ConnectShm(self, shared, &executor.messages());
   }
-  executor.Connect(rails ? &rails->rails : transport.get());
+  executor.messages().Connect(rails ? &rails->rails : transport.get());
   std::mutex mutex;
   std::condition_variable wake;
   ScratchPool memory(/*kept=*/0);  // aligned as XLA's
@@ -204,7 +204,7 @@ void Run(const Options& options, uint32_t self, Shared* shared, const Sockets& s
       }
       const auto start = std::chrono::steady_clock::now();
       bool done = false;
-      executor.ArriveAcross(site, round, self, {{data.get()}, {data.get()}}, [&](const Status& status) {
+      executor.messages().Arrive(site, round, self, {{data.get()}, {data.get()}}, [&](const Status& status) {
         Check(status);
         std::lock_guard<std::mutex> lock(mutex);
         done = true;

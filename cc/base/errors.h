@@ -1,78 +1,152 @@
-// The errors of calls that users may catch, in words that jaxcomm/errors.py reads again: whoever changes a sentence
-// here changes its pattern there.
+// The errors of calls that users may catch: their text, and their record, whose fields jaxcomm/errors.py hands on.
 //
-//   const std::string call = NameCall("psum", 412, "data", 16 << 20, "3f9a01c2");
+//   const CallName call{"psum", "data", "3f9a01c2", 16 << 20, 412};
 //   return DeadlineExceeded{call, {3}, {0, 1, 2}, "4", waited}.status();
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cc/base/json.h"
 #include "cc/base/status.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm {
 
-// Where a process is gone: what to start again, and when not.
+// The cure where a process has ended.
 inline constexpr char kStartAgain[] =
     "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on without it.";
 
-// "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
-inline std::string NameCall(const std::string& name, int64_t number, const std::string& axes, int64_t bytes,
-                            const std::string& plan) {
-  return name + " #" + std::to_string(number) + " over '" + axes + "' (" + FormatBytes(bytes) + ", plan " + plan + ")";
-}
+struct CallName {
+  std::string name, axes, plan;
+  int64_t bytes = 0;
+  int64_t number = 0;  // of the call in this process, from 1; 0: any call of the site
+
+  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" of any call.
+  std::string Text() const {
+    if (number == 0) return name + " over '" + axes + "'";
+    return name + " #" + std::to_string(number) + " over '" + axes + "' (" + FormatBytes(bytes) +
+           (plan.empty() ? "" : ", plan " + plan) + ")";
+  }
+};
+
+// {"error":"DeadlineError","name":"psum","axes":"data","plan":"3f9a01c2","number":412,"missing":[3],…}
+class ErrorRecord {
+ public:
+  // `error`: the class of jaxcomm/errors.py.
+  ErrorRecord(const char* error, const CallName& call) {
+    out_ << "{\"error\":\"" << error << "\",\"name\":";
+    WriteJsonString(out_, call.name);
+    out_ << ",\"axes\":";
+    WriteJsonString(out_, call.axes);
+    out_ << ",\"plan\":";
+    WriteJsonString(out_, call.plan);
+    if (call.number > 0) out_ << ",\"number\":" << call.number;
+  }
+
+  // The name of the next field, whose value the caller writes.
+  std::ostream& Field(const char* name) { return out_ << ",\"" << name << "\":"; }
+
+  void AddRanks(const char* name, const std::vector<uint32_t>& ranks) {
+    Field(name) << '[';
+    for (size_t i = 0; i < ranks.size(); ++i) out_ << (i > 0 ? "," : "") << ranks[i];
+    out_ << ']';
+  }
+
+  std::string Text() const { return out_.str() + "}"; }
+
+ private:
+  std::ostringstream out_;
+};
 
 // Some ranks of a call have not arrived before its deadline.
 struct DeadlineExceeded {
-  std::string call;
+  CallName call;
   std::vector<uint32_t> missing, waiting;  // at least one each
   std::string of;                          // all ranks of the call: "8", or "the group 0,2,5"
   std::chrono::steady_clock::duration waited;
   std::string done = "arrived";  // or "sent its messages"
 
   // "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
-  Status status() const {
+  Status status(const std::string& more = "") const {
     const bool many = missing.size() > 1;
-    return Status(Code::kDeadlineExceeded, "DeadlineError: " + call + ": rank" + (many ? "s " : " ") +
-                                               JoinRanks(missing) + " of " + of + (many ? " have" : " has") + " not " +
-                                               done + " after " + FormatSeconds(waited) + "; " + JoinRanks(waiting) +
-                                               (waiting.size() > 1 ? " wait." : " waits."));
+    ErrorRecord record("DeadlineError", call);
+    record.AddRanks("missing", missing);
+    record.AddRanks("waiting", waiting);
+    record.Field("seconds") << std::chrono::duration<double>(waited).count();
+    return Status(Code::kDeadlineExceeded,
+                  "DeadlineError: " + call.Text() + ": rank" + (many ? "s " : " ") + JoinRanks(missing) + " of " + of +
+                      (many ? " have" : " has") + " not " + done + " after " + FormatSeconds(waited) + "; " +
+                      JoinRanks(waiting) + (waiting.size() > 1 ? " wait." : " waits.") + more,
+                  record.Text());
   }
 };
 
 // Two ranks bring different groups to one call.
 struct Mismatch {
-  std::string call;
+  CallName call;
   uint32_t rank;
-  std::string says;
+  std::string groups;  // "[0 1]": the group of each rank
   uint32_t other;
-  std::string said;
+  std::string other_groups;
 
   // "MismatchError: pmean over 'data': rank 2 says that the groups are [0 1], rank 0 said [1 0].\n  Cure: …"
   Status status() const {
-    return InvalidArgument("MismatchError: " + call + ": rank " + std::to_string(rank) + " says that the groups are " +
-                           says + ", rank " + std::to_string(other) + " said " + said +
-                           ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.");
+    ErrorRecord record("MismatchError", call);
+    std::string rows;
+    AddRow(rows, rank, groups);
+    AddRow(rows, other, other_groups);
+    record.Field("groups") << '[' << rows << ']';
+    return InvalidArgument("MismatchError: " + call.Text() + ": rank " + std::to_string(rank) +
+                               " says that the groups are " + groups + ", rank " + std::to_string(other) + " said " +
+                               other_groups +
+                               ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.",
+                           record.Text());
+  }
+
+ private:
+  // Appends [2,[0,1]]; nothing where the groups' text was cut on its way from another process.
+  static void AddRow(std::string& rows, uint32_t rank, std::string groups) {
+    if (groups.empty() || groups.back() != ']') return;
+    for (char& letter : groups) letter = letter == ' ' ? ',' : letter;
+    rows += (rows.empty() ? "[" : ",[") + std::to_string(rank) + "," + groups + "]";
   }
 };
 
 // Two ranks are in one call by its number, but it is not the same one.
 struct DifferentCalls {
-  std::string call;
-  std::string rank;  // with its place
-  std::string does;
-  std::string other;
-  std::string did;
+  struct Side {
+    uint32_t rank;
+    std::string place;  // "process 1 on node-b"
+    std::string does;   // its call in words
+  };
+
+  CallName call;
+  Side one, other;
 
   // "MismatchError: psum #3 over 'data' (4 B, plan none): rank 1 (process 1 on node-b) is in pmax over 'data', f32[1]
   // (4 B), plan none, at train.py:60; rank 0 (process 0 on node-a) is in psum over …\n  Cure: …"
   Status status() const {
-    return InvalidArgument("MismatchError: " + call + ": rank " + rank + " is in " + does + "; rank " + other +
-                           " is in " + did +
-                           ".\n  Cure: run the same program with the same plan and shapes in every process.");
+    ErrorRecord record("MismatchError", call);
+    std::ostream& calls = record.Field("calls");
+    for (const Side* side : {&one, &other}) {
+      calls << (side == &one ? "[[" : ",[") << side->rank << ',';
+      WriteJsonString(calls, side->does);
+      calls << ']';
+    }
+    calls << ']';
+    return InvalidArgument("MismatchError: " + call.Text() + ": " + Text(one) + "; " + Text(other) +
+                               ".\n  Cure: run the same program with the same plan and shapes in every process.",
+                           record.Text());
+  }
+
+ private:
+  static std::string Text(const Side& side) {
+    return "rank " + std::to_string(side.rank) + " (" + side.place + ") is in " + side.does;
   }
 };
 
@@ -82,14 +156,14 @@ inline constexpr char kNoMemory[] =
 
 // A rank cannot receive the other ranks' parts, or come to the call at all.
 struct NoMemory {
-  std::string call;
+  CallName call;
   uint32_t rank;
   int64_t bytes = 0;  // that it cannot receive; 0: it cannot come
 
   // "psum #412 over …: rank 3 has no memory for the 16 MiB that the call receives.\n  Cure: …"
   Status status() const {
     const std::string part = bytes == 0 ? "call" : FormatBytes(bytes) + " that the call receives";
-    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " has no memory for the " + part +
+    return Status(Code::kInternal, call.Text() + ": rank " + std::to_string(rank) + " has no memory for the " + part +
                                        ".\n  Cure: raise the limit on its process's memory (`ulimit -v`, a " +
                                        "container's), or sum fewer bytes at once.");
   }
@@ -97,14 +171,14 @@ struct NoMemory {
 
 // A rank of a call will not come or go on.
 struct RankGone {
-  std::string call;
+  CallName call;
   uint32_t rank;
   std::string place;  // "process 1 on node-b"
   std::string why;
 
   // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: see what process 1 on node-b …"
   Status status() const {
-    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + why +
+    return Status(Code::kInternal, call.Text() + ": rank " + std::to_string(rank) + " is gone: " + why +
                                        ".\n  Cure: see what " + place + " wrote last, and start " + kStartAgain);
   }
 };

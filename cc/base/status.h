@@ -5,7 +5,8 @@
 //   Result<Program> program = Program::Decode(words);
 //   if (!program.ok()) return program.status();
 //
-// A Status is cheap when it is ok; a Result holds a value exactly when its status is ok.
+// A Status is cheap when it is ok; a Result holds a value exactly when its status is ok. The errors that users catch
+// (errors.h) also carry a record, so that no program has to read their text.
 #pragma once
 
 #include <optional>
@@ -19,18 +20,23 @@ enum class Code { kOk, kInvalidArgument, kUnimplemented, kDeadlineExceeded, kInt
 class Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message, std::string record = "")
+      : code_(code), message_(std::move(message)), record_(std::move(record)) {}
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
+  // The error's fields as a JSON object, or "".
+  const std::string& record() const { return record_; }
 
  private:
   Code code_ = Code::kOk;
-  std::string message_;
+  std::string message_, record_;
 };
 
-inline Status InvalidArgument(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
+inline Status InvalidArgument(std::string message, std::string record = "") {
+  return Status(Code::kInvalidArgument, std::move(message), std::move(record));
+}
 
 template <typename T>
 class Result {

@@ -1,4 +1,4 @@
-// What a rank brings to a call.
+// The memory of a rank's call, and the callback at its end.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,10 @@ namespace jaxcomm {
 struct Buffers {
   std::vector<const std::byte*> operands;
   std::vector<std::byte*> results;
-  // Where the call may lose some: for each segment of each leaf a byte, which is not 0 if it must not get lost.
-  const std::byte* important = nullptr;
-  // Whether `done` only wakes somebody: any thread may run it.
+  // An operand before the leaves: int32[ranks], the group of every rank, where groups change from call to call; or, where
+  // packets may be lost, for each segment of each leaf a byte, not 0 if the segment must arrive. Null: neither.
+  const std::byte* leading = nullptr;
+  // Whether `done` only wakes a thread, so that any thread may run it.
   bool done_is_quick = false;
 };
 

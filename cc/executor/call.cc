@@ -14,67 +14,9 @@ namespace {
 // Long enough that the processor's prefetchers follow every stream, short enough to share an op between threads.
 constexpr int64_t kPieceBytes = 1 << 20;
 
-// What the ranks' buffers take together from which on stores go past the caches: more than one last-level cache holds
-// on most processors. (What the system says of its caches is wrong on many virtual machines.)
-constexpr int64_t kStreamBytes = 64 << 20;
-
 }  // namespace
 
-Status CheckChunks(Kind kind, const Program& program) {
-  if (kind == Kind::kAllReduce || program.chunks() == program.ranks()) return Status();
-  return InvalidArgument("a program of " + std::to_string(program.chunks()) + " chunks cannot " +
-                         (kind == Kind::kAllGather ? "all-gather" : "reduce-scatter") + " over " +
-                         std::to_string(program.ranks()) + " ranks: each chunk is a rank's slice.");
-}
-
-Site::Site(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
-           std::shared_ptr<const Program> program)
-    : name_(std::move(name)),
-      axes_(std::move(axes)),
-      plan_(std::move(plan)),
-      kind_(kind),
-      reduction_(reduction),
-      program_(std::move(program)) {}
-
-void Site::SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule) {
-  choice_ = std::make_shared<StepChoice>(rule);
-  other_ = std::make_shared<Site>(name_, axes_, plan_, kind_, reduction_, std::move(program));
-  other_->choice_ = choice_;
-}
-
-Status Site::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
-  std::call_once(once_, [&] {
-    if (other_) status_ = other_->SetLeaves(leaves, stats);
-    if (!status_.ok()) return;
-    for (const Leaf& leaf : leaves) {
-      // Nothing is combined in an all-gather, so every type of that width will do.
-      reduces_.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));
-      if (reduces_.back() == nullptr) {
-        status_ = Status(Code::kUnimplemented, name_ + ": complex numbers have no order, so no max or min");
-        return;
-      }
-    }
-    layout_.emplace(leaves);
-    for (const Op& op : program_->ops()) {
-      work_ += (End(op) - Begin(op)) * static_cast<int64_t>(op.reads.size() + op.writes.size());
-    }
-    // Of a reduce-scatter and an all-gather the larger side has a slice for each rank.
-    const int64_t slices = kind_ == Kind::kAllReduce ? 1 : program_->ranks();
-    streams_ = layout_->extent() * slices * program_->ranks() >= kStreamBytes;
-    stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
-  });
-  return status_;
-}
-
-int64_t Site::Begin(const Op& op) const {
-  return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk, program_->chunks()) : 0;
-}
-
-int64_t Site::End(const Op& op) const {
-  return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk + 1, program_->chunks()) : layout_->extent();
-}
-
-Call::Call(std::shared_ptr<const Site> site, Names names, int64_t number, Clock::time_point start)
+Call::Call(std::shared_ptr<const LocalSite> site, Names names, int64_t number, Clock::time_point start)
     : site_(std::move(site)),
       names_(std::move(names)),
       number_(number),
@@ -97,7 +39,7 @@ Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_poi
   if (me.arrived) {
     progress.completions.push_back(
         {rank, std::move(done),
-         Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
+         Status(Code::kInternal, name().Text() + ": rank " + std::to_string(rank) + " came twice")});
     return progress;
   }
   me.arrived = true;
@@ -209,11 +151,13 @@ void Call::Close(Clock::time_point now) {
     record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
-  if (StepChoice* const choice = site_->choice()) {
-    choice->Saw(static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; });
-  }
   record.is_other = site_->is_other();
   record.after_arrival = Seconds(now - last);
+  if (StepChoice* const choice = site_->choice()) {
+    choice->Saw(
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_other,
+        record.after_arrival);
+  }
   record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
   site_->stats().Record(std::move(record));
 }
@@ -229,7 +173,7 @@ Progress Call::Expire(Clock::time_point now) {
     std::iota(all.begin(), all.end(), 0);
     everybody = "the group " + JoinRanks(Named(all));
   }
-  return End(DeadlineExceeded{Describe(), Named(missing), Named(here), std::move(everybody), now - start_}.status());
+  return End(DeadlineExceeded{name(), Named(missing), Named(here), std::move(everybody), now - start_}.status());
 }
 
 Progress Call::Fail(Status why) {
@@ -265,8 +209,8 @@ bool Call::failed() const {
   return !failure_.ok();
 }
 
-std::string Call::Describe() const {
-  return NameCall(site_->name(), number_, site_->axes(), site_->layout().payload(), site_->plan());
+CallName Call::name() const {
+  return {site_->name(), site_->axes(), site_->plan(), site_->layout().payload(), number_};
 }
 
 }  // namespace jaxcomm

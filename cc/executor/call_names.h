@@ -1,5 +1,5 @@
-// Names the executions of calls alike in every process, by what all of them see: the groups of devices that call, how
-// many launches called on them before, and which call of its launch it is.
+// Names the executions of calls alike in every process, by facts that all processes know: the groups of devices that
+// call, the number of launches that called on them before, and the call's place in its launch.
 //
 //   CallId id = names.Next(communicator, run, site, rank, given_up);
 //
@@ -8,8 +8,8 @@
 // communicators do not count, nor do steps without a call. Not thread-safe.
 //
 // A process that did not launch a step counts one launch less than the others, which give that launch up at the
-// deadline. Then a launch of another step takes the next number, at which the others are; a launch of the same step is
-// the one that they have given up.
+// deadline. If its next launch is one of another step, it skips the number of the launch that was given up, and joins
+// the others; if it is one of the same step, it takes that number and gets the error of the launch.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ namespace jaxcomm {
 
 class CallNames {
  public:
-  // The launches of a communicator that are remembered; no rank may come to an older one.
+  // The newest launches of a communicator, which it keeps; no rank may join an older one.
   static constexpr size_t kLaunches = 1024;
 
   // `run`: XLA's number of the launch in this process. `given_up(launch)`: whether the other processes have given up
-  // the launch of this number, which was one of another step.
+  // the launch of this number, and it was one of another step.
   template <typename GivenUp>
   CallId Next(uint64_t communicator, int64_t run, uint32_t site, uint32_t rank, const GivenUp& given_up) {
     Launch& launch = FindLaunch(communicator, run, given_up);
@@ -42,7 +42,7 @@ class CallNames {
     return FindLaunch(communicator, run, given_up).number;
   }
 
-  // The launch on all communicators on which it has called.
+  // The launch's name on each communicator on which it has called.
   std::vector<CallId> Find(int64_t run) const {
     std::vector<CallId> found;
     for (const auto& [communicator, launches] : communicators_) {
@@ -52,7 +52,7 @@ class CallNames {
     return found;
   }
 
-  // Nothing is launched on the communicator any more, in any process.
+  // No process launches anything on the communicator any more.
   void Forget(uint64_t communicator) { communicators_.erase(communicator); }
 
  private:

@@ -58,7 +58,7 @@ uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
 }
 
 Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& executor, MessageRegistry& lists,
-                                            uint32_t process) {
+                                            PlanSwitches& switches, uint32_t process) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto at = sites_.find(key); at != sites_.end()) return at->second;
   MessageGroup group{{}, key.list, {}};
@@ -70,12 +70,13 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
   for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
-  Result<Site> made = Make(key, std::move(group), executor, lists, process);
+  Result<Site> made = Make(key, std::move(group), executor, lists, switches, process);
   if (!made.ok()) return made;
   if (sites_.size() >= kMostSites) {
     for (const auto& [oldest, forgotten] : sites_) {
       if (forgotten.planned) forgotten.planned->Forget(executor);
-      if (forgotten.own) executor.Forget(forgotten.own.get());
+      if (forgotten.own) executor.messages().Forget(forgotten.own.get());
+      if (forgotten.own && forgotten.own->other()) executor.messages().Forget(forgotten.own->other().get());
     }
     sites_.clear();
   }
@@ -84,15 +85,15 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
 }
 
 Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup group, Executor& executor,
-                                            MessageRegistry& lists, uint32_t process) const {
+                                            MessageRegistry& lists, PlanSwitches& switches, uint32_t process) const {
   MessageSite::Label label{key.name, name_, key.plan, WhereOf(key)};
   const std::vector<Leaf> leaves = {{key.dtype, key.bytes}};
   if (key.plan == kAuto) {
     const auto step = std::make_shared<Step>();
     step->hash = StepOf(id_, key);
     label.step = step;
-    Result<std::shared_ptr<PlannedSite>> made =
-        PlannedSite::Make(std::move(label), key.reduction, id_, /*site=*/0, {std::move(group)}, lists, process);
+    Result<std::shared_ptr<PlannedSite>> made = PlannedSite::Make(std::move(label), key.reduction, id_, /*site=*/0,
+                                                                  {std::move(group)}, lists, switches, process);
     if (!made.ok()) return made.status();
     if (!key.is_in_place) made.value()->SeparateResults();
     if (Status status = made.value()->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
@@ -105,13 +106,26 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
   const std::shared_ptr<MessageSite>& site = made.value();
   if (!key.is_in_place) site->SeparateResults();
   if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
+  if (!key.default_list.empty()) {
+    SiteKey usual = key;
+    usual.list = std::exchange(usual.default_list, "");
+    for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
+      if (group.ranks[rank].process == process) group.lists[rank] = lists.Find(usual.list, rank);
+    }
+    group.list = usual.list;
+    Result<std::shared_ptr<MessageSite>> other =
+        MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
+    if (!other.ok()) return other.status();
+    if (!key.is_in_place) other.value()->SeparateResults();
+    site->SetOther(other.value(), executor.messages().ChoiceOf(*site, *other.value(), StepChoice::kTrial));
+  }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return Site{site, nullptr};
 }
 
 Status Transfer::Wait(Executor& executor) {
   const auto over = [this] { return is_over(); };
-  for (int times = 0; helps_ && times < kHelpTimes && executor.HelpAcross(over) && !is_over();) ++times;
+  for (int times = 0; helps_ && times < kHelpTimes && executor.messages().Help(over) && !is_over();) ++times;
   std::unique_lock<std::mutex> lock(mutex_);
   ended_.wait(lock, [this] { return status_.has_value(); });
   return *status_;
@@ -131,20 +145,21 @@ void Transfer::End(const Status& status) {
 Status DeviceCommunicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                      Reduction reduction) {
   const Chosen chosen = choose_(Kind::kAllReduce, *group_, bytes);
-  return Run({"all-reduce", chosen.list, chosen.plan, Kind::kAllReduce, reduction, dtype, bytes, operand == result},
+  return Run({"all-reduce", chosen.list, chosen.plan, chosen.default_list, Kind::kAllReduce, reduction, dtype, bytes,
+              operand == result},
              operand, result);
 }
 
 Status DeviceCommunicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                          Reduction reduction) {
   const Chosen chosen = choose_(Kind::kReduceScatter, *group_, bytes * size());
-  return Run({"reduce-scatter", chosen.list, chosen.plan, Kind::kReduceScatter, reduction, dtype, bytes, false},
+  return Run({"reduce-scatter", chosen.list, chosen.plan, "", Kind::kReduceScatter, reduction, dtype, bytes, false},
              operand, result);
 }
 
 Status DeviceCommunicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
   const Chosen chosen = choose_(Kind::kAllGather, *group_, bytes * size());
-  return Run({"all-gather", chosen.list, chosen.plan, Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
+  return Run({"all-gather", chosen.list, chosen.plan, "", Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
              operand, result);
 }
 
@@ -170,16 +185,16 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   try {
     call = std::make_shared<Transfer>(helps);
     done = [call](const Status& status) { call->End(status); };
-    site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
+    site = group_->Find(key, executor_, lists_, switches_, group_->devices()[rank_].process);
   } catch (const std::bad_alloc&) {
     return no_memory_;
   }
   if (!site.ok()) {
     done(site.status());
   } else if (site.value().planned) {
-    site.value().planned->Arrive(executor_, switches_, id, rank, std::move(buffers), done);
+    site.value().planned->Arrive(executor_, id, rank, std::move(buffers), done);
   } else {
-    executor_.ArriveAcross(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
+    executor_.messages().Arrive(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
   }
   return call;
 }
@@ -234,9 +249,9 @@ std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::b
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
   open_.reserve(open_.size() + 1);  // a call that has begun is waited for
-  open_.push_back(
-      Begin({name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
-            id, from == rank_ ? 0 : 1, std::move(buffers)));
+  open_.push_back(Begin(
+      {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
+      id, from == rank_ ? 0 : 1, std::move(buffers)));
   return open_.back();
 }
 

@@ -58,8 +58,9 @@ class DeviceGroup {
   // Call sites by what they do, made when first asked for.
   struct SiteKey {
     std::string name;
-    std::string list;  // of messages
-    std::string plan;  // that it is of, for messages to the user
+    std::string list;          // of messages
+    std::string plan;          // that it is of, for messages to the user
+    std::string default_list;  // that a trial compares it with; "": calls run one list
     Kind kind;
     Reduction reduction;
     DType dtype;
@@ -68,9 +69,9 @@ class DeviceGroup {
     std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;  // of a transfer: from, to
 
     bool operator<(const SiteKey& other) const {
-      return std::tie(list, plan, kind, reduction, dtype, bytes, is_in_place, pair, name) <
-             std::tie(other.list, other.plan, other.kind, other.reduction, other.dtype, other.bytes, other.is_in_place,
-                      other.pair, other.name);
+      return std::tie(list, plan, default_list, kind, reduction, dtype, bytes, is_in_place, pair, name) <
+             std::tie(other.list, other.plan, other.default_list, other.kind, other.reduction, other.dtype, other.bytes,
+                      other.is_in_place, other.pair, other.name);
     }
   };
   // One of the two, as its plan says.
@@ -78,13 +79,14 @@ class DeviceGroup {
     std::shared_ptr<MessageSite> own;
     std::shared_ptr<PlannedSite> planned;
   };
-  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, uint32_t process);
+  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, PlanSwitches& switches,
+                    uint32_t process);
 
  private:
   static constexpr size_t kMostSites = 1024;
 
   Result<Site> Make(const SiteKey& key, MessageGroup group, Executor& executor, MessageRegistry& lists,
-                    uint32_t process) const;
+                    PlanSwitches& switches, uint32_t process) const;
 
   const std::string name_;
   const std::vector<MessageGroup::Rank> devices_;
@@ -114,6 +116,7 @@ class DeviceCommunicator {
  public:
   struct Chosen {
     std::string list, plan;
+    std::string default_list = "";  // of a list that is in its trial
   };
   // The list of messages that a collective with a larger buffer of `bytes` runs, and the list's plan.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;

@@ -41,8 +41,8 @@ class Job {
     for (uint32_t process = 0; process < network_.processes(); ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
       switches_.push_back(std::make_unique<PlanSwitches>());
-      network_.Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_.transport(process));
+      network_.Connect(process, &executors_[process]->messages());
+      executors_[process]->messages().Connect(&network_.transport(process));
     }
   }
   ~Job() { network_.Stop(); }

@@ -14,9 +14,9 @@ namespace {
 TEST(Disconnect, AMalformedNoticeEndsItsSender) {
   Executor executor(/*num_threads=*/1);
   for (const std::string& notice : {std::string("garbage"), std::string(), std::string(100, '\1')}) {
-    executor.events().OnNotice(3, notice);
+    executor.messages().OnNotice(3, notice);
   }
-  const std::vector<AcrossProcesses::GoneProcess> gone = executor.gone();
+  const std::vector<GoneProcess> gone = executor.messages().gone();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].process, 3u);
   EXPECT_FALSE(gone[0].has_left);
@@ -28,12 +28,12 @@ TEST(Disconnect, AMalformedNoticeEndsItsSender) {
 TEST(Disconnect, AFailureRecordsTheProcessForWhoseLackItIs) {
   Executor executor(/*num_threads=*/1);
   const Status why(Code::kInternal, "psum: rank 2 is gone: process 2 has died");
-  executor.events().OnNotice(1, Encode(Failure{CallId{5, 0, 0, 0}, why, /*step=*/0, Failure::Gone{2, false}}));
-  std::vector<AcrossProcesses::GoneProcess> gone = executor.gone();
+  executor.messages().OnNotice(1, Encode(Failure{CallId{5, 0, 0, 0}, why, /*step=*/0, Failure::Gone{2, false}}));
+  std::vector<GoneProcess> gone = executor.messages().gone();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].why.message(), "process 2 is gone, as process 1 reports");
-  executor.events().OnPeerLeft(2, Status(Code::kInternal, "process 2 has left"));
-  gone = executor.gone();
+  executor.messages().OnPeerLeft(2, Status(Code::kInternal, "process 2 has left"));
+  gone = executor.messages().gone();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].why.message(), "process 2 has left");
   EXPECT_TRUE(gone[0].has_left);
@@ -60,26 +60,26 @@ class JobAfterJob : public testing::Test {
 
 TEST_F(JobAfterJob, KnowsNothingOfTheFirst) {
   const auto site = MakeSite();
-  network_.Connect(0, &executor_.events());
-  executor_.Connect(&network_.transport(0));
-  executor_.events().OnPeerGone(1, Status(Code::kInternal, "process 1 has died"));
-  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/1), 0u);
-  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/2), 1u);
+  network_.Connect(0, &executor_.messages());
+  executor_.messages().Connect(&network_.transport(0));
+  executor_.messages().OnPeerGone(1, Status(Code::kInternal, "process 1 has died"));
+  EXPECT_EQ(executor_.messages().LaunchOf(*site, /*run=*/1), 0u);
+  EXPECT_EQ(executor_.messages().LaunchOf(*site, /*run=*/2), 1u);
   network_.Stop();
-  EXPECT_TRUE(executor_.Disconnect(Clock::now()).ok());
-  EXPECT_TRUE(executor_.gone().empty());
-  executor_.Connect(&network_.transport(0));
-  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/3), 0u);
+  EXPECT_TRUE(executor_.messages().Disconnect(Clock::now()).ok());
+  EXPECT_TRUE(executor_.messages().gone().empty());
+  executor_.messages().Connect(&network_.transport(0));
+  EXPECT_EQ(executor_.messages().LaunchOf(*site, /*run=*/3), 0u);
 }
 
 // The other processes do not count it either.
 TEST_F(JobAfterJob, CountsNoLaunchInBetween) {
   const auto site = MakeSite();
-  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/1), 0u);
-  executor_.RefuseAcross(*site, /*run=*/2, /*rank=*/0, Status(Code::kInternal, "no memory"));
-  network_.Connect(0, &executor_.events());
-  executor_.Connect(&network_.transport(0));
-  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/3), 0u);
+  EXPECT_EQ(executor_.messages().LaunchOf(*site, /*run=*/1), 0u);
+  executor_.messages().Refuse(*site, /*run=*/2, /*rank=*/0, Status(Code::kInternal, "no memory"));
+  network_.Connect(0, &executor_.messages());
+  executor_.messages().Connect(&network_.transport(0));
+  EXPECT_EQ(executor_.messages().LaunchOf(*site, /*run=*/3), 0u);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Ranks of other processes that have come to calls which have not begun here.
+// The arrivals of other processes' ranks at calls that have not begun here.
 //
 //   early.Keep(id, {process, arrival, Clock::now()});
-//   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins, in the order in which they came
+//   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins, in the order of their arrival
 //
-// Keeps kMost of them: then those of the call that was named first are forgotten. Not thread-safe.
+// Keeps kMost arrivals, and fewer if they carry bytes; beyond that it forgets those of the oldest call. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -34,15 +35,16 @@ class EarlyArrivals {
       call->second.order = next_++;
       order_.emplace(call->second.order, id);
     }
+    count_ += Count(arrival);
     call->second.arrivals.push_back(std::move(arrival));
-    if (++count_ > kMost) Take(order_.begin()->second);
+    if (count_ > kMost) Take(order_.begin()->second);
   }
 
   std::vector<PeerArrival> Take(const CallId& id) {
     const auto call = calls_.find(id);
     if (call == calls_.end()) return {};
     std::vector<PeerArrival> arrivals = std::move(call->second.arrivals);
-    count_ -= arrivals.size();
+    for (const PeerArrival& arrival : arrivals) count_ -= Count(arrival);
     order_.erase(call->second.order);
     calls_.erase(call);
     return arrivals;
@@ -60,6 +62,10 @@ class EarlyArrivals {
     uint64_t order = 0;
     std::vector<PeerArrival> arrivals;
   };
+
+  static size_t Count(const PeerArrival& peer) {
+    return 1 + (peer.arrival.bytes ? peer.arrival.bytes->size() / Arrival::kMaxText : 0);
+  }
 
   std::map<CallId, Call> calls_;
   std::map<uint64_t, CallId> order_;

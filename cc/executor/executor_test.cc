@@ -26,9 +26,9 @@ std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
   return ByHand(ranks, ranks - 1, ops);
 }
 
-std::shared_ptr<Site> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
-                               Kind kind = Kind::kAllReduce) {
-  auto site = std::make_shared<Site>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
+std::shared_ptr<LocalSite> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
+                                    Kind kind = Kind::kAllReduce) {
+  auto site = std::make_shared<LocalSite>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
   EXPECT_TRUE(site->SetLeaves(leaves, stats).ok());
   return site;
 }
@@ -44,12 +44,13 @@ class Ranks {
     }
   }
 
-  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<Site>& site, uint32_t rank, int64_t run = 1) {
+  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<LocalSite>& site, uint32_t rank,
+                             int64_t run = 1) {
     auto promise = std::make_shared<std::promise<Status>>();
     std::future<Status> future = promise->get_future();
     auto* bytes = reinterpret_cast<std::byte*>(buffers_[rank].data());
-    executor.Arrive({run, 0}, site, rank, {{bytes}, {bytes}},
-                    [promise](const Status& status) { promise->set_value(status); });
+    executor.local().Arrive({run, 0}, site, rank, {{bytes}, {bytes}},
+                            [promise](const Status& status) { promise->set_value(status); });
     return future;
   }
 
@@ -116,7 +117,7 @@ TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
 // The same call site again and again from every rank's own thread, as a loop in a compiled step does it.
 TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   Executor executor(2);
-  auto site = std::make_shared<Site>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
+  auto site = std::make_shared<LocalSite>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
   site->SetOther(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
   ASSERT_TRUE(site->SetLeaves(OneLeaf(1000), executor.stats()).ok());
   Ranks buffers(3, 1000);
@@ -150,8 +151,8 @@ TEST(ExecutorTest, LoopsOfThreadsNeverMixTheirCalls) {
       auto* bytes = reinterpret_cast<std::byte*>(buffers[rank].data());
       for (int step = 0; step < 300; ++step) {
         std::promise<bool> done;
-        executor.Arrive({1, 0}, site, rank, {{bytes}, {bytes}},
-                        [&](const Status& status) { done.set_value(status.ok()); });
+        executor.local().Arrive({1, 0}, site, rank, {{bytes}, {bytes}},
+                                [&](const Status& status) { done.set_value(status.ok()); });
         ASSERT_TRUE(done.get_future().get());
         for (float& value : buffers[rank]) {
           ASSERT_EQ(value, kRanks);
@@ -166,7 +167,7 @@ TEST(ExecutorTest, LoopsOfThreadsNeverMixTheirCalls) {
 TEST(ExecutorTest, ManyCallSitesAtOnceInAnyOrder) {
   constexpr uint32_t kRanks = 4, kSites = 32;
   Executor executor(2);
-  std::vector<std::shared_ptr<Site>> sites;
+  std::vector<std::shared_ptr<LocalSite>> sites;
   std::vector<Ranks> buffers;
   for (uint32_t i = 0; i < kSites; ++i) {
     sites.push_back(MakeSite(DirectByHand(kRanks, kRanks), executor.stats(), OneLeaf(50 + i)));
@@ -222,7 +223,7 @@ TEST(ExecutorTest, SeveralMissingRanksAreAllNamed) {
   const std::string message = buffers.Arrive(executor, site, 1).get().message();
   EXPECT_NE(message.find("ranks 0,2 of 3 have not arrived"), std::string::npos) << message;
   EXPECT_NE(message.find("; 1 waits."), std::string::npos) << message;
-  executor.Forget(site.get());
+  executor.local().Forget(site.get());
 }
 
 TEST(ExecutorTest, OverdueCallsAreKeptForLateRanksButNotWithoutEnd) {
@@ -234,11 +235,11 @@ TEST(ExecutorTest, OverdueCallsAreKeptForLateRanksButNotWithoutEnd) {
   std::vector<std::future<Status>> ends;
   for (int64_t run = 0; run < kRuns; ++run) ends.push_back(buffers.Arrive(executor, site, 0, run));
   for (auto& end : ends) EXPECT_EQ(end.get().code(), Code::kDeadlineExceeded);
-  EXPECT_GT(executor.open_calls(), 0u);
-  EXPECT_LE(executor.open_calls(), 256u);
+  EXPECT_GT(executor.local().open_calls(), 0u);
+  EXPECT_LE(executor.local().open_calls(), 256u);
   EXPECT_EQ(buffers.Arrive(executor, site, 1, kRuns - 1).get().message().find("DeadlineError: psum #1000 "), 0u);
-  executor.Forget(site.get());
-  EXPECT_EQ(executor.open_calls(), 0u);
+  executor.local().Forget(site.get());
+  EXPECT_EQ(executor.local().open_calls(), 0u);
 }
 
 // The deadline is long: whoever hangs does not hear of it.
@@ -302,7 +303,7 @@ TEST(ExecutorTest, ItsEndLosesNoCallbackThatStillLacksAThread) {
   const std::weak_ptr<bool> watch = held;
   const auto arrive = [&](uint32_t rank) {
     auto* bytes = reinterpret_cast<std::byte*>(buffers[rank].data());
-    executor->Arrive({1, 0}, site, rank, {{bytes}, {bytes}}, [held](const Status&) {});
+    executor->local().Arrive({1, 0}, site, rank, {{bytes}, {bytes}}, [held](const Status&) {});
   };
   arrive(0);
   const NoThreads none;
@@ -322,7 +323,7 @@ TEST(ExecutorTest, DenormalsAreFlushedWhicheverThreadSums) {
       auto promise = std::make_shared<std::promise<float>>();
       made.push_back(promise->get_future());
       auto* bytes = reinterpret_cast<std::byte*>(buffers[rank].data());
-      executor.Arrive({1, 0}, site, rank, {{bytes}, {bytes}}, [promise](const Status&) {
+      executor.local().Arrive({1, 0}, site, rank, {{bytes}, {bytes}}, [promise](const Status&) {
         volatile float smallest = 0x1p-126f;
         promise->set_value(smallest * 0.5f);
       });
@@ -354,12 +355,12 @@ TEST(ExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
     slices[rank].resize(kSlice);
     results[rank].resize(kRanks * kSlice);
   }
-  const auto arrive_all = [&](const std::shared_ptr<Site>& site, auto& from, auto& to) {
+  const auto arrive_all = [&](const std::shared_ptr<LocalSite>& site, auto& from, auto& to) {
     std::vector<std::future<Status>> ends;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       auto promise = std::make_shared<std::promise<Status>>();
       ends.push_back(promise->get_future());
-      executor.Arrive(
+      executor.local().Arrive(
           {1, 0}, site, rank,
           {{reinterpret_cast<const std::byte*>(from[rank].data())}, {reinterpret_cast<std::byte*>(to[rank].data())}},
           [promise](const Status& status) { promise->set_value(status); });
@@ -384,8 +385,8 @@ TEST(ExecutorTest, SeveralLeavesOfSeveralTypesAreOneCall) {
     ends.push_back(promise->get_future());
     auto* first = reinterpret_cast<std::byte*>(doubles[rank].data());
     auto* last = reinterpret_cast<std::byte*>(bytes[rank].data());
-    executor.Arrive({1, 0}, site, rank, {{first, nullptr, last}, {first, nullptr, last}},
-                    [promise](const Status& status) { promise->set_value(status); });
+    executor.local().Arrive({1, 0}, site, rank, {{first, nullptr, last}, {first, nullptr, last}},
+                            [promise](const Status& status) { promise->set_value(status); });
   }
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   for (uint32_t rank = 0; rank < 3; ++rank) {

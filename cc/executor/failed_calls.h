@@ -1,10 +1,10 @@
-// Which calls have failed, here or in another process, and why.
+// The errors of calls that have failed, here or in another process.
 //
 //   failed.Add(id, why, step);
 //   Status status = failed.Find(id);   // of a call that begins; ok: neither it nor another of its launch has failed
 //   bool missed = failed.IsMissed(id, step);
 //
-// Remembers kRemembered calls. Not thread-safe.
+// Keeps the newest kRemembered calls. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class FailedCalls {
  public:
   static constexpr size_t kRemembered = 1024;
 
-  // `step`: a hash of the step whose call it was.
+  // `step`: a hash of the step of which the call is part.
   void Add(const CallId& id, const Status& why, uint64_t step) { calls_.Add(id, {why, step}); }
 
   Status Find(const CallId& id) const {
@@ -29,7 +29,7 @@ class FailedCalls {
     return IsOfLaunch(first, id) ? first->second.why : Status();
   }
 
-  // Whether other processes waited for this one in the launch of another step, until the deadline.
+  // Whether other processes waited for this one until the deadline, in the launch of another step.
   bool IsMissed(const CallId& id, uint64_t step) const {
     auto at = First(id);
     if (!IsOfLaunch(at, id)) return false;

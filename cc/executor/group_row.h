@@ -1,19 +1,36 @@
-// A row of groups that are data: the group of every rank, each from 0 to the number of ranks - 1.
+// The row of groups that a call reads when it runs: the group of every rank, each from 0 to the number of ranks - 1.
 //
-//   Status status = CheckRow("pmean over 'data'", rank, row);   // one that a rank brings
+//   Status status = TakeRow("pmean", ranks, leaves, buffers);   // from a rank's first operand
+//   GroupRow row = RowOf(buffers, ranks);
+//   status = CheckRow("pmean over 'data'", rank, row);
 //   std::vector<uint32_t> ranks = MembersOf(row, /*group=*/0);  // ascending
 //   std::string text = TextOf(row);                             // "[0 1 0 1]"
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/executor/call_site.h"
 
 namespace jaxcomm {
 
 using GroupRow = std::vector<int32_t>;
+
+inline Status TakeRow(const std::string& name, uint32_t ranks, std::vector<Leaf>& leaves, Buffers& buffers) {
+  const Leaf row = {DType::kS32, static_cast<int64_t>(ranks * sizeof(int32_t))};
+  return TakeFirst(row,
+                   name + ": the first operand must be int32[" + std::to_string(ranks) + "], the group of every rank",
+                   leaves, buffers);
+}
+
+inline GroupRow RowOf(const Buffers& buffers, size_t ranks) {
+  GroupRow row(ranks);
+  std::memcpy(row.data(), buffers.leading, ranks * sizeof(int32_t));
+  return row;
+}
 
 inline std::string TextOf(const GroupRow& row) {
   std::string text;

@@ -31,7 +31,7 @@ class Job {
     for (uint32_t process = 0; process < processes; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
       executors_[process]->SetDeadline(10);
-      events.push_back(&executors_[process]->events());
+      events.push_back(&executors_[process]->messages());
       locals_.push_back(std::make_unique<LocalTransport>());
     }
     transports_ = ConnectShm(events, ShmTransport::ArenaBytes(processes));
@@ -40,7 +40,7 @@ class Job {
       routes[process] = 0;
       routers_.push_back(std::make_unique<Router>(
           std::vector<Transport*>{locals_[process].get(), transports_[process].get()}, std::move(routes)));
-      executors_[process]->Connect(routers_[process].get());
+      executors_[process]->messages().Connect(routers_[process].get());
     }
   }
   ~Job() {
@@ -69,8 +69,9 @@ class Job {
 
   std::future<Status> Arrive(const Site& site, uint32_t rank, Bytes& values) {
     const auto end = std::make_shared<std::promise<Status>>();
-    executors_[rank / each_]->ArriveAcross(site[rank / each_], /*run=*/1, rank, {{values.data()}, {values.data()}, {}},
-                                           [end](const Status& status) { end->set_value(status); });
+    executors_[rank / each_]->messages().Arrive(site[rank / each_], /*run=*/1, rank,
+                                                {{values.data()}, {values.data()}, {}},
+                                                [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
 

@@ -60,7 +60,7 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
       std::vector<Transport::Events*> events;
       for (uint32_t process = 0; process < kProcesses; ++process) {
         executors.push_back(std::make_unique<Executor>(1));
-        events.push_back(&executors.back()->events());
+        events.push_back(&executors.back()->messages());
       }
       std::vector<Connected> processes = GetParam() ? ConnectTcp(events) : Owned(ConnectShm(events, 16 << 20));
       MessageGroup group;
@@ -71,7 +71,7 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
       }
       std::vector<std::thread> threads;
       for (uint32_t process = 0; process < kProcesses; ++process) {
-        executors[process]->Connect(processes[process].transport.get());
+        executors[process]->messages().Connect(processes[process].transport.get());
         auto site = MessageSite::Make({"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0,
                                       {group}, process);
         ASSERT_TRUE(site.ok() && site.value()->SetLeaves({{DType::kS8, bytes}}, executors[process]->stats()).ok());
@@ -79,8 +79,8 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
           for (int64_t run = 0; run < 3; ++run) {
             std::vector<std::byte> values(static_cast<size_t>(bytes), std::byte{1});
             std::promise<Status> end;
-            executors[process]->ArriveAcross(site, run, process, {{values.data()}, {values.data()}},
-                                             [&](const Status& status) { end.set_value(status); });
+            executors[process]->messages().Arrive(site, run, process, {{values.data()}, {values.data()}},
+                                                  [&](const Status& status) { end.set_value(status); });
             const Status status = end.get_future().get();
             EXPECT_TRUE(status.ok()) << list << " " << bytes << ": " << status.message();
             EXPECT_EQ(values, std::vector<std::byte>(static_cast<size_t>(bytes), std::byte{kProcesses}));

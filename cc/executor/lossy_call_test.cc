@@ -89,10 +89,10 @@ class LossyCallTest : public testing::Test {
   void Connect(bool loses) {
     for (uint32_t process = 0; process < kRanks; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_[process]->events());
+      network_.Connect(process, &executors_[process]->messages());
       losing_.push_back(std::make_unique<LosingTransport>(&network_.transport(process), kRanks, process));
       Transport* const whole = &network_.transport(process);
-      executors_[process]->Connect(loses ? losing_[process].get() : whole);
+      executors_[process]->messages().Connect(loses ? losing_[process].get() : whole);
     }
   }
   ~LossyCallTest() override { network_.Stop(); }
@@ -129,11 +129,11 @@ class LossyCallTest : public testing::Test {
       Buffers buffers;
       buffers.results = {reinterpret_cast<std::byte*>(values[rank].data())};
       buffers.operands = {buffers.results[0]};
-      buffers.important = important_.data();
+      buffers.leading = important_.data();
       const auto promise = std::make_shared<std::promise<Status>>();
       ends.push_back(promise->get_future());
-      executors_[rank]->ArriveAcross(site.value(), /*run=*/rank, rank, std::move(buffers),
-                                     [promise](const Status& status) { promise->set_value(status); });
+      executors_[rank]->messages().Arrive(site.value(), /*run=*/rank, rank, std::move(buffers),
+                                          [promise](const Status& status) { promise->set_value(status); });
     }
     for (std::future<Status>& end : ends) {
       const Status status = end.get();

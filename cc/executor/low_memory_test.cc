@@ -46,8 +46,8 @@ class LowMemory : public testing::Test {
     };
     for (uint32_t process = 0; process < 2; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_.transport(process));
+      network_.Connect(process, &executors_[process]->messages());
+      executors_[process]->messages().Connect(&network_.transport(process));
       executors_[process]->SetDeadline(0.3);
       const auto group =
           std::make_shared<DeviceGroup>("devices", std::vector<MessageGroup::Rank>{{0, 0}, {1, 1}}, /*instance=*/0);

@@ -67,9 +67,12 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   local.done_is_quick = buffers.done_is_quick;
   try {
     if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
+    for (const MessageTask& task : graph(index).tasks()) {
+      const bool carries = failure_.ok() && site_->carried_bytes() > 0 && task.kind == MessageTask::Kind::kSend;
+      if (carries) steps.carried = std::make_shared<const std::string>(local.memory->Bytes(task));
+    }
   } catch (const std::bad_alloc&) {
-    FailLocked(NoMemory{Describe(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true,
-               steps);
+    FailLocked(NoMemory{name(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true, steps);
   }
   MarkArrived(rank, now, steps);
   if (!failure_.ok()) {
@@ -83,6 +86,7 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
+  if (steps.carried) DeliverCarried(rank, steps.carried, steps);
   CheckEnd(index, steps);
   return steps;
 }
@@ -96,9 +100,14 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
     ranks_[rank].waits = true;
     return steps;
   }
-  if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
+  const bool is_new = site_->Concerns(rank) && !ranks_[rank].arrived;
+  if (is_new) MarkArrived(rank, now, steps);
   if (StepChoice* const choice = site_->choice(); choice && rank == choice->decider()) choice->Heard(id_, arrival.said);
-  if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
+  if (arrival.fingerprint != site_->fingerprint()) {
+    FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
+  } else if (is_new && site_->carried_bytes() > 0) {
+    DeliverCarried(rank, arrival.bytes, steps);
+  }
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
 }
@@ -117,6 +126,7 @@ void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps
 // A task that waits for nothing more is to be started; a send, to those receivers that may have it now.
 void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
   const MessageTask& it = graph(local).tasks()[task];
+  if (site_->carried_bytes() > 0 && it.kind != MessageTask::Kind::kAdd) return BeginCarried(local, task, steps);
   MessageStep step{local, task, {}};
   if (it.kind == MessageTask::Kind::kSend) {
     locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());
@@ -168,7 +178,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
   MessageMemory& bytes = memory(step.local);
   const uint32_t from = RankOf(step.local, it.peers[0].rank);
   if (!status.ok()) {
-    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->PlaceOf(from), status.message()}.status(),
+    FailLocked(RankGone{name(), site_->NameOf(from), site_->PlaceOf(from), status.message()}.status(),
                /*announce=*/true, steps);
     return steps;
   }
@@ -229,7 +239,7 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
   if (!failure_.ok()) return steps;
   if (!status.ok()) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
-    const Status one = RankGone{Describe(), site_->NameOf(to), site_->PlaceOf(to), status.message()}.status();
+    const Status one = RankGone{name(), site_->NameOf(to), site_->PlaceOf(to), status.message()}.status();
     const Status some(Code::kInternal, Describe() + ": " + status.message() +
                                            ".\n  Cure: see what that process wrote last, and start " + kStartAgain);
     FailLocked(step.peers.size() == 1 ? one : some, /*announce=*/true, steps);
@@ -279,11 +289,6 @@ bool MessageCall::AllHereHaveArrived() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::all_of(site_->locals().begin(), site_->locals().end(),
                      [this](const MessageSite::Local& local) { return ranks_[local.rank].arrived; });
-}
-
-std::string MessageCall::Describe() const {
-  const MessageSite::Label& label = site_->label();
-  return NameCall(label.name, number_, label.axes, site_->layout().payload(), label.plan);
 }
 
 }  // namespace jaxcomm

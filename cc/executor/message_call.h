@@ -1,4 +1,5 @@
-// One execution of a call site between processes, as one of them sees it: who has arrived, what may start, who is done.
+// One execution of a call site between processes, as one of them sees it: the ranks that have arrived, the tasks that
+// may start, the ranks that are done.
 //
 //   MessageCall call(site, id, /*number=*/412, first, Clock::now());
 //   MessageSteps steps = call.Arrive(rank, buffers, done, now, said);
@@ -6,9 +7,9 @@
 //   steps = call.Started(count);
 //
 // Thread-safe; calls no transport itself, so no lock is held when one is called. The caller starts every task that it
-// is given exactly once, says when posts and sends have been handed over, and invokes every completion. A failed call
-// gives no more tasks; once none is being started or added, `ended` asks for Transport::Cancel, and TakeWaiting for the
-// completions after it. From then on no rank's memory is touched.
+// is given exactly once, reports posts and sends that it has handed over, and invokes every completion. A failed call
+// gives no more tasks. When no task is being started or added any more, it is `ended`: the caller cancels it in the
+// transport, and then completes the ranks of TakeWaiting. From then on nothing touches the ranks' memory.
 #pragma once
 
 #include <cstdint>
@@ -41,15 +42,16 @@ struct MessageSteps {
   std::vector<Completion> completions;
   std::optional<uint32_t> arrived;  // the rank whose arrival the other processes must hear of, before its messages
   StepChoice::Said said;            // with it
-  bool keeps_too_much = false;      // of the transport's: if soon nothing comes any more, it is to copy its views
-  bool failed = false;              // the other processes must hear of it
+  std::shared_ptr<const std::string> carried;  // with it
+  bool keeps_too_much = false;  // of the transport's: if soon nothing comes any more, it is to copy its views
+  bool failed = false;          // the other processes must hear of it
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
 };
 
 class MessageCall {
  public:
-  // `first`: the rank of this process that has begun it.
+  // `first`: the rank of this process that begins the call.
   MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
               Clock::time_point start);
 
@@ -80,8 +82,8 @@ class MessageCall {
 
   // Ends the call with this error, unless it is over; `announce`: the other processes do not know it.
   MessageSteps Fail(Status why, bool announce);
-  // Fails it if a rank of the process has not arrived. What must still come of the others may have come already, before
-  // its Post; if it has not, the Post fails.
+  // Fails the call if a rank of the process has not arrived. Otherwise the missing messages may have arrived before
+  // their Post; the Post of any other fails.
   MessageSteps PeerGone(uint32_t process, const Status& why);
   std::vector<Completion> TakeWaiting();
 
@@ -92,15 +94,13 @@ class MessageCall {
     std::vector<uint32_t> waiting;
     Clock::duration waited;
   };
-  // None: it is over, or less than `deadline` seconds have passed since it began or, if all have arrived, since
-  // something came.
+  // None: the call is over, or less than `deadline` seconds have passed since it began or, if all ranks have arrived,
+  // since the last progress.
   std::optional<Delay> Overdue(Clock::time_point now, double deadline) const;
-  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
-  std::string Describe() const;
-  // The error that a rank comes to this call with another site, whose text this is.
-  Status Differs(uint32_t rank, const std::string& text) const {
-    return site_->Differs(Describe(), rank, text, first_);
-  }
+  CallName name() const { return site_->NameCall(number_); }
+  std::string Describe() const { return name().Text(); }
+  // The error of a rank that joins this call from another site, whose text this is.
+  Status Differs(uint32_t rank, const std::string& text) const { return site_->Differs(name(), rank, text, first_); }
 
   bool AllHereHaveArrived() const;
   bool failed() const { return !failure().ok(); }
@@ -120,8 +120,9 @@ class MessageCall {
     bool arrived = false;
     bool waits = false;  // it has come, but waits to hear what the call runs
     Clock::time_point at;
-    uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
-    std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival
+    uint32_t receives_left = 0;                  // messages that ranks of this process have yet to receive from it
+    std::vector<MessageStep> unsent;             // large messages for it, which wait for its arrival
+    std::shared_ptr<const std::string> carried;  // by its arrival
   };
 
   const MessageGraph& graph(uint32_t local) const { return *site_->locals()[local].graph; }
@@ -129,6 +130,8 @@ class MessageCall {
   void Begin(uint32_t local, uint32_t task, MessageSteps& steps);
   void End(uint32_t local, uint32_t task, MessageSteps& steps);
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
+  void BeginCarried(uint32_t local, uint32_t task, MessageSteps& steps);
+  void DeliverCarried(uint32_t rank, std::shared_ptr<const std::string> carried, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
   void Record();
   std::vector<double> Own() const;

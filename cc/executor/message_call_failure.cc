@@ -38,7 +38,7 @@ MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (site_->ranks()[rank].process != process || !site_->Concerns(rank)) continue;
     if (ranks_[rank].arrived) continue;
-    FailLocked(RankGone{Describe(), site_->NameOf(rank), site_->PlaceOf(rank), why.message()}.status(),
+    FailLocked(RankGone{name(), site_->NameOf(rank), site_->PlaceOf(rank), why.message()}.status(),
                /*announce=*/true, steps);
   }
   return steps;

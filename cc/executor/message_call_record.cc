@@ -34,10 +34,12 @@ void MessageCall::Record() {
       record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
     }
   }
-  if (StepChoice* const choice = site_->choice()) {
-    choice->Saw(static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; });
-  }
   record.is_other = site_->is_other();
+  if (StepChoice* const choice = site_->choice()) {
+    choice->Saw(
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_other,
+        record.after_arrival);
+  }
   if (site_->is_divided()) record.own = Own();
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;

@@ -1,6 +1,7 @@
 #include "cc/executor/message_memory.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -86,11 +87,19 @@ std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const 
   return spans;
 }
 
+std::string MessageMemory::Bytes(const MessageTask& task) const {
+  std::string bytes(static_cast<size_t>(task.end - task.begin), '\0');
+  ForEachPart(site_.layout(), task, [&](size_t leaf, int64_t offset, int64_t at, int64_t size) {
+    std::memcpy(bytes.data() + at, Read(task, task.memory, leaf, offset, at), static_cast<size_t>(size));
+  });
+  return bytes;
+}
+
 std::vector<bool> MessageMemory::Important(const MessageTask& task) const {
   std::vector<bool> important;
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t, int64_t) {
     const int64_t segment = site_.FirstSegment(leaf) + offset / site_.loss()->segment_bytes;
-    important.push_back(buffers_.important[segment] != std::byte{0});
+    important.push_back(buffers_.leading[segment] != std::byte{0});
   });
   return important;
 }

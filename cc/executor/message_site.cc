@@ -8,6 +8,9 @@
 #include "cc/base/errors.h"
 #include "cc/base/hash.h"
 #include "cc/base/text.h"
+#include "cc/executor/executor.h"
+#include "cc/executor/notices.h"
+#include "cc/program/message_lists.h"
 
 namespace jaxcomm {
 namespace {
@@ -134,20 +137,32 @@ Status MessageSite::SetGroups(const std::vector<Members>& groups) {
   return Status();
 }
 
+Status MessageSite::TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const {
+  if (!loss_) return Status();
+  int64_t segments = 0;
+  for (size_t i = 1; i < leaves.size(); ++i) segments += SegmentsOf(leaves[i]);
+  return TakeFirst({DType::kU8, segments}, label_.name + ": the importance mask is missing", leaves, buffers);
+}
+
+void MessageSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
+  executor.messages().Arrive(shared_from_this(), run, rank, std::move(buffers), std::move(done));
+}
+
+void MessageSite::Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const {
+  executor.messages().Refuse(*this, run, rank, why);
+}
+
+void MessageSite::Forget(Executor& executor) const {
+  executor.messages().Forget(this);
+  if (other_) executor.messages().Forget(other_.get());
+}
+
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(common_->once, [&] {
     if (other_) common_->status = other_->SetLeaves(leaves, stats);
     if (!common_->status.ok()) return;
-    for (const Leaf& leaf : leaves) {
-      // Nothing is combined in an all-gather, so every type of that width will do.
-      common_->reduces.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));
-      if (common_->reduces.back() == nullptr) {
-        common_->status =
-            Status(Code::kUnimplemented, label_.name + ": complex numbers have no order, so no max or min");
-        return;
-      }
-    }
-    common_->status = CheckLoss(leaves);
+    common_->status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
+    if (common_->status.ok()) common_->status = CheckLoss(leaves);
     if (!common_->status.ok()) return;
     common_->layout.emplace(leaves);
     const uint32_t host = ranks_[locals_[0].rank].host;
@@ -156,13 +171,14 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     int64_t segments = 0;
     for (const Leaf& leaf : loss_ ? leaves : std::vector<Leaf>()) {
       common_->first_segments.push_back(segments);
-      segments += (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes;
+      segments += SegmentsOf(leaf);
     }
     common_->status = MakeGraphs();
     if (!common_->status.ok()) return;
     Describe();
     const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
     common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
+    if (choice_) choice_->Try(common_->stats);
     common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
   });
   return common_->status;
@@ -186,6 +202,11 @@ Status MessageSite::MakeGraphs() {
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;
   }
+  const bool at_once = std::all_of(locals_.begin(), locals_.end(), [this](const Local& local) {
+    return !local.list || SendsToAllAtOnce(lists_[ranks_[local.rank].group]);
+  });
+  const bool carries = at_once && !loss_ && !choice_ && !is_divided() && layout().extent() <= Arrival::kMaxBytes;
+  carried_bytes_ = carries ? layout().extent() : 0;
   return Status();
 }
 
@@ -237,7 +258,8 @@ void MessageSite::Describe() {
   if (calls > 1) text_ += ", call " + std::to_string(label_.number + 1) + " of " + std::to_string(calls);
   text_ += ", at " + label_.where;
   if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
-  if (choice_) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
+  if (choice_ && choice_->tries()) text_ += is_other() ? ", the default schedule in its trial" : ", in its trial";
+  if (choice_ && !choice_->tries()) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
   if (is_divided()) text_ += ", groups " + row_;
 }
 
@@ -247,13 +269,12 @@ std::string MessageSite::lists() const {
   return names;
 }
 
-Status MessageSite::Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const {
+Status MessageSite::Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const {
   const size_t alike = text_.size() - row_.size();
   if (is_divided() && text.compare(0, alike, text_, 0, alike) == 0) {
     return Mismatch{call, NameOf(rank), text.substr(alike), NameOf(mine), row_}.status();
   }
-  const auto named = [this](uint32_t each) { return std::to_string(NameOf(each)) + " (" + PlaceOf(each) + ")"; };
-  return DifferentCalls{call, named(rank), text, named(mine), text_}.status();
+  return DifferentCalls{call, {NameOf(rank), PlaceOf(rank), text}, {NameOf(mine), PlaceOf(mine), text_}}.status();
 }
 
 void MessageSite::Leave(uint32_t rank, Clock::time_point now) const {

@@ -4,7 +4,7 @@
 //       {"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, CommunicatorOf(groups),
 //       /*site=*/3, groups, /*process=*/0);
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; the first one fixes them
-//   executor.ArriveAcross(site.value(), run_id, rank, buffers, done);
+//   executor.messages().Arrive(site.value(), run_id, rank, buffers, done);
 //
 // Ranks are numbered over all groups: those of the second group follow those of the first, and so on. Where groups
 // change from call to call there is such a site for each division of the ranks, by which their numbers stay as they
@@ -27,7 +27,9 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
+#include "cc/executor/call_site.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/message_graph.h"
@@ -72,7 +74,7 @@ struct Step {
   std::atomic<uint32_t> calls{0};
 };
 
-class MessageSite {
+class MessageSite : public CallSite, public std::enable_shared_from_this<MessageSite> {
  public:
   struct Label {
     std::string name, axes, plan;
@@ -101,9 +103,11 @@ class MessageSite {
   // Before the first call, of one group: the numbers by which messages to the user call its ranks.
   void NameRanks(std::vector<uint32_t> names) { names_ = std::move(names); }
 
-  // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
-  // bytes are those of one slice. An error: the messages do not make this collective of them.
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats);
+  Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
+  void Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const override;
+  void Forget(Executor& executor) const override;
 
   // Ranks that call together, in the order of their list; one that is alone has none.
   struct Members {
@@ -131,6 +135,10 @@ class MessageSite {
   };
 
   const Label& label() const { return label_; }
+  // The name of a call in errors; 0: of any.
+  CallName NameCall(int64_t number = 0) const {
+    return {label_.name, label_.axes, label_.plan, number == 0 ? 0 : layout().payload(), number};
+  }
   Kind kind() const { return kind_; }
   uint64_t communicator() const { return communicator_; }
   uint64_t step() const { return label_.step ? label_.step->hash : 0; }
@@ -177,6 +185,9 @@ class MessageSite {
   int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
+  // Bytes of a rank's operand, with the gaps between arrays, that its arrival carries, as it is the only message that
+  // the rank has for all others; 0: messages carry them.
+  int64_t carried_bytes() const { return carried_bytes_; }
   // The names of its groups' lists.
   std::string lists() const;
   // Whether what no task reads again is stored past the caches.
@@ -185,7 +196,7 @@ class MessageSite {
   uint64_t fingerprint() const { return fingerprint_; }
   const std::string& text() const { return text_; }
   // The error of a call that this site is one rank's of, and `text` that of another one.
-  Status Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const;
+  Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
   SiteStats& stats() const { return *common_->stats; }
   // A rank's call ends, and how long ago its last one did; negative: it has had none.
   void Leave(uint32_t rank, Clock::time_point now) const;
@@ -216,6 +227,8 @@ class MessageSite {
   int64_t Slices() const;
   std::string who() const { return label_.name + " over '" + label_.axes + "': "; }
   Status SetGroups(const std::vector<Members>& groups);
+  // The segments of a leaf of a sum that may lose some.
+  int64_t SegmentsOf(const Leaf& leaf) const { return (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes; }
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
   Status MakeGraphs();
   void Describe();
@@ -237,6 +250,7 @@ class MessageSite {
   std::vector<std::string> lists_;   // their names, by group
   std::vector<bool> between_hosts_;  // by group
   std::string row_;                  // of a division
+  int64_t carried_bytes_ = 0;
   uint64_t fingerprint_ = 0;
   std::string text_;
   std::shared_ptr<Common> common_;

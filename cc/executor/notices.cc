@@ -7,7 +7,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr uint8_t kArrival = 1, kFailure = 2;
-constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4;
+constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4, kKept = 8, kDropped = 16;  // the last two: of a trial
 constexpr uint8_t kLeft = 1, kDied = 2;  // of the process that is gone; 0: none is
 
 std::string Begin(uint8_t which, const CallId& call) {
@@ -20,19 +20,29 @@ std::string Begin(uint8_t which, const CallId& call) {
   return bytes;
 }
 
+uint8_t FlagsOf(const Arrival& arrival) {
+  const Trial::Outcome outcome = arrival.said.outcome;
+  return static_cast<uint8_t>((arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) |
+                              (arrival.waits ? kWaits : 0) | (outcome == Trial::Outcome::kKept ? kKept : 0) |
+                              (outcome == Trial::Outcome::kDropped ? kDropped : 0));
+}
+
 }  // namespace
 
-static_assert(Failure::kMaxText + 128 <= Transport::kMaxNotice);  // with what rails put before it
+static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);  // with what rails put before it
+static_assert(Arrival::kMaxText + Arrival::kMaxBytes + 128 <= Transport::kMaxNotice);
 
 std::string Encode(const Arrival& arrival) {
   std::string bytes = Begin(kArrival, arrival.call);
   AppendNumber<uint32_t>(bytes, arrival.rank);
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
-  AppendNumber<uint8_t>(
-      bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
+  AppendNumber<uint8_t>(bytes, FlagsOf(arrival));
   AppendNumber<uint32_t>(bytes, arrival.said.launches);
-  bytes += CutText(arrival.text, Arrival::kMaxText);
+  const std::string_view text = CutText(arrival.text, Arrival::kMaxText);
+  AppendNumber<uint16_t>(bytes, static_cast<uint16_t>(text.size()));
+  bytes += text;
+  if (arrival.bytes) bytes += *arrival.bytes;
   return bytes;
 }
 
@@ -42,7 +52,10 @@ std::string Encode(const Failure& failure) {
   AppendNumber<uint32_t>(bytes, failure.gone ? failure.gone->process : 0);
   AppendNumber(bytes, static_cast<uint8_t>(failure.why.code()));
   AppendNumber<uint64_t>(bytes, failure.step);
-  bytes += CutText(failure.why.message(), Failure::kMaxText);
+  const std::string_view text = CutText(failure.why.message(), Failure::kMaxText);
+  AppendNumber(bytes, static_cast<uint16_t>(text.size()));
+  bytes += text;
+  if (failure.why.record().size() <= Failure::kMaxRecord) bytes += failure.why.record();
   return bytes;
 }
 
@@ -54,10 +67,20 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
     const auto flags = in.Get<uint8_t>();
     const auto launches = in.Get<uint32_t>();
-    if (!in.ok() || in.rest().size() > Arrival::kMaxText || flags > (kHere | kNext | kWaits)) return std::nullopt;
-    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches};
+    const auto text_size = in.Get<uint16_t>();
+    const auto* const text = reinterpret_cast<const char*>(in.Take(text_size));
+    const bool is_known = flags < 2 * kDropped && (flags & (kKept | kDropped)) != (kKept | kDropped);
+    if (!in.ok() || !is_known || text_size > Arrival::kMaxText ||
+        in.rest().size() > static_cast<size_t>(Arrival::kMaxBytes)) {
+      return std::nullopt;
+    }
+    const Trial::Outcome outcome = (flags & kKept) != 0      ? Trial::Outcome::kKept
+                                   : (flags & kDropped) != 0 ? Trial::Outcome::kDropped
+                                                             : Trial::Outcome::kOpen;
+    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
     arrival.waits = (flags & kWaits) != 0;
-    arrival.text = in.rest();
+    arrival.text.assign(text, text_size);
+    if (!in.rest().empty()) arrival.bytes = std::make_shared<const std::string>(in.rest());
     return arrival;
   }
   if (which == kFailure) {
@@ -65,9 +88,13 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     const auto process = in.Get<uint32_t>();
     const auto code = in.Get<uint8_t>();
     const auto step = in.Get<uint64_t>();
+    const size_t text = in.Get<uint16_t>();
+    const std::string_view rest = in.rest();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
-    if (!in.ok() || !is_error || end > kDied || in.rest().size() > Failure::kMaxText) return std::nullopt;
-    Failure failure{call, Status(static_cast<Code>(code), std::string(in.rest())), step};
+    if (!in.ok() || !is_error || end > kDied || text > Failure::kMaxText) return std::nullopt;
+    if (text > rest.size() || rest.size() - text > Failure::kMaxRecord) return std::nullopt;
+    const Status why(static_cast<Code>(code), std::string(rest.substr(0, text)), std::string(rest.substr(text)));
+    Failure failure{call, why, step};
     if (end != 0) failure.gone = {process, end == kLeft};
     return failure;
   }

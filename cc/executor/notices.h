@@ -1,13 +1,14 @@
-// What processes say of calls to each other, in the few bytes of a transport's notice.
+// The notices by which processes report arrivals and failures to each other, each in one notice of the transport.
 //
 //   transport.Notify(process, Encode(Arrival{call, rank, device, fingerprint, "psum over 'data', f32[8] (32 B), …"}));
 //   std::optional<Notice> notice = DecodeNotice(bytes);   // none: malformed
 //
-// Little-endian: a byte that says which, the call, then the fields in order; the text comes last.
+// Little-endian: a byte for the kind, the call, then the fields in order; texts, records and carried bytes come last.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ namespace jaxcomm {
 // A rank has come to a call: what it has to receive at once is posted, unless it waits to hear what the call runs.
 struct Arrival {
   static constexpr size_t kMaxText = 300;
+  static constexpr int64_t kMaxBytes = 4096;
 
   CallId call;
   uint32_t rank;
@@ -30,13 +32,16 @@ struct Arrival {
   std::string text;            // the same in words for the user
   StepChoice::Said said = {};  // of the rank that chooses between two schedules
   bool waits = false;
+  // The only message that the rank has for the others, in a call whose arrivals carry it (MessageSite::carried_bytes).
+  std::shared_ptr<const std::string> bytes = nullptr;
 };
 
 // The call has failed on the ranks of a process, which the others need not wait for.
 struct Failure {
   static constexpr size_t kMaxText = 2000;
+  static constexpr size_t kMaxRecord = 12 << 10;
 
-  // A process that is gone, for whose lack the call has failed.
+  // The process whose end has failed the call.
   struct Gone {
     uint32_t process;
     bool has_left;
@@ -44,13 +49,13 @@ struct Failure {
 
   CallId call;
   Status why;
-  uint64_t step;  // whose call it was; tells steps apart
+  uint64_t step;  // a hash of the step of which the call is part
   std::optional<Gone> gone = std::nullopt;
 };
 
 using Notice = std::variant<Arrival, Failure>;
 
-// Text that is too long is cut before a letter.
+// Text that is too long is cut before a letter; a record that is too long is left out.
 std::string Encode(const Arrival& arrival);
 std::string Encode(const Failure& failure);
 std::optional<Notice> DecodeNotice(std::string_view bytes);

@@ -1,5 +1,6 @@
 #include "cc/executor/notices.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,12 +26,23 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_TRUE(found.said.next);
   EXPECT_EQ(found.said.launches, 3u);
   EXPECT_TRUE(found.waits);
-  const auto failure =
-      DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late"), 0x99AABBCCDDEEFF00}));
+  EXPECT_FALSE(found.bytes);
+  const auto carried = std::make_shared<const std::string>(Arrival::kMaxBytes, '\0');
+  const auto small = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "psum", {}, false, carried}));
+  ASSERT_TRUE(small && std::get<Arrival>(*small).bytes);
+  EXPECT_EQ(*std::get<Arrival>(*small).bytes, *carried);
+  for (const auto outcome : {Trial::Outcome::kOpen, Trial::Outcome::kKept, Trial::Outcome::kDropped}) {
+    const auto tried = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "", {true, false, 1, outcome}}));
+    ASSERT_TRUE(tried);
+    EXPECT_EQ(std::get<Arrival>(*tried).said.outcome, outcome);
+  }
+  const auto failure = DecodeNotice(
+      Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late", "{\"missing\":[3]}"), 0x99AABBCCDDEEFF00}));
   ASSERT_TRUE(failure);
   EXPECT_TRUE(std::get<Failure>(*failure).call == kCall);
   EXPECT_EQ(std::get<Failure>(*failure).why.code(), Code::kDeadlineExceeded);
   EXPECT_EQ(std::get<Failure>(*failure).why.message(), "late");
+  EXPECT_EQ(std::get<Failure>(*failure).why.record(), "{\"missing\":[3]}");
   EXPECT_FALSE(std::get<Failure>(*failure).gone);
   for (const bool has_left : {false, true}) {
     const auto lacking =
@@ -45,11 +57,15 @@ TEST(Notices, ArriveAsTheyWereSent) {
 TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
   const std::string text(10000, 'x');
   const std::string arrival = Encode(Arrival{kCall, 0, 0, 0, text});
-  EXPECT_LE(arrival.size(), Transport::kMaxNotice);
+  EXPECT_LE(arrival.size() + Arrival::kMaxBytes, Transport::kMaxNotice);
   EXPECT_EQ(std::get<Arrival>(*DecodeNotice(arrival)).text.size(), Arrival::kMaxText);
-  const std::string failure = Encode(Failure{kCall, InvalidArgument(text), 0});
-  EXPECT_LE(failure.size(), Transport::kMaxNotice);
-  EXPECT_EQ(std::get<Failure>(*DecodeNotice(failure)).why.message().size(), Failure::kMaxText);
+  for (const size_t record : {Failure::kMaxRecord, Failure::kMaxRecord + 1}) {
+    const std::string failure = Encode(Failure{kCall, InvalidArgument(text, std::string(record, 'r')), 0});
+    EXPECT_LE(failure.size(), Transport::kMaxNotice);
+    const Status why = std::get<Failure>(*DecodeNotice(failure)).why;
+    EXPECT_EQ(why.message().size(), Failure::kMaxText);
+    EXPECT_EQ(why.record().size(), record > Failure::kMaxRecord ? 0 : record);  // whole, or not at all
+  }
 }
 
 TEST(Notices, ALongTextIsCutBeforeALetter) {
@@ -76,15 +92,24 @@ TEST(Notices, WhatIsMalformedIsNone) {
   for (const std::string& whole : {arrival, failure}) {
     for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(DecodeNotice(whole.substr(0, size))) << size;
   }
-  EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxText + 1, 'x')));
+  EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxBytes + 1, 'x')));
   for (const char code : {'\0', '\5', '\xFF'}) {
     std::string broken = failure;
-    broken[broken.size() - 9] = code;
+    broken[broken.size() - 11] = code;
     EXPECT_FALSE(DecodeNotice(broken));
   }
-  std::string broken = arrival;
-  broken[broken.size() - 5] = '\10';
+  EXPECT_FALSE(DecodeNotice(failure + std::string(Failure::kMaxRecord + 1, 'x')));
+  std::string broken = failure;
+  broken[broken.size() - 2] = '\1';  // a text of one letter, of which there is none
   EXPECT_FALSE(DecodeNotice(broken));
+  for (const char flags : {'\30', '\40'}) {
+    broken = arrival;
+    broken[broken.size() - 7] = flags;
+    EXPECT_FALSE(DecodeNotice(broken));
+  }
+  std::string long_text = arrival;
+  long_text[long_text.size() - 1] = '\2';  // of 512 bytes
+  EXPECT_FALSE(DecodeNotice(long_text + std::string(512, 'x')));
   for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
 }
 

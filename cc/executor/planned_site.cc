@@ -8,8 +8,8 @@ namespace jaxcomm {
 Result<std::shared_ptr<PlannedSite>> PlannedSite::Make(MessageSite::Label label, Reduction reduction,
                                                        uint64_t communicator, uint32_t site,
                                                        std::vector<MessageGroup> groups, MessageRegistry& registry,
-                                                       uint32_t process) {
-  std::shared_ptr<PlannedSite> made(new PlannedSite(reduction, std::move(groups), registry));
+                                                       PlanSwitches& switches, uint32_t process) {
+  std::shared_ptr<PlannedSite> made(new PlannedSite(reduction, std::move(groups), registry, switches));
   Result<std::shared_ptr<MessageSite>> own = made->With(std::move(label), communicator, site, process, nullptr);
   if (!own.ok()) return own.status();
   made->own_ = std::move(own.value());
@@ -46,15 +46,15 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_pt
       With(std::move(label), own_->communicator(), own_->site(), own_->process(), plan.get());
   if (!made.ok()) return made;
   if (Status status = made.value()->SetLeaves(own_->layout().leaves(), executor.stats()); !status.ok()) return status;
-  if (planned_) executor.Forget(planned_.get());
+  if (planned_) executor.messages().Forget(planned_.get());
   plan_ = plan;
   planned_ = made.value();
   return made;
 }
 
 template <typename Call>
-void PlannedSite::Start(Executor& executor, PlanSwitches& switches, uint32_t launch, const Call& call, uint32_t rank,
-                        Buffers buffers, Done done) {
+void PlannedSite::Start(Executor& executor, uint32_t launch, const Call& call, uint32_t rank, Buffers buffers,
+                        Done done) {
   const auto arrive = [self = shared_from_this(), &executor, call, rank, buffers = std::move(buffers),
                        done = std::move(done)](Status refused, const std::shared_ptr<const PlannedLists>& plan) {
     std::shared_ptr<MessageSite> site = self->own_;
@@ -63,25 +63,25 @@ void PlannedSite::Start(Executor& executor, PlanSwitches& switches, uint32_t lau
       if (planned.ok()) site = std::move(planned.value());
       refused = planned.status();
     }
-    executor.ArriveAcross(site, call, rank, buffers, done, refused);
+    executor.messages().Arrive(site, call, rank, buffers, done, refused);
   };
-  switches.Follow(
+  switches_.Follow(
       own_->communicator(), launch, own_->step(),
       [&executor, arrive](const Status& status, const std::shared_ptr<const PlannedLists>& plan, bool has_waited) {
         if (!has_waited) return arrive(status, plan);
-        // Its end may go on with the rest of a device's program, and block: not on the thread that others wait for.
+        // The callback may run the rest of a device's program and block, which must not stop the thread that decides.
         executor.Delay(Clock::duration::zero(),
                        [arrive, status, plan](const Status& delayed) { arrive(status.ok() ? delayed : status, plan); });
       });
 }
 
-template void PlannedSite::Start(Executor&, PlanSwitches&, uint32_t, const int64_t&, uint32_t, Buffers, Done);
-template void PlannedSite::Start(Executor&, PlanSwitches&, uint32_t, const CallId&, uint32_t, Buffers, Done);
+template void PlannedSite::Start(Executor&, uint32_t, const int64_t&, uint32_t, Buffers, Done);
+template void PlannedSite::Start(Executor&, uint32_t, const CallId&, uint32_t, Buffers, Done);
 
 void PlannedSite::Forget(Executor& executor) const {
-  executor.Forget(own_.get());
+  own_->Forget(executor);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (planned_) executor.Forget(planned_.get());
+  if (planned_) executor.messages().Forget(planned_.get());
 }
 
 }  // namespace jaxcomm

@@ -24,11 +24,11 @@ class PlannedSiteTest : public testing::Test {
     for (uint32_t process = 0; process < kProcesses; ++process) group.ranks.push_back({process, 10 * process});
     for (uint32_t process = 0; process < kProcesses; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_.back()->events());
-      executors_.back()->Connect(&network_.transport(process));
+      network_.Connect(process, &executors_.back()->messages());
+      executors_.back()->messages().Connect(&network_.transport(process));
       switches_.push_back(std::make_unique<PlanSwitches>());
       auto site = PlannedSite::Make({"psum", "data", "auto", "train.py:57"}, Reduction::kSum, /*module=*/7, /*site=*/0,
-                                    {group}, registry_, process);
+                                    {group}, registry_, *switches_.back(), process);
       EXPECT_TRUE(site.ok()) << site.status().message();
       sites_.push_back(site.value());
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kFloats}}, executors_[process]->stats()).ok());
@@ -41,8 +41,8 @@ class PlannedSiteTest : public testing::Test {
     std::fill(buffers_[process].begin(), buffers_[process].end(), static_cast<float>(process + 1));
     auto* const bytes = reinterpret_cast<std::byte*>(buffers_[process].data());
     const auto end = std::make_shared<std::promise<Status>>();
-    sites_[process]->Arrive(*executors_[process], *switches_[process], 1000 * process + run, process,
-                            {{bytes}, {bytes}}, [end](const Status& status) { end->set_value(status); });
+    sites_[process]->Arrive(*executors_[process], 1000 * process + run, process, {{bytes}, {bytes}},
+                            [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
   void ExpectSum(std::vector<std::future<Status>>& ends) {
@@ -144,7 +144,7 @@ TEST_F(PlannedSiteTest, WhereOneProcessCannotKnowTheCallFailsOnAll) {
 TEST_F(PlannedSiteTest, CallsThatHaveWaitedMayBlockWhereTheyEnd) {
   const MessageGroup here{{{0, 0}, {0, 1}}, "all_reduce/flat/2", {}};
   const auto site = PlannedSite::Make({"psum", "data", "auto", "train.py:58"}, Reduction::kSum, /*module=*/8,
-                                      /*site=*/0, {here}, registry_, /*process=*/0);
+                                      /*site=*/0, {here}, registry_, *switches_[0], /*process=*/0);
   ASSERT_TRUE(site.ok()) << site.status().message();
   ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 4 * kFloats}}, executors_[0]->stats()).ok());
   ASSERT_TRUE(switches_[0]->Prepare(nullptr, {{8, 0}}));
@@ -159,7 +159,7 @@ TEST_F(PlannedSiteTest, CallsThatHaveWaitedMayBlockWhereTheyEnd) {
       const bool met = second_has_begun_to_end.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
       ends[call].set_value(met && status.ok());
     };
-    site.value()->Arrive(*executors_[0], *switches_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
+    site.value()->Arrive(*executors_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
                          [&, call, done](const Status& status) {
                            if (call == 3) second.set_value();
                            done(status);

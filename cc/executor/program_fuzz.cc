@@ -39,7 +39,7 @@ void RunAll(Call& call, Progress progress) {
 void Run(Kind kind, const std::shared_ptr<const Program>& program) {
   if (!CheckChunks(kind, *program).ok()) return;
   const uint32_t ranks = program->ranks();
-  const auto site = std::make_shared<Site>("fuzz", "data", "fuzz", kind, Reduction::kSum, program);
+  const auto site = std::make_shared<LocalSite>("fuzz", "data", "fuzz", kind, Reduction::kSum, program);
   Stats stats;
   Require(site->SetLeaves({{DType::kF32, kFloats * sizeof(float)}, {DType::kS8, kOdd}}, stats).ok());
   Call call(site, /*names=*/nullptr, 1, Clock::now());

@@ -19,6 +19,16 @@ void WriteList(std::ostream& out, const std::vector<T>& values) {
   out << ']';
 }
 
+void WriteLabel(std::ostream& out, const SiteLabel& label) {
+  out << "{\"name\":";
+  WriteJsonString(out, label.name);
+  out << ",\"axes\":";
+  WriteJsonString(out, label.axes);
+  out << ",\"plan\":";
+  WriteJsonString(out, label.plan);
+  out << ",\"ranks\":" << label.ranks << ",\"bytes\":" << label.bytes;
+}
+
 }  // namespace
 
 void SiteStats::Calls::Add(const Calls& later) {
@@ -72,16 +82,13 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::ostringstream out;
   out.precision(9);
-  out << "{\"name\":";
-  WriteJsonString(out, label.name);
-  out << ",\"axes\":";
-  WriteJsonString(out, label.axes);
-  out << ",\"plan\":";
-  WriteJsonString(out, label.plan);
-  out << ",\"ranks\":" << label.ranks << ",\"bytes\":" << label.bytes << ",\"calls\":" << calls_
-      << ",\"failed\":" << failed_ << ",\"below_calls\":" << other_calls_ << ",\"transfer_s\":" << transfer_
+  WriteLabel(out, label);
+  out << ",\"calls\":" << calls_ << ",\"failed\":" << failed_ << ",\"below_calls\":" << other_calls_
+      << ",\"transfer_s\":" << transfer_
       << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0)
-      << ",\"lost_bytes\":" << lost_bytes_ << ",\"wait_s\":";
+      << ",\"lost_bytes\":" << lost_bytes_;
+  trial_.WriteJson(out);
+  out << ",\"wait_s\":";
   WriteList(out, wait_);
   out << ",\"late\":";
   WriteList(out, late_);
@@ -147,6 +154,21 @@ std::string Stats::Json(bool with_spans) const {
   std::string json = "[";
   for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site.stats->Json(label, with_spans);
   return json + "]";
+}
+
+std::string Stats::TrialsJson() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::ostringstream out;
+  out.precision(9);
+  const char* comma = "[";
+  for (const auto& [label, site] : sites_) {
+    if (!site.stats->trial().has_begun()) continue;
+    out << std::exchange(comma, ",");
+    WriteLabel(out, label);
+    site.stats->trial().WriteJson(out);
+    out << "}";
+  }
+  return (*comma == '[' ? "[" : "") + out.str() + "]";
 }
 
 void Stats::Reset() {

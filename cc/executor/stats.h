@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cc/base/time_spans.h"
+#include "cc/executor/trial.h"
 
 namespace jaxcomm {
 
@@ -60,6 +61,9 @@ class SiteStats {
   void RecordFailure();
   // Of what a rank of this process was to add, the network has lost so many bytes.
   void RecordLoss(int64_t bytes);
+  // Of its plan, where calls choose between that and the default schedule. Reset leaves it.
+  Trial& trial() { return trial_; }
+  const Trial& trial() const { return trial_; }
   // Of the calls that are kept.
   std::optional<CallRecord> Last() const;
   std::string Json(const SiteLabel& label, bool with_spans = true) const;
@@ -88,6 +92,7 @@ class SiteStats {
   std::vector<int64_t> late_;
   std::deque<CallRecord> recent_;
   TimeSpans<Calls> spans_;
+  Trial trial_;
 };
 
 class Stats {
@@ -96,6 +101,8 @@ class Stats {
 
   std::shared_ptr<SiteStats> Site(const SiteLabel& label);
   std::string Json(bool with_spans = true) const;
+  // Of the call sites that have a trial, without their calls.
+  std::string TrialsJson() const;
   void Reset();
 
  private:

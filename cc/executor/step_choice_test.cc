@@ -24,18 +24,19 @@ constexpr CallId Call(uint32_t launch, uint32_t iteration = 0) { return {77, lau
 void See(StepChoice& choice, milliseconds lateness) {
   const std::vector<Clock::time_point> arrivals{Clock::time_point(milliseconds(3)), Clock::time_point(milliseconds(7)),
                                                 Clock::time_point(milliseconds(7) + lateness)};
-  choice.Saw(3, [&](uint32_t rank) { return arrivals[rank]; });
+  choice.Saw(
+      3, [&](uint32_t rank) { return arrivals[rank]; }, /*is_other=*/false, /*transfer=*/0);
 }
 
 TEST(StepChoice, FollowsTheCallThatEndedLast) {
   StepChoice choice({/*rank=*/2, /*below=*/0.01});
-  EXPECT_FALSE(choice.is_other());
+  EXPECT_FALSE(choice.Next());
   See(choice, milliseconds(9));
-  EXPECT_TRUE(choice.is_other());
+  EXPECT_TRUE(choice.Next());
   See(choice, milliseconds(10));
-  EXPECT_FALSE(choice.is_other());
+  EXPECT_FALSE(choice.Next());
   See(choice, milliseconds(-5));
-  EXPECT_TRUE(choice.is_other());
+  EXPECT_TRUE(choice.Next());
 }
 
 TEST(StepChoice, ARankDecidesThatIsNotLate) {
@@ -90,6 +91,80 @@ TEST(StepChoice, WhoeverHearsOfItKnowsTheSame) {
   EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
 }
 
+// Each call ends before the next one begins; the first schedule takes `plan_ms`, the other one 20 ms. Returns how many
+// of `calls` ran the other one.
+int Try(StepChoice& choice, double plan_ms, int calls) {
+  int others = 0;
+  for (int call = 0; call < calls; ++call) {
+    const bool is_other = choice.Next();
+    const Clock::time_point end(milliseconds(100 * call));
+    choice.Saw(
+        3, [&](uint32_t) { return end; }, is_other, (is_other ? 20 : plan_ms) / 1e3);
+    others += is_other ? 1 : 0;
+  }
+  return others;
+}
+
+TEST(StepChoice, WithATrialTheFasterScheduleStays) {
+  const auto stats = std::make_shared<SiteStats>();
+  StepChoice gains(StepChoice::kTrial);
+  gains.Try(stats);
+  EXPECT_NEAR(Try(gains, 10, 100), 18, 4);
+  EXPECT_EQ(Try(gains, 10, 100), 0);
+  EXPECT_EQ(stats->trial().outcome(), Trial::Outcome::kKept);
+
+  StepChoice another(StepChoice::kTrial);  // a call site that is alike is not tried again
+  another.Try(stats);
+  EXPECT_EQ(Try(another, 10, 100), 0);
+
+  StepChoice slower(StepChoice::kTrial);
+  slower.Try(std::make_shared<SiteStats>());
+  Try(slower, 30, 100);
+  EXPECT_EQ(Try(slower, 30, 100), 100);
+}
+
+TEST(StepChoice, WithoutStatisticsNothingIsTried) {
+  StepChoice choice(StepChoice::kTrial);
+  EXPECT_EQ(Try(choice, 30, 100), 0);
+  StepChoice fixed({1, StepChoice::kTrial.below, /*tries=*/false});
+  fixed.Try(std::make_shared<SiteStats>());
+  EXPECT_EQ(Try(fixed, 30, 100), 0);
+}
+
+TEST(StepChoice, OnlyLateCallsSayWhatAScheduleForThemGains) {
+  const auto stats = std::make_shared<SiteStats>();
+  StepChoice choice({2, 0.01, /*tries=*/true});
+  choice.Try(stats);
+  for (int call = 0; call < 200; ++call) {
+    choice.Next();
+    See(choice, milliseconds(5));
+  }
+  EXPECT_FALSE(stats->trial().has_begun());
+}
+
+TEST(StepChoice, InATrialWhoeverHearsOfItKnowsTheSame) {
+  const auto stats = std::make_shared<SiteStats>(), others_stats = std::make_shared<SiteStats>();
+  StepChoice decider(StepChoice::kTrial), other(StepChoice::kTrial);
+  decider.Try(stats);
+  other.Try(others_stats);
+  for (uint32_t launch = 0; launch < 200; ++launch) {
+    const std::optional<bool> known = other.Find(Call(launch));
+    const StepChoice::Said said = decider.Decide(Call(launch));
+    EXPECT_EQ(known.has_value(), launch > 0);
+    EXPECT_EQ(known.value_or(said.here), said.here);
+    const Clock::time_point end(milliseconds(100 * launch));
+    for (StepChoice* each : {&decider, &other}) {
+      each->Saw(
+          3, [&](uint32_t) { return end; }, said.here, said.here ? 0.02 : 0.03);
+    }
+    other.Heard(Call(launch), said);
+  }
+  EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
+  EXPECT_EQ(other.Find(Call(200)), true);
+  other.Heard(Call(3), {false, false, 1, Trial::Outcome::kOpen});  // of long ago
+  EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
+}
+
 // Three processes of a rank each; the last one is late, the first one decides. One list of messages is a ring, the
 // other direct.
 class BetweenProcesses : public testing::Test {
@@ -101,11 +176,11 @@ class BetweenProcesses : public testing::Test {
     network_ = std::make_unique<SimulatedNetwork>(3, seed);
     for (uint32_t process = 0; process < 3; ++process) {
       executors_.push_back(std::make_unique<Executor>(1));
-      network_->Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_->transport(process));
+      network_->Connect(process, &executors_[process]->messages());
+      executors_[process]->messages().Connect(&network_->transport(process));
       sites_.push_back(MakeSite("all_reduce/ring/3", process));
       const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/direct/3", process);
-      sites_.back()->SetOther(other, executors_[process]->ChoiceOf(*sites_.back(), *other, {2, kBelow}));
+      sites_.back()->SetOther(other, executors_[process]->messages().ChoiceOf(*sites_.back(), *other, {2, kBelow}));
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
       values_.emplace_back(kElements, static_cast<float>(process));
     }
@@ -130,14 +205,14 @@ class BetweenProcesses : public testing::Test {
   std::future<Status> Arrive(uint32_t rank, std::vector<float>& values, int64_t run) {
     const auto end = std::make_shared<std::promise<Status>>();
     auto* bytes = reinterpret_cast<std::byte*>(values.data());
-    executors_[rank]->ArriveAcross(sites_[rank], run, rank, {{bytes}, {bytes}},
-                                   [end](const Status& status) { end->set_value(status); });
+    executors_[rank]->messages().Arrive(sites_[rank], run, rank, {{bytes}, {bytes}},
+                                        [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
   // A launch in which nobody comes to the call.
   void Skip(int64_t run) {
     for (size_t process = 0; process < executors_.size(); ++process) {
-      executors_[process]->LaunchOf(*sites_[process], run);
+      executors_[process]->messages().LaunchOf(*sites_[process], run);
     }
   }
   int OthersAt(uint32_t process) {
@@ -196,6 +271,50 @@ TEST_F(BetweenProcesses, WhoKnowsNothingWaitsForTheDecider) {
   for (const auto& each : values_) EXPECT_EQ(each, std::vector<float>(kElements, 3.0f));
 }
 
+// Ranks 0 and 1 live in one process, and the caller names the call: rank 1 starts on the thread of rank 0.
+TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
+  const std::vector<uint32_t> processes = {0, 0, 1};
+  MessageRegistry registry;
+  SimulatedNetwork network(2, /*seed=*/7);
+  std::vector<std::unique_ptr<Executor>> executors;
+  std::vector<std::shared_ptr<MessageSite>> sites;
+  for (uint32_t process = 0; process < 2; ++process) {
+    executors.push_back(std::make_unique<Executor>(1));
+    network.Connect(process, &executors[process]->messages());
+    executors[process]->messages().Connect(&network.transport(process));
+    std::vector<std::shared_ptr<MessageSite>> made;
+    for (const std::string list : {"all_reduce/ring/3", "all_reduce/direct/3"}) {
+      MessageGroup group{{}, list, {}};
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        group.ranks.push_back({processes[rank], 10 * rank});
+        group.lists.push_back(processes[rank] == process ? registry.Find(list, rank) : nullptr);
+      }
+      made.push_back(MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77,
+                                       0, {group}, process)
+                         .value());
+    }
+    made[0]->SetOther(made[1], executors[process]->messages().ChoiceOf(*made[0], *made[1], {2, 0.01}));
+    EXPECT_TRUE(made[0]->SetLeaves({{DType::kF32, 4 * 3000}}, executors[process]->stats()).ok());
+    sites.push_back(made[0]);
+  }
+  std::vector<std::vector<float>> values(3, std::vector<float>(3000, 1.0f));
+  std::vector<std::promise<Status>> ends(3);
+  for (const uint32_t rank : {1u, 2u, 0u}) {
+    auto* const bytes = reinterpret_cast<std::byte*>(values[rank].data());
+    executors[processes[rank]]->messages().Arrive(
+        sites[processes[rank]], CallId{77, 1, 0, 0}, rank, {{bytes}, {bytes}},
+        [&ends, rank](const Status& status) { ends[rank].set_value(status); });
+  }
+  for (auto& end : ends) {
+    std::future<Status> ended = end.get_future();
+    ASSERT_EQ(ended.wait_for(std::chrono::seconds(50)), std::future_status::ready);
+    const Status status = ended.get();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  for (const auto& each : values) EXPECT_EQ(each, std::vector<float>(3000, 3.0f));
+  network.Stop();
+}
+
 TEST_F(BetweenProcesses, WithoutTheDeciderCallsEndAtTheDeadline) {
   Start(/*seed=*/5);
   Skip(0);
@@ -239,7 +358,7 @@ TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
   for (const auto& executor : executors_) executor->SetDeadline(0.3);
   for (uint32_t process = 0; process < 2; ++process) {
     const Arrival waits{{77, 0, 0, 0}, 2, 20, sites_[2]->fingerprint(), sites_[2]->text(), {}, /*waits=*/true};
-    executors_[process]->events().OnNotice(2, Encode(waits));
+    executors_[process]->messages().OnNotice(2, Encode(waits));
   }
   std::future<Status> second = Arrive(1, values_[1], 0), first = Arrive(0, values_[0], 0);
   for (auto* end : {&first, &second}) {
@@ -253,10 +372,10 @@ TEST_F(BetweenProcesses, OneChoiceIsForOneRuleAndOnePairOfLists) {
   const MessageSite& site = *sites_[0];
   const MessageSite& other = *site.other();
   Executor& executor = *executors_[0];
-  EXPECT_EQ(executor.ChoiceOf(site, other, {2, kBelow}).get(), site.choice());
-  EXPECT_NE(executor.ChoiceOf(site, other, {0, kBelow}).get(), site.choice());
-  EXPECT_NE(executor.ChoiceOf(site, other, {2, 2 * kBelow}).get(), site.choice());
-  EXPECT_NE(executor.ChoiceOf(other, site, {2, kBelow}).get(), site.choice());
+  EXPECT_EQ(executor.messages().ChoiceOf(site, other, {2, kBelow}).get(), site.choice());
+  EXPECT_NE(executor.messages().ChoiceOf(site, other, {0, kBelow}).get(), site.choice());
+  EXPECT_NE(executor.messages().ChoiceOf(site, other, {2, 2 * kBelow}).get(), site.choice());
+  EXPECT_NE(executor.messages().ChoiceOf(other, site, {2, kBelow}).get(), site.choice());
 }
 
 }  // namespace

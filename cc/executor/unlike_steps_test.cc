@@ -58,8 +58,8 @@ class UnlikeSteps : public testing::Test {
   UnlikeSteps() : network_(kProcesses, /*seed=*/1) {
     for (uint32_t process = 0; process < kProcesses; ++process) {
       executors_.push_back(std::make_unique<Executor>(1));
-      network_.Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_.transport(process));
+      network_.Connect(process, &executors_[process]->messages());
+      executors_[process]->messages().Connect(&network_.transport(process));
     }
   }
   ~UnlikeSteps() override { network_.Stop(); }
@@ -87,8 +87,8 @@ class UnlikeSteps : public testing::Test {
     const auto end = std::make_shared<std::promise<Status>>();
     values_.push_back(std::vector<float>(static_cast<size_t>(site->layout().payload()) / 4, 1));
     auto* bytes = reinterpret_cast<std::byte*>(values_.back().data());
-    executors_[process]->ArriveAcross(site, run, process, {{bytes}, {bytes}},
-                                      [end](const Status& status) { end->set_value(status); });
+    executors_[process]->messages().Arrive(site, run, process, {{bytes}, {bytes}},
+                                           [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
 
@@ -138,9 +138,9 @@ TEST_F(UnlikeSteps, AfterOneLaunchedNoneTheNextOneOfEachIsTheSame) {
   for (auto& end : ends) EXPECT_EQ(end.get().code(), Code::kDeadlineExceeded);
   ends.clear();
   // As the others have sent it, which may still be on its way.
-  executors_[2]->events().OnNotice(0, Encode(Failure{{MakeSite(2, 50)->communicator(), 0, 0, 0},
-                                                     Status(Code::kDeadlineExceeded, "late"),
-                                                     /*step=*/50}));
+  executors_[2]->messages().OnNotice(0, Encode(Failure{{MakeSite(2, 50)->communicator(), 0, 0, 0},
+                                                       Status(Code::kDeadlineExceeded, "late"),
+                                                       /*step=*/50}));
   for (auto& executor : executors_) executor->SetDeadline(60);
   for (uint32_t process = 0; process < kProcesses; ++process) {
     ends.push_back(Arrive(process, MakeSite(process, 51), 2));
@@ -180,8 +180,8 @@ TEST_F(UnlikeSteps, ARankWhoseProcessGetsNoMemoryFailsTheOthers) {
   std::promise<Status> end;
   {
     const LittleMemory limited;
-    executors_[2]->ArriveAcross(sites[2], 1, 2, {{bytes}, {bytes}},
-                                [&end](const Status& status) { end.set_value(status); });
+    executors_[2]->messages().Arrive(sites[2], 1, 2, {{bytes}, {bytes}},
+                                     [&end](const Status& status) { end.set_value(status); });
     ends.push_back(end.get_future());
     ends.back().wait();
   }

@@ -91,6 +91,10 @@ JAXCOMM_EXPORT int jaxcomm_stats(int spans, char* json, int64_t json_capacity, i
   return Answer(error, capacity, [&] { CopyText(TheExecutor().stats().Json(spans != 0), json, json_capacity, size); });
 }
 
+JAXCOMM_EXPORT int jaxcomm_trials(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(TheExecutor().stats().TrialsJson(), json, json_capacity, size); });
+}
+
 JAXCOMM_EXPORT int jaxcomm_reset_stats(char* error, int64_t capacity) {
   return Answer(error, capacity, [] { TheExecutor().stats().Reset(); });
 }

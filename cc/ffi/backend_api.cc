@@ -15,6 +15,7 @@
 #include "cc/base/c_function.h"
 #include "cc/executor/device_communicator.h"
 #include "cc/ffi/job.h"
+#include "cc/ffi/kept_failures.h"
 #include "cc/ffi/list_rules.h"
 #include "cc/ffi/runtime.h"
 
@@ -103,7 +104,11 @@ thread_local char error_text[512];  // as much as XLA takes
 // An exception of the call, mostly for lack of memory, is its error.
 template <typename Call>
 int End(Call call) {
-  return Answer(error_text, sizeof(error_text), call);
+  return Answer(error_text, sizeof(error_text), [&] {
+    const Status status = call();
+    if (!status.ok()) TheFailures().Keep(status);
+    return status;
+  });
 }
 
 // Runs a call of the handle's communicator. Where it throws, other devices may have made it: the names of calls count
@@ -158,7 +163,10 @@ std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
 
 const BackendTable kTable = {
     [](int color, int key, void** made) {
-      return End([&] { *made = std::make_unique<Handle>(MakeHandle(color, key)).release(); });
+      return End([&] {
+        *made = std::make_unique<Handle>(MakeHandle(color, key)).release();
+        return Status();
+      });
     },
     [](void* handle) { std::unique_ptr<Handle>(static_cast<Handle*>(handle)).reset(); },
     [](void* handle) {
@@ -237,16 +245,21 @@ JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, char* error, int64_t ca
 }
 
 // Sets the lists that collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by
-// the smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
+// the smallest sizes `min_bytes`, the first of which is 0, one in a line with its schedule's kind, "NAME ring" ("": as
+// without a plan). `tries`: in a trial.
 JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t flat_bytes_on_one_host, int64_t ring_bytes,
                                          int64_t ring_bytes_of_several, const char* plan, int64_t ranks,
-                                         const int64_t* min_bytes, const char* names, int64_t num_ranges, char* error,
-                                         int64_t capacity) {
+                                         const int64_t* min_bytes, const char* names, int64_t num_ranges, int tries,
+                                         char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     ListRules rules{flat_bytes, flat_bytes_on_one_host,       ring_bytes, ring_bytes_of_several,
-                    plan,       static_cast<uint32_t>(ranks), {}};
+                    plan,       static_cast<uint32_t>(ranks), {},         tries != 0};
     std::istringstream lines(names);
-    for (int64_t i = 0; i < num_ranges; ++i) std::getline(lines, rules.planned[min_bytes[i]]);
+    std::string line;
+    for (int64_t i = 0; i < num_ranges && std::getline(lines, line); ++i) {
+      const size_t end = line.rfind(' ');
+      rules.planned[min_bytes[i]] = {line.substr(0, end), end == std::string::npos ? "" : line.substr(end + 1)};
+    }
     TheGroups().SetRules(std::move(rules));
   });
 }

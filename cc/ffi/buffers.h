@@ -13,12 +13,12 @@
 
 namespace jaxcomm {
 
-// Fails where operands and results do not fit together, or an element type is none of the kernels'. Of a reduce-scatter
-// and an all-gather over so many ranks, a leaf's bytes are those of one slice.
+// An error: operands and results do not fit together, or the kernels lack an element type. In a reduce-scatter and an
+// all-gather over `ranks` ranks a leaf's bytes are those of one slice.
 Status ReadBuffers(const std::string& name, Kind kind, size_t ranks, const xla::ffi::RemainingArgs& args,
                    const xla::ffi::RemainingRets& rets, std::vector<Leaf>& leaves, Buffers& buffers);
 
-// The operands become the results, of a rank that is alone.
+// Copies the operands to the results, for the only rank of a group.
 void HandOn(const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets);
 
 }  // namespace jaxcomm

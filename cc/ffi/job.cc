@@ -254,7 +254,7 @@ bool Job::has_processor_each() const {
 }
 
 Job& TheJob() {
-  static Job* job = std::make_unique<Job>(&TheExecutor().events()).release();
+  static Job* job = std::make_unique<Job>(&TheExecutor().messages()).release();
   return *job;
 }
 

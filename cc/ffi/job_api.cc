@@ -38,16 +38,16 @@ Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, con
   for (const MessageSite::Local& local : site->locals()) {
     const auto end = std::make_shared<std::promise<Status>>();
     ends.push_back(end->get_future());
-    TheExecutor().ArriveAcross(site, static_cast<int64_t>(number), local.rank, {{bytes}, {bytes}},
-                               [end](const Status& status) { end->set_value(status); });
+    TheExecutor().messages().Arrive(site, static_cast<int64_t>(number), local.rank, {{bytes}, {bytes}},
+                                    [end](const Status& status) { end->set_value(status); });
     bytes += num_bytes;
   }
   Status status;
   for (std::future<Status>& end : ends) {
     if (Status found = end.get(); !found.ok()) status = std::move(found);
   }
-  TheExecutor().Forget(site.get());
-  TheExecutor().ForgetCommunicator(number);
+  TheExecutor().messages().Forget(site.get());
+  TheExecutor().messages().ForgetCommunicator(number);
   if (!status.ok()) return status;
   const std::optional<CallRecord> record = site->stats().Last();
   return record ? record->after_arrival : 0.0;
@@ -57,7 +57,7 @@ std::string GoneJson() {
   std::ostringstream out;
   const char* comma = "";
   out << "[";
-  for (const AcrossProcesses::GoneProcess& each : TheExecutor().gone()) {
+  for (const GoneProcess& each : TheExecutor().messages().gone()) {
     const auto since = std::chrono::duration_cast<std::chrono::microseconds>(each.since.time_since_epoch());
     out << std::exchange(comma, ",") << "{\"process\":" << each.process << ",\"at_us\":" << since.count()
         << ",\"has_left\":" << (each.has_left ? "true" : "false") << ",\"why\":";
@@ -101,7 +101,7 @@ JAXCOMM_EXPORT int jaxcomm_job_reset(char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     TheJob().Close();
     ThePlanSwitches().Reset();
-    Status status = TheExecutor().Disconnect(Clock::now() + kDisconnect);
+    Status status = TheExecutor().messages().Disconnect(Clock::now() + kDisconnect);
     if (status.ok()) TheJob().Reset();
     return status;
   });
@@ -212,14 +212,14 @@ JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, const char* names, i
     std::istringstream lines(names);
     for (std::string& name : host_names) std::getline(lines, name);
     Status status = TheJob().Start({hosts, hosts + processes}, host_names);
-    if (status.ok()) TheExecutor().Connect(TheJob().transport(), TheJob().has_processor_each());
+    if (status.ok()) TheExecutor().messages().Connect(TheJob().transport(), TheJob().has_processor_each());
     return status;
   });
 }
 
 // Whether ranks of this process wait in calls between processes.
 JAXCOMM_EXPORT int jaxcomm_job_awaits(int* awaits, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { *awaits = TheExecutor().awaits_processes() ? 1 : 0; });
+  return Answer(error, capacity, [&] { *awaits = TheExecutor().messages().waiting() ? 1 : 0; });
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_close(char* error, int64_t capacity) {

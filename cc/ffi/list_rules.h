@@ -26,14 +26,25 @@ struct ListRules {
   // the run makes.
   std::string plan;
   uint32_t ranks = 0;
-  std::map<int64_t, std::string> planned;
+  struct Planned {
+    std::string list, kind = "";  // "ring", of the list's schedule
+  };
+  std::map<int64_t, Planned> planned;
+  bool tries = false;  // the plan's schedules in a trial, where they are others than without it
 
   DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
     const std::vector<MessageGroup::Rank>& devices = group.devices();
+    const DeviceCommunicator::Chosen usual = ChooseUsual(kind, devices, bytes);
     if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
-      const std::string& name = std::prev(planned.upper_bound(bytes))->second;
-      if (!name.empty()) return {name, plan};
+      const auto& [list, schedule] = std::prev(planned.upper_bound(bytes))->second;
+      if (!list.empty()) return {list, plan, tries && schedule != usual.plan ? usual.list : ""};
     }
+    return usual;
+  }
+
+ private:
+  DeviceCommunicator::Chosen ChooseUsual(Kind kind, const std::vector<MessageGroup::Rank>& devices,
+                                         int64_t bytes) const {
     const bool is_switched = kind == Kind::kAllReduce && plan == kAuto && AreInOrder(devices);
     const std::string number = "/" + std::to_string(devices.size());
     const bool is_flat = IsFlat(devices, bytes);
@@ -43,7 +54,6 @@ struct ListRules {
     return {"all_reduce/" + (is_flat ? "flat" : way) + number, is_switched ? std::string(kAuto) : way};
   }
 
- private:
   // As the ranks of the run's plans are.
   static bool AreInOrder(const std::vector<MessageGroup::Rank>& devices) {
     return std::is_sorted(devices.begin(), devices.end(),

@@ -30,12 +30,21 @@ TEST(ListRules, OnOneHostMoreIsFlat) {
 }
 
 TEST(ListRules, APlanIsForAllReducesOfItsRanks) {
-  const ListRules rules{16, 0, 64, 64, "3f9a01c2", 4, {{0, ""}, {100, "planned"}}};
+  const ListRules rules{16, 0, 64, 64, "3f9a01c2", 4, {{0, {""}}, {100, {"planned"}}}};
   EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 100).list, "planned");
   EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 100).plan, "3f9a01c2");
   EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 99).plan, "direct");
   EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1}), 100).plan, "direct");
   EXPECT_EQ(rules.Choose(Kind::kReduceScatter, Group({0, 1, 2, 3}), 100).plan, "direct");
+}
+
+TEST(ListRules, ATrialComparesAPlansScheduleWithAnotherDefault) {
+  ListRules rules{16, 0, 64, 64, "3f9a01c2", 4, {{0, {"straggler list", "straggler"}}, {200, {"ring list", "ring"}}}};
+  EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 100).default_list, "");
+  rules.tries = true;
+  EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 100).default_list, "all_reduce/direct/4");
+  EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 200).default_list, "all_reduce/direct/4");
+  EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 256).default_list, "");
 }
 
 TEST(ListRules, AutoIsForAllReducesWhoseRanksAreInTheOrderOfTheirDevices) {

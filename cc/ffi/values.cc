@@ -3,11 +3,13 @@
 #include <string>
 
 #include "cc/base/text.h"
+#include "cc/ffi/kept_failures.h"
 
 namespace jaxcomm {
 
 xla::ffi::Error ToError(const Status& status) {
   const std::string message = "jaxcomm: " + ValidText(status.message());  // Python reads it as UTF-8
+  if (!status.ok()) TheFailures().Keep(status);
   switch (status.code()) {
     case Code::kOk:
       return xla::ffi::Error::Success();

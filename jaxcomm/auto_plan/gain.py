@@ -7,6 +7,7 @@ launches it is the same in all processes, so that one of them can tell.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -55,7 +56,12 @@ def compare(before: Periods, after: Periods) -> Steps | None:
     if not common:
         return None
     step = max(common, key=lambda each: (sum(after[each][-PERIODS:]), each))
-    one, other = np.array(before[step][-CALLS:]), np.array(after[step][-CALLS:])
+    return of(before[step][-CALLS:], after[step][-CALLS:])
+
+
+def of(before: Sequence[float], after: Sequence[float]) -> Steps:
+    """The medians of seconds before and after, and the error of their difference."""
+    one, other = np.array(before), np.array(after)
     error = float(np.hypot(_error(one), _error(other)))
     return Steps(float(np.median(one)), float(np.median(other)), error)
 

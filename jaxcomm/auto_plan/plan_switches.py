@@ -52,7 +52,8 @@ class Switches:
         plan = files.decode(text.encode(), "the plan of this run")
         proof.verify_embedded(plan)
         self._loaded = {**in_force.in_force(plan), "file": json.loads(text)}
-        return PlannedLists(plan.hash[:8], plan.ranks, planned_messages(plan))
+        lists = [(least, encoded) for least, _, encoded in planned_messages(plan)]
+        return PlannedLists(plan.hash[:8], plan.ranks, lists)
 
     def launches(self) -> dict[str, int]:
         """The next launch on each communicator that has had one."""

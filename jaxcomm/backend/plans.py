@@ -114,11 +114,11 @@ def _set(hashes: Hashes) -> None:
     global _hashes
     _hashes = hashes
     digest = dict(hashes).get((), "")
-    ranges: Sequence[tuple[int, tuple[bytes, ...]]] = ()
+    ranges: Sequence[tuple[int, str, tuple[bytes, ...]]] = ()
     if digest in PLANS:
         ranges = choice.planned_messages(PLANS[digest])
-    names = [ffi.register_messages(lists) if lists else "" for _, lists in ranges]
-    least = [min_bytes for min_bytes, _ in ranges]
+    names = [f"{ffi.register_messages(lists)} {kind}" if lists else "" for _, kind, lists in ranges]
+    least = [min_bytes for min_bytes, *_ in ranges]
     if least and least[0] > 0:
         least, names = [0, *least], ["", *names]
     CPU.call(
@@ -129,5 +129,6 @@ def _set(hashes: Hashes) -> None:
         (ctypes.c_int64 * len(least))(*least),
         "".join(f"{name}\n" for name in names),
         len(least),
+        communicator.tries(digest),
     )
     check_sizes(())

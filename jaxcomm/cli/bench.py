@@ -78,7 +78,9 @@ def run(args: Namespace) -> int:
     files.check_writable(args.out)
     devices = job.use_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
+    from jaxcomm.collectives import communicator
 
+    communicator.set_trial(False)  # every call runs the schedule that it is timed for
     loaded = plan.load(args.plan, ranks=devices) if args.plan else None
     if loaded and is_job():
         from jaxcomm import init

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,67 @@ from jaxcomm.plan.values import Broadcast, Plain, Spec, StragglerSpec
 from jaxcomm.profile import Link, Profile, Provenance
 
 _CHUNKS = re.compile("[1-9][0-9]{0,3}")
-_CALLS = 10  # of one turn
+CALLS = 10  # of one turn
 _ROLE = "straggler"
+
+
+class Timed(NamedTuple):
+    """A schedule's calls.
+
+    Attributes:
+      seconds: from the last arrival to the end, of each call in which the latest rank was the last to arrive.
+      early_share: share of the work that was done before the last arrival, of all calls.
+      calls: their number.
+    """
+
+    seconds: list[float]
+    early_share: float
+    calls: int
+
+
+def time_plans(
+    plans: Mapping[str, Plan | None], delays: Mapping[int, float], nbytes: int, rounds: Iterable[object]
+) -> dict[str, Timed]:
+    """Times plans by turns, A B A B, with ranks late in every call.
+
+    Args:
+      plans: what to time, by name, for the same number of ranks; None runs the default schedule, beside a plan.
+      delays: seconds by which ranks are late; none: nobody is.
+      nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
+      rounds: in each every plan has one turn; alike in all processes.
+
+    Raises:
+      JaxcommError: the latest rank was never the last to arrive.
+    """
+    mesh = spmd.mesh(next(plan.ranks for plan in plans.values() if plan))
+    count = -(-nbytes // 4)
+    steps = {name: _step(mesh, delays, plan) for name, plan in plans.items()}
+    values = {name: spmd.place(np.zeros((mesh.size, count), np.float32), mesh, spmd.SPLIT) for name in steps}
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    early: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in rounds:
+        for name, step in steps.items():
+            values[name] = spmd.wait(step(values[name]))  # not counted: the other side's buffers filled the caches
+            ffi.reset_stats()
+            for _ in range(CALLS):
+                job.barrier()  # else a process that ends its call before the others is less late in the next
+                values[name] = spmd.wait(step(values[name]))
+            [site] = [site for site in ffi.sites() if site["calls"]]
+            last = np.full(len(site["arrivals"]), True)
+            if delays:
+                last = np.argmax(site["arrivals"], axis=1) == max(delays, key=lambda rank: delays[rank])
+            found[name] += np.array(site["after_arrival_s"])[last].tolist()
+            early[name].append(site["early_bytes_share"])
+    never = [name for name, seconds in found.items() if not seconds]
+    if never:
+        raise JaxcommError(
+            f"rank {max(delays, key=lambda rank: delays[rank])} was never the last to arrive under {never[0]}, in "
+            f"{len(early[never[0]]) * CALLS} calls.\n"
+            "  Cure: make it later with --late, or leave the machine to this command"
+        )
+    return {
+        name: Timed(seconds, statistics.mean(early[name]), CALLS * len(early[name])) for name, seconds in found.items()
+    }
 
 
 def measure(
@@ -43,41 +102,23 @@ def measure(
     Raises:
       JaxcommError: the late rank was never the last to arrive.
     """
-    ranks, count = next(iter(plans.values())).ranks, -(-nbytes // 4)
-    mesh = spmd.mesh(ranks)
-    steps = {name: _step(mesh, late, plan) for name, plan in plans.items()}
-    values = {name: spmd.place(np.zeros((ranks, count), np.float32), mesh, spmd.SPLIT) for name in steps}
-    found: dict[str, list[float]] = {name: [] for name in steps}
-    early = dict.fromkeys(steps, 0.0)
-    for _ in range(rounds):
-        for name, step in steps.items():
-            values[name] = spmd.wait(step(values[name]))  # not counted: the other side's buffers filled the caches
-            ffi.reset_stats()
-            for _ in range(_CALLS):
-                job.barrier()  # else a process that ends its call before the others is less late in the next
-                values[name] = spmd.wait(step(values[name]))
-            [site] = [site for site in ffi.sites() if site["calls"]]
-            last = np.argmax(site["arrivals"], axis=1) == late.rank
-            found[name] += np.array(site["after_arrival_s"])[last].tolist()
-            early[name] += site["early_bytes_share"] / rounds
-        each_round()
-    never = [name for name, seconds in found.items() if not seconds]
-    if never:
-        raise JaxcommError(
-            f"rank {late.rank} was never the last to arrive under {never[0]}, in {rounds * _CALLS} calls.\n"
-            "  Cure: make it later with --late, or leave the machine to this command"
-        )
+
+    def counted() -> Iterator[None]:
+        for _ in range(rounds):
+            yield
+            each_round()
+
     rows = [
         {
             "schedule": name,
-            "after_arrival_s": statistics.median(seconds),
-            "last": len(seconds),
-            "calls": rounds * _CALLS,
-            "early_share": early[name],
+            "after_arrival_s": statistics.median(timed.seconds),
+            "last": len(timed.seconds),
+            "calls": timed.calls,
+            "early_share": timed.early_share,
         }
-        for name, seconds in found.items()
+        for name, timed in time_plans(plans, {late.rank: late.seconds}, nbytes, counted()).items()
     ]
-    return {"bytes": 4 * count, "late": late._asdict(), "schedules": rows}
+    return {"bytes": 4 * -(-nbytes // 4), "late": late._asdict(), "schedules": rows}
 
 
 def single(name: str, ranks: int, late: Late) -> Plan:
@@ -110,10 +151,12 @@ def single(name: str, ranks: int, late: Late) -> Plan:
     return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})
 
 
-def _step(mesh: Mesh, late: Late, plan: Plan) -> Callable[[Any], Any]:
+def _step(mesh: Mesh, delays: Mapping[int, float], plan: Plan | None) -> Callable[[Any], Any]:
     def body(x: jax.Array) -> Any:
-        seconds = jnp.where(jax.lax.axis_index(spmd.AXIS) == late.rank, late.seconds, 0.0)
-        return collectives.psum(ffi.delay(x, seconds), spmd.AXIS, plan=plan)
+        if delays:
+            by_rank = jnp.array([delays.get(rank, 0.0) for rank in range(mesh.size)], jnp.float32)
+            x = ffi.delay(x, by_rank[jax.lax.axis_index(spmd.AXIS)])
+        return collectives.psum(x, spmd.AXIS, plan={} if plan is None else plan)
 
     mapped = jax.shard_map(body, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
     return jax.jit(mapped, donate_argnums=0)

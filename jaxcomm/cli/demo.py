@@ -78,6 +78,9 @@ def run(args: Namespace) -> int:
     out = files.make_folder(args.out)
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
+    from jaxcomm.collectives import communicator
+
+    communicator.set_trial(False)  # the trainings with the plan and without it are what is compared
     with progress.clock("1/4 profiling"):
         measured = measure_devices(args.devices, _sizes(args.hidden), 50, late={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")

@@ -7,13 +7,15 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from jaxcomm import files, plan, planner, profile
-from jaxcomm.cli.common import arguments, network_options, options, output, progress
+from jaxcomm.cli.common import arguments, job, network_options, options, output, progress
+from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.drops import drops_headline
 from jaxcomm.report.groups import groups_headline
 from jaxcomm.report.halves import halves_table
 from jaxcomm.report.rails import rails_headline
 from jaxcomm.report.step import relaxed_lines, step_headline
+from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.transport import transport_headline
 
 EXAMPLE = """
@@ -22,6 +24,8 @@ EXAMPLE = """
     jaxcomm plan profile.json --racks 5+3 --uplink 4 --model-bytes 100MiB
     jaxcomm plan profile.json --model VGG16 --drop-budget 5%
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
+    jaxcomm plan profile.json --try
+    jaxcomm launch -n 4 -- jaxcomm plan profile.json --try
 """
 
 
@@ -56,6 +60,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--model", default="", metavar="NAME", help="take the bound of drops published for this model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the searches (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
+    parser.add_argument(
+        "--try",
+        action="store_true",
+        dest="tries",
+        help="run the best candidates of each byte range here, with ranks late as profiled, and keep the fastest",
+    )
+    parser.add_argument(
+        "--try-limit", type=arguments.seconds, default=60.0, metavar="S", help="seconds for --try, roughly (60)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
     options.considered(parser)
     options.as_json(parser)
@@ -80,7 +93,10 @@ def run(args: Namespace) -> int:
             log=log,
             model_bytes=args.model_bytes,
         )
+    made, notes = _tried(args, made, measured) if args.tries else (made, [])
     plan.verify(made)
+    if args.tries and not job.is_first():
+        return 0
     if not args.dry_run:
         plan.save(made, args.out)
     if args.explain_json:
@@ -90,11 +106,33 @@ def run(args: Namespace) -> int:
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))
+    print(*notes, sep="\n", end="\n" * bool(notes))
     if decided := [*_headlines(made)]:
         print("", *decided, sep="\n")
     written = f"Plan: {args.out}; next: jaxcomm explain {args.out} --svg timeline.svg"
     print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")
     return 0
+
+
+def _tried(args: Namespace, made: plan.Plan, measured: profile.Profile) -> tuple[plan.Plan, list[str]]:
+    """The plan with the schedules that were fastest here, and notes on what was timed."""
+    devices = job.use_devices(measured.ranks)
+    if devices != measured.ranks:
+        raise JaxcommError(
+            f"--try: the profile is of {measured.ranks} ranks; this job has {devices}.\n"
+            f"  Cure: start {measured.ranks}, or profile this job."
+        )
+    from jaxcomm.cli import plan_try
+
+    with progress.Bar(len(made.collectives), "trying") as bar:
+        found = plan_try.tried(made, measured, args.try_limit, bar.update)
+    late = (
+        ", ".join(f"rank {rank} late by {seconds_text(each)}" for rank, each in found.delays.items()) or "nobody late"
+    )
+    notes = [f"Tried here: {found.ranges} byte ranges in {found.seconds:.0f} s, {late}."]
+    if found.left:
+        notes += [f"Not tried: {found.left} (larger than 64 MiB, switched by step, or beyond --try-limit)."]
+    return found.plan, notes
 
 
 def _headlines(made: plan.Plan) -> Iterator[str]:

@@ -22,29 +22,41 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
-AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
+AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the plan of the run
 
 
-class TwoPrograms(NamedTuple):
-    """Two programs or message lists by their names in the core: after a call to which rank `late` came less than
-    `seconds` after all others the next one runs `below`, else `above`, as do the first ones."""
+NEVER: Final = -1e300  # seconds; no rank comes so little later than all others
 
-    above: str
-    below: str
-    late: int
+
+class Rule(NamedTuple):
+    """The rule by which a call runs one of two schedules.
+
+    Attributes:
+      rank: a rank that may be late.
+      seconds: a call runs `early` if the rank came less than these seconds after all others to the call before,
+        otherwise `late`. The first calls run `late`. NEVER where lateness does not matter.
+      tries: whether calls compare the two first, and run `early` for `late` if that gains nothing.
+    """
+
+    rank: int
     seconds: float
+    tries: bool
 
 
 class Choice(NamedTuple):
-    """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
+    """The schedules of a call, as programs or message lists in the core, and their plan.
 
-    Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
-    "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
-    process; there the plan is "direct" or "ring".
+    Attributes:
+      schedules: their names: one, or two, `late` and `early`. Those of plans are named by their content. Those of no
+        plan are "all_reduce/8", "reduce_scatter/8" and "all_gather/8", or, between processes, "all_reduce/flat/8" and
+        the like, which the core makes itself in every process.
+      plan: for messages and statistics; without a plan "direct" or "ring".
+      rule: of two schedules.
     """
 
-    program: str
+    schedules: tuple[str, ...]
     plan: str
+    rule: Rule | None = None
 
 
 def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
@@ -56,13 +68,13 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
       ranks: ranks in each group.
       nbytes: bytes of one rank's operands.
       dtype: their element type; None if they have several.
-      plan: what `plan_hash` returned. If it is for another number of ranks, the call runs what it would without one.
+      plan: the plan's hash, or "". A plan for another number of ranks counts as none.
       where: the call, for messages: "psum over 'data'".
     """
     schedule, source = (None, "direct")
     if kind == "all_reduce":
         schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
-    return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
+    return Choice((f"{kind}/{ranks}" if source == "direct" else _compiled(schedule),), source)
 
 
 def choose_messages(
@@ -74,20 +86,20 @@ def choose_messages(
     """
     schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
     if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
-        return Choice(f"{kind}/direct/{ranks}", source)
+        return Choice((f"{kind}/direct/{ranks}",), source)
     if source != "direct":
-        return Choice(_compiled_messages(schedule), source)
+        return Choice((_compiled_messages(schedule),), source)
     whole = ranks * nbytes if kind == "all_gather" else nbytes
     way = default_schedule(whole, hosts)
     if kind != "all_reduce" and way == "flat":
         way = "direct"
     followed = AUTO if kind == "all_reduce" and plan == AUTO else "ring" if way == "ring" else "direct"
-    return Choice(f"{kind}/{way}/{ranks}", followed)
+    return Choice((f"{kind}/{way}/{ranks}",), followed)
 
 
 def lossy_messages(ranks: int) -> Choice:
     """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
-    return Choice(f"all_reduce/direct/{ranks}", "direct")
+    return Choice((f"all_reduce/direct/{ranks}",), "direct")
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
@@ -114,20 +126,37 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def choose_by_step(
-    ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool
-) -> TwoPrograms | None:
-    """The two programs that a plan has all-reduces on CPUs switch between, by lateness in the call before, or None.
+def with_second(
+    choice: Choice,
+    kind: str,
+    ranks: int,
+    nbytes: int,
+    dtype: str | None,
+    plan: str,
+    where: str,
+    hosts: Sequence[int] | None,
+    tries: bool,
+) -> Choice:
+    """The choice with both schedules if calls on CPUs select one: a plan's two by lateness in the call before, or, in a
+    trial, the plan's and the default one.
 
-    Args as in `choose`; `between_processes` asks for message lists.
+    Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
     """
-    found = PLANS[plan] if plan not in ("", AUTO) else None
-    switched = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
-    if found is None or switched is None:
-        return None
-    compiled = _compiled_messages if between_processes else _compiled
-    above, below = (compiled(found.schedule_of(spec)) for spec in (switched.above, switched.below))
-    return TwoPrograms(above, below, found.roles[switched.late], switched.below_s)
+    found = PLANS.get(plan)
+    if found is None or found.ranks != ranks or (hosts is None and kind != "all_reduce"):
+        return choice
+    compiled = _compiled if hosts is None else _compiled_messages
+    call = kind, ranks, nbytes, dtype, "", where
+    usual = Choice((f"{kind}/{ranks}",), "direct") if hosts is None else choose_messages(*call, hosts)
+    selected = found.switched_for(nbytes, dtype) if kind == "all_reduce" else None
+    if selected:
+        late, early = found.schedule_of(selected.above), found.schedule_of(selected.below)
+        rule = Rule(found.roles[selected.late], selected.below_s, tries and early.kind == usual.plan)
+        return Choice((compiled(late), compiled(early)), choice.plan, rule)
+    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    if not tries or source == "direct" or schedule.kind == usual.plan:
+        return choice
+    return Choice((compiled(schedule), *usual.schedules), choice.plan, Rule(1, NEVER, tries))
 
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
@@ -144,19 +173,20 @@ def compile_plan(plan: str) -> None:
             _compiled(PLANS[plan].schedule_of(spec))
 
 
-def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
-    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls.
+def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
+    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls and its
+    schedule's kind.
 
     None for few bytes where it has the direct schedule: calls without a plan run something better there.
     """
-    found: list[tuple[int, tuple[bytes, ...]]] = []
+    found: list[tuple[int, str, tuple[bytes, ...]]] = []
     for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
         least = entry.min_bytes
         if schedule.kind == "direct" and least <= FLAT_BYTES:
-            found.append((least, ()))
+            found.append((least, schedule.kind, ()))
             least = FLAT_BYTES + 1
         if entry.max_bytes is None or least <= entry.max_bytes:
-            found.append((least, _encoded_messages(schedule)))
+            found.append((least, schedule.kind, _encoded_messages(schedule)))
     return found
 
 

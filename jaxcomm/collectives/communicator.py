@@ -17,7 +17,7 @@ import jaxcomm.plan
 from jaxcomm import ffi, statistics
 from jaxcomm.collectives.choice import PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.jax_compat.contexts import active_plans
+from jaxcomm.jax_compat.contexts import active_plans, trying_plans
 from jaxcomm.log import say_once
 
 if TYPE_CHECKING:
@@ -105,6 +105,26 @@ def follow(hashes: Hashes) -> None:
     active_plans.set_global(hashes)
     active_plans(hashes).__enter__()  # this thread may have followed another
     record(hashes)
+
+
+def set_trial(tries: bool) -> None:
+    """Whether calls that are traced from now on compare their plan with the default schedule first, in all threads."""
+    trying_plans.set_global(tries)
+    trying_plans(tries).__enter__()  # this thread may have had another
+
+
+def tries(plan: str) -> bool:
+    """Whether calls of this plan do, whose trials are then reported.
+
+    Args:
+      plan: what `plan_hash` returned.
+    """
+    if plan not in PLANS or not trying_plans.value:
+        return False
+    from jaxcomm.collectives import trials
+
+    trials.watch()
+    return True
 
 
 def record(hashes: Hashes) -> None:

@@ -1,23 +1,13 @@
-"""The custom call that a request becomes where one core reaches all its devices: its target and its attributes."""
+"""The custom call of the core that a request becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import itertools
+from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from jaxcomm import ffi
 from jaxcomm.collectives import choice
-from jaxcomm.collectives.request import AllowedDrop, Device, Operand, Request, extent
-
-
-def target(request: Request) -> str:
-    """The custom call's name."""
-    if request.divided:
-        return ffi.GROUPED_ACROSS if request.site else ffi.GROUPED
-    return ffi.ACROSS if request.site else ffi.TARGET
+from jaxcomm.collectives.request import Operand, Request, extent
+from jaxcomm.ffi.site_record import SiteGroup, SiteRecord
 
 
 def is_in_place(request: Request) -> bool:
@@ -27,88 +17,66 @@ def is_in_place(request: Request) -> bool:
 
 def unsharded(request: Request, operands: int) -> range:
     """Marks the operands whose first dimension must not be sharded."""
-    return range(1 if request.divided else 0 if is_in_place(request) else operands)
+    return range(1 if request.groups_by_operand else 0 if is_in_place(request) else operands)
 
 
-def attributes(
-    request: Request, operands: Sequence[Operand], number: Callable[[Device], int] = lambda device: device.number
-) -> dict[str, Any]:
+def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
     """The attributes of the custom call; equal on all processes.
 
     Args:
       request: the collective.
       operands: of one rank.
-      number: by which the core knows a device.
 
     Raises:
       PlanError: the plan is for another number of ranks.
     """
-    devices = np.array([number(device) for group in request.groups for device in group], np.int32)
-    nbytes, dtype = extent(operands[1:] if request.divided else operands)
-    plan = "" if request.plan == choice.AUTO and not _in_order(devices) else request.plan
-    choices: dict[tuple[int, ...], choice.Choice] = {}
-    hosts = _hosts(request)
-    for group in {*hosts}:
-        call = request.kind, len(group), nbytes, dtype, plan, request.call
-        if request.drop:
-            choices[group] = choice.lossy_messages(len(group))
-        elif len(group) > 1:
-            choices[group] = choice.choose_messages(*call, group) if request.site else choice.choose(*call)
-    found: dict[str, Any] = {
-        "name": request.name,
-        "axes": request.axes,
-        "programs": "".join(f"{choices[group].program if len(group) > 1 else ''}," for group in hosts),
-    }
-    if request.divided:
-        found |= {"devices": devices}
+    if request.groups_by_operand:
+        # The ranks of a group are unknown: the schedules are those of one host.
+        one_host = [(0,) * size for size in range(2, request.sizes[0] + 1)]
+        names = [_choose(request, hosts, operands[1:]).schedules[0] for hosts in one_host]
+        groups, chosen = [SiteGroup(group, names) for group in request.groups], choice.Choice((), "groups")
     else:
-        found |= {
-            "kind": request.kind,
-            "reduction": request.reduction,
-            "plan": choices[max(hosts, key=len)].plan,
-            "groups": devices,
-            "sizes": np.array(request.sizes, np.int32),
-        }
+        hosts_of = [tuple(request.hosts[each.process] if request.hosts else 0 for each in g) for g in request.groups]
+        choices = {hosts: _choose(request, hosts, operands) for hosts in {*hosts_of} if len(hosts) > 1}
+        rule = next((each.rule for each in choices.values() if each.rule), None)
+        chosen = choices[max(hosts_of, key=len)]._replace(rule=rule)
+        groups = [
+            SiteGroup(group, choices[hosts].schedules if len(group) > 1 else ())
+            for group, hosts in zip(request.groups, hosts_of, strict=True)
+        ]
+    record = SiteRecord(
+        request.name,
+        request.axes,
+        request.kind,
+        request.reduction,
+        chosen.plan,
+        request.groups_by_operand,
+        groups,
+        chosen.rule,
+        request.drop,
+        request.site,
+    )
+    return {"site": record.encode()}
+
+
+def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand]) -> choice.Choice:
+    """The schedules of a group whose ranks are on these hosts."""
+    plan = "" if request.plan == choice.AUTO and not _in_order(request) else request.plan
+    size = len(hosts), *extent(operands), plan
+    if request.drop:
+        return choice.lossy_messages(len(hosts))
     if request.site:
-        processes = [device.process for group in request.groups for device in group]
-        found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}
-    if request.site and not request.divided:
-        drop = request.drop or AllowedDrop((), 0)
-        found |= {"shares": np.array(drop.shares, np.float64), "segment_bytes": np.int64(drop.segment_bytes)}
-    return found
-
-
-def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, Any]:
-    """As `attributes`, with what calls run by how late a rank came to the one before.
-
-    Between processes only the ranks of a single group learn in time what the next call runs.
-    """
-    found = attributes(request, operands)
-    if request.divided:
+        found = choice.choose_messages(request.kind, *size, request.call, hosts)
+    else:
+        found = choice.choose(request.kind, *size, request.call)
+    # Between processes only the ranks of a single group learn in time which schedule the next call runs.
+    if request.site and len(request.groups) > 1:
         return found
-    nbytes, dtype = extent(operands)
-    programs, rule = found["programs"].split(","), (0, 0.0)
-    others = list(programs)
-    for index, ranks in enumerate(request.sizes):
-        alone = len(request.sizes) == 1 or not request.site
-        if request.kind != "all_reduce" or request.drop or ranks == 1 or not alone:
-            continue
-        if by_step := choice.choose_by_step(ranks, nbytes, dtype, request.plan, bool(request.site)):
-            programs[index], others[index] = by_step.above, by_step.below
-            rule = by_step.late, by_step.seconds
-    switched = {"others": ",".join(others), "late": np.int64(rule[0]), "below": np.float64(rule[1])}
-    return found | {"programs": ",".join(programs)} | switched
+    hosts_between = hosts if request.site else None
+    return choice.with_second(found, request.kind, *size, request.call, hosts_between, request.tries)
 
 
-def _hosts(request: Request) -> list[tuple[int, ...]]:
-    """By group and rank a number of the rank's host. Where groups are divided further, nobody knows yet whose ranks
-    they will have: of each size one on one host."""
-    if request.divided:
-        return [(0,) * size for size in range(2, request.sizes[0] + 1)]
-    hosts = request.hosts
-    return [tuple(hosts[each.process] if hosts else 0 for each in group) for group in request.groups]
-
-
-def _in_order(devices: NDArray[np.int32]) -> bool:
+def _in_order(request: Request) -> bool:
     """Whether ranks count as devices do, and as the links that a run measures."""
-    return bool((np.diff(devices) > 0).all())
+    devices = [device.number for group in request.groups for device in group]
+    return all(low < high for low, high in itertools.pairwise(devices))

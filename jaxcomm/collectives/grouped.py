@@ -77,7 +77,7 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
         return _as_lax(context, *operands, axes=axes)
     communicator.start()
     devices = cpus_at(scope.mesh, positions)
-    request = Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
+    request = Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, groups_by_operand=True)
     if spans_processes(devices):
         request = with_site(request, context, jax_compat.source_line(context))
     return call_core(context, operands, request)

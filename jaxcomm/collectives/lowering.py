@@ -15,10 +15,10 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import jax_compat
+from jaxcomm import ffi, jax_compat
 from jaxcomm.collectives import choice, communicator
 from jaxcomm.collectives.call_site import with_site
-from jaxcomm.collectives.custom_call import core_attributes, is_in_place, target
+from jaxcomm.collectives.custom_call import attributes, is_in_place
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.platforms import rules_of
@@ -66,7 +66,7 @@ def lower_to_core(
     communicator.start()
     scope: Any = context.module_context.axis_context
     groups = cpus_at(scope.mesh, positions)
-    request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
+    request = Request(name, collective.kind, collective.reduction, axes, plan, groups, tries=communicator.tries(plan))
     if spans_processes(groups):
         request = with_site(request, context, where)
     if drop is None:
@@ -81,13 +81,13 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     """The custom call of the core for this request, or, where XLA still partitions, one that becomes it."""
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
-    config = core_attributes(request, [(aval.shape, aval.dtype) for aval in avals])
+    config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if _is_partitioned(scope.mesh, scope.manual_axes):
         # The choice falls anew for the sizes of shards, but not if JAX has it cached.
         choice.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
     aliases = {i: i for i in range(len(operands))} if is_in_place(request) else None
-    results: Sequence[Any] = jax.ffi.ffi_lowering(target(request), operand_output_aliases=aliases)(
+    results: Sequence[Any] = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(
         context, *operands, **config
     )
     return results

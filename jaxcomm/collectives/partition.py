@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.interpreters import mlir
 
-from jaxcomm import jax_compat
-from jaxcomm.collectives.custom_call import core_attributes, is_in_place, target, unsharded
+from jaxcomm import ffi, jax_compat
+from jaxcomm.collectives.custom_call import attributes, is_in_place, unsharded
 from jaxcomm.collectives.request import Operand, Request
 
 _TARGET = "jaxcomm_partitioned"
@@ -65,7 +64,9 @@ def _shards(shapes: Sequence[Any], shardings: Sequence[Any]) -> list[Operand]:
 
 def _module(request: Request, operands: Sequence[Operand], results: Sequence[Operand]) -> str:
     """StableHLO of the core's custom call."""
-    config = ", ".join(f"{name} = {_attribute(value)}" for name, value in core_attributes(request, operands).items())
+    config = ", ".join(
+        f"{name} = {json.dumps(text, ensure_ascii=False)}" for name, text in attributes(request, operands).items()
+    )
     names = [f"%x{i}" for i in range(len(operands))]
     types = [_type(operand) for operand in operands]
     result_types = ", ".join(_type(result) for result in results)
@@ -77,7 +78,7 @@ def _module(request: Request, operands: Sequence[Operand], results: Sequence[Ope
     return f"""
 module {{
   func.func public @main({", ".join(map("{}: {}".format, names, types))}) -> ({result_types}) {{
-    %y:{len(results)} = stablehlo.custom_call @{target(request)}({", ".join(names)}) {{
+    %y:{len(results)} = stablehlo.custom_call @{ffi.TARGET}({", ".join(names)}) {{
       api_version = 4 : i32, backend_config = {{{config}}}, output_operand_aliases = [{aliases}],
       operand_layouts = [{", ".join(map(_layout, operands))}], result_layouts = [{", ".join(map(_layout, results))}]
     }} : ({", ".join(types)}) -> ({result_types})
@@ -95,12 +96,3 @@ def _type(operand: Operand) -> str:
 def _layout(operand: Operand) -> str:
     rank = len(operand[0])
     return f"dense<{list(range(rank - 1, -1, -1)) if rank else ''}> : tensor<{rank}xindex>"  # row-major
-
-
-def _attribute(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, np.ndarray):
-        kind = "f64" if value.dtype == np.float64 else "i32"
-        return f"dense<{value.tolist() if value.size else ''}> : tensor<{value.size}x{kind}>"
-    return f"{value:.17e} : f64" if isinstance(value, np.float64) else f"{value} : i64"

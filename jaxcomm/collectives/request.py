@@ -67,11 +67,12 @@ class Request:
       axes: the axes' names, for messages.
       plan: hash of a plan, or "".
       groups: the devices of each group, in the order of its ranks; one group has two ranks at least.
-      divided: whether these groups, then of one size, are divided further by the first operand: int32, a number for
-        each rank, the same for those that reduce together.
+      groups_by_operand: whether the first operand, int32, has a number for each rank, the same for ranks that reduce
+        together; all groups then have one size, and each is divided for itself.
       site: of a call that spans processes, on CPUs.
       drop: of a sum that spans processes; None: nothing may be lost.
       hosts: of each process a number of its host; (): what the call runs does not depend on them.
+      tries: whether calls first compare the plan's schedule with the default one.
     """
 
     name: str
@@ -80,10 +81,11 @@ class Request:
     axes: str
     plan: str
     groups: Groups
-    divided: bool = False
+    groups_by_operand: bool = False
     site: Site | None = None
     drop: AllowedDrop | None = None
     hosts: tuple[int, ...] = ()
+    tries: bool = False
 
     @property
     def call(self) -> str:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import jax
 
 TARGET = "jaxcomm_collective"
-GROUPED = "jaxcomm_grouped"
-ACROSS = "jaxcomm_across"
-GROUPED_ACROSS = "jaxcomm_grouped_across"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
@@ -36,9 +33,6 @@ SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `seg
 def register() -> None:
     """Registers the custom calls with XLA's CPU backend, once."""
     CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
-    CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
-    CPU.register(ACROSS, "Across", "cpu", ("instantiate", "execute"))
-    CPU.register(GROUPED_ACROSS, "GroupedAcross", "cpu", ("instantiate", "execute"))
     CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
         CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")

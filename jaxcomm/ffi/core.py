@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from jaxcomm import errors
 from jaxcomm.errors import JaxcommError
 
 ArgumentTypes = tuple[Any, ...]
@@ -110,4 +112,10 @@ class Core:
                 function.argtypes = (*types, *_ERROR)
         except (OSError, AttributeError) as error:
             raise JaxcommError(f"jaxcomm's {self._name} cannot be loaded: {error}.\n  Cure: {self._cure}.") from error
+        if "failure" in self._functions:
+            errors.add_lookup(self._find_failure)
         return library
+
+    def _find_failure(self, text: str) -> dict[str, Any] | None:
+        found = self.text("failure", text.encode(errors="replace"))
+        return json.loads(found) if found else None

@@ -46,7 +46,7 @@ CPU: Final = Core(
         "backend_forget": (ctypes.c_int64,),
         "backend_lists": (
             *(*(ctypes.c_int64,) * 4, ctypes.c_char_p, ctypes.c_int64),
-            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int),
         ),
         "switch_launches": TEXT,
         "switch_periods": TEXT,
@@ -64,7 +64,9 @@ CPU: Final = Core(
         ),
         "simulate": (*(ctypes.c_int64,) * 3, *(ctypes.c_void_p,) * 13),
         "set_deadline": (ctypes.c_double,),
+        "failure": (ctypes.c_char_p, *TEXT),
         "stats": (ctypes.c_int, *TEXT),
+        "trials": TEXT,
         "reset_stats": (),
         "kernel_isa": TEXT,
         "floor_seconds": (*(ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64), ctypes.c_void_p),

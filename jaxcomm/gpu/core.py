@@ -22,6 +22,7 @@ CUDA: Final = Core(
     {
         "cuda_check": (),
         "cuda_runtime": TEXT,
+        "failure": (ctypes.c_char_p, *TEXT),
         "fused_register": _PROGRAM,
         "fused_check": (),
         "fused_set_deadline": (ctypes.c_double,),

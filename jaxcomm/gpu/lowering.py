@@ -15,12 +15,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import ffi
 from jaxcomm.collectives import choice, communicator
-from jaxcomm.collectives.custom_call import attributes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
@@ -114,6 +114,24 @@ def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
 
 def _why_not(use: str, members: Sequence[int]) -> str | None:
     return certificate.why_not_in(use, members) if core.is_built() else "jaxcomm was built without CUDA"
+
+
+def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, Any]:
+    """The attributes of the fused kernel's custom call; equal on all processes."""
+    choices = {
+        ranks: choice.choose(request.kind, ranks, nbytes, dtype, request.plan, request.call)
+        for ranks in {*request.sizes} - {1}
+    }
+    return {
+        "name": request.name,
+        "axes": request.axes,
+        "programs": "".join(f"{choices[ranks].schedules[0] if ranks > 1 else ''}," for ranks in request.sizes),
+        "kind": request.kind,
+        "reduction": request.reduction,
+        "plan": choices[max(request.sizes)].plan,
+        "groups": np.array([fused.device_key(device) for group in request.groups for device in group], np.int32),
+        "sizes": np.array(request.sizes, np.int32),
+    }
 
 
 def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:

@@ -6,8 +6,11 @@ those that JAX makes when `jax.extend`, which collectives use, is first imported
 
 from __future__ import annotations
 
+import os
+
 import jax
 import jax.extend  # makes settings
 
 active_plans = jax.make_user_context(())  # see communicator.Hashes
 replacing_lax = jax.make_user_context(False)
+trying_plans = jax.make_user_context(os.environ.get("JAXCOMM_TRIAL", "1") not in ("", "0"))

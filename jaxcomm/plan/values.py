@@ -146,7 +146,16 @@ Spec = Annotated[
     | Chain,
     Field(discriminator="kind"),
 ]
-Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "calls_only", "too_many_ports", "ideal_delay"]
+Verdict = Literal[
+    "chosen",
+    "slower",
+    "slower_here",
+    "below_threshold",
+    "window_taken",
+    "calls_only",
+    "too_many_ports",
+    "ideal_delay",
+]
 
 
 class Alternative(Value):
@@ -158,6 +167,7 @@ class Alternative(Value):
 
       chosen           the entry's schedule
       slower           predicted to take longer than the chosen one
+      slower_here      took longer than the chosen one, or did not gain on the default one, where they were run
       below_threshold  faster than every plain schedule, but by less than `assumptions.min_gain`
       window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
       calls_only       worthwhile alone, but not considered for the buckets of a step, which this size is one of
@@ -186,6 +196,26 @@ class Predicted(Value):
     lower_bound: Seconds
 
 
+class Timed(Value):
+    """A schedule and the time that its calls took."""
+
+    schedule: Spec
+    seconds: Seconds
+
+
+class Measured(Value):
+    """Times of calls of `bytes` bytes, from the late rank's arrival on, which `jaxcomm plan --try` has measured.
+
+    `seconds` is that of the entry's schedule, `default` that of calls without a plan, and `candidates` has those of the
+    schedules that ran beside it, by turns. Where none of these was faster, the entry has the default one.
+    """
+
+    bytes: Count
+    seconds: Seconds
+    default: Seconds
+    candidates: Annotated[tuple[Timed, ...], Field(fail_fast=True, max_length=8)]
+
+
 class ByStep(Value):
     """Two schedules, of which each call runs one, by how late the late rank came to the call before.
 
@@ -212,6 +242,7 @@ class Entry(Value):
     predicted: Predicted
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
     by_step: ByStep | None = None
+    measured: Measured | None = None
 
     @property
     def specs(self) -> dict[str, Spec]:

@@ -30,6 +30,20 @@ class SiteSpan(Value):
     arrivals: list[Seconds | None]
 
 
+class SiteTrial(Value):
+    """The trial of a call site's plan; the times are means of `calls`, of the plan and of the default schedule."""
+
+    outcome: Literal["open", "kept", "dropped"]
+    decided_here: bool
+    trials: Count
+    calls: tuple[Count, Count]
+    plan_s: Seconds
+    default_s: Seconds
+    error_s: Seconds
+    plan_cycle_s: Seconds | None = None
+    default_cycle_s: Seconds | None = None
+
+
 class RunSite(Value):
     """A record of `jaxcomm.stats()`."""
 
@@ -44,6 +58,7 @@ class RunSite(Value):
     early_bytes_share: Seconds
     lost_bytes: Count = 0
     below_calls: Count = 0
+    trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
     arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change

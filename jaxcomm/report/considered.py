@@ -55,6 +55,7 @@ def _range(entry: Entry) -> dict[str, Any]:
         "runs": spec_text(entry.schedule),
         "seconds": predicted.seconds,
         "by_step": _by_step(entry.by_step) if entry.by_step else None,
+        "measured": entry.measured.model_dump(mode="json") if entry.measured else None,
         "lower_bound_seconds": predicted.lower_bound,
         "gap_to_bound": _gap(predicted.seconds, predicted.lower_bound),
         "considered": [

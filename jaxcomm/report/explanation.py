@@ -94,7 +94,19 @@ def summary(plan: Plan) -> str:
         )
     head = ["bytes", "runs", "times for", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"]
     given = plan.assumptions
+    if any(entry.measured for entry, _ in _ranges(plan)):
+        head += ["measured", "default", "saved"]
+        rows = [row + _measured(entry) for row, (entry, _) in zip(rows, _ranges(plan), strict=True)]
     return table(head, rows) + f"\n{alpha_assumed_text(given.alpha_s)}" * given.alpha_assumed
+
+
+def _measured(entry: Entry) -> list[str | None]:
+    """The measured time, that of the default schedule, and what that saves."""
+    if not (found := entry.measured):
+        return [None, None, None]
+    saved = 1 - found.seconds / found.default if found.default else 0.0
+    size = f" at {bytes_text(found.bytes)}" if found.bytes != entry.predicted.reference_bytes else ""
+    return [seconds_text(found.seconds) + size, seconds_text(found.default), f"{saved:z.0%}"]
 
 
 def _bound(plan: Plan) -> str:
@@ -106,7 +118,7 @@ def _bound(plan: Plan) -> str:
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
     """The entries with their schedules; neighbours that run the same are one, with the figures of the widest."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
-    for _, alike in itertools.groupby(pairs, key=lambda pair: (pair[0].schedule, pair[0].by_step)):
+    for _, alike in itertools.groupby(pairs, key=lambda pair: (pair[0].schedule, pair[0].by_step, pair[0].measured)):
         found = list(alike)
         first, last = found[0][0], found[-1][0]
         widest, schedule = max(found, key=lambda pair: (pair[0].max_bytes or 2**64) / max(1, pair[0].min_bytes))
@@ -203,13 +215,27 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
         [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
+    if found := entry.measured:
+        header = [*header, f"measured for {bytes_text(found.bytes)}"]
+        seconds = {each.schedule: each.seconds for each in found.candidates} | {entry.schedule: found.seconds}
+        measured = [seconds.get(offer.schedule) for offer in sorted(distinct, key=lambda offer: offer.seconds)]
+        cells = [[*row, seconds_text(each) if each else None] for row, each in zip(cells, measured, strict=True)]
     return "\n".join(
         [
             f"{range_text(entry)}: why {spec_text(entry.schedule)}",
-            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry))),
+            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry), *_trial(entry))),
             textwrap.indent(table(header, cells), "  "),
         ]
     )
+
+
+def _trial(entry: Entry) -> Iterator[str]:
+    if found := entry.measured:
+        saved = 1 - found.seconds / found.default if found.default else 0.0
+        yield (
+            f"Measured by --try for {bytes_text(found.bytes)}: {seconds_text(found.seconds)}, the default schedule "
+            f"{seconds_text(found.default)}: {saved:z.0%} less (predicted {seconds_text(entry.predicted.seconds)})."
+        )
 
 
 def _by_step(entry: Entry) -> Iterator[str]:

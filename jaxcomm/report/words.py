@@ -26,6 +26,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text
 VERDICTS: Final = {
     "chosen": "chosen",
     "slower": "slower",
+    "slower_here": "slower where they were run",
     "below_threshold": "gains less than the threshold",
     "window_taken": "delay already used",
     "calls_only": "not for buckets",

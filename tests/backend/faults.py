@@ -1,6 +1,7 @@
 """A program for several processes that knows nothing of jaxcomm, in which the last process makes mistakes.
 
-Words: the case. Each process reports the error that it got, and whether the next sum works.
+Words: the case. Each process reports the error that it got, the fields that jaxcomm has of it, and whether the next sum
+works.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxcomm.errors import from_jax
 from tests.processes import jobs
 
 LATE_S = 12  # longer than the test's deadline, which is long enough for processes that compile beside other work
@@ -39,6 +41,7 @@ def main(case: str) -> None:
         works().block_until_ready()
     begun = time.monotonic()
     error = ""
+    fields: dict[str, Any] = {}
     try:
         if case.startswith("late") and errs:
             time.sleep(LATE_S)
@@ -66,6 +69,8 @@ def main(case: str) -> None:
             works().block_until_ready()
     except Exception as caught:
         error = str(caught)
+        ours = from_jax(caught)
+        fields = {"ours": str(ours), **vars(ours)} if ours else {}
     seconds = time.monotonic() - begun
     following = ""
     if not case.startswith("dead"):
@@ -74,7 +79,7 @@ def main(case: str) -> None:
             assert np.asarray(works().addressable_data(0))[0] == jax.device_count()
         except Exception as caught:
             following = str(caught)
-    jobs.report(case, error=error, seconds=seconds, next=following)
+    jobs.report(case, error=error, fields=fields, seconds=seconds, next=following)
     time.sleep(2 if jax.process_index() == 0 else 0)  # with the first process JAX ends all
     os._exit(0)  # JAX's own shutdown waits for the dead
 

@@ -35,6 +35,7 @@ def test_a_late_process_is_named_and_the_next_sum_works(case: str) -> None:
     for waiting in (first, second):
         assert "DeadlineError: all-reduce" in waiting["error"]
         assert "rank 2 of 3 has not arrived" in waiting["error"]
+        assert (waiting["fields"]["missing"], waiting["fields"]["waiting"]) == ([2], [0, 1])
     assert "DeadlineError: all-reduce" in late["error"]  # it comes to the call that the others have given up
     assert [each["next"] for each in (first, second, late)] == [""] * 3
 
@@ -56,6 +57,8 @@ def test_unlike_calls_fail_at_once_and_name_both(case: str) -> None:
         found = process.reports[case]
         assert "MismatchError: all-reduce" in found["error"], process.output
         assert all(each in found["error"] for each in both), found["error"]
+        assert all(any(each in call for call in found["fields"]["calls"].values()) for each in both), found["fields"]
+        assert "\n  Cure: run the same program" in found["fields"]["ours"]  # XLA cuts its own text before that
         assert found["seconds"] < 30
 
 

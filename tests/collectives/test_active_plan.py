@@ -85,7 +85,7 @@ def test_calls_run_what_the_lateness_before_them_says(below_s: float, share: flo
 def test_each_size_has_its_schedule(nbytes: int) -> None:
     plan = make((0, 4095, SPECS["direct"]), (4096, None, SPECS["straggler"]))
     chosen = choice.choose("all_reduce", 8, nbytes, "float32", communicator.plan_hash(plan), "psum over 'd'")
-    assert chosen.program == ffi.register_program(compile(plan.schedule_for(nbytes)))
+    assert chosen.schedules == (ffi.register_program(compile(plan.schedule_for(nbytes))),)
 
 
 def test_without_a_plan_all_run_directly() -> None:

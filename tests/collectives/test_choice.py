@@ -41,20 +41,17 @@ KIB, MIB = 2**10, 2**20
 def test_without_a_plan_the_choice_follows_bytes_ranks_and_hosts(hosts: tuple[int, ...], nbytes: int, way: str) -> None:
     assert default_schedule(nbytes, hosts) == way
     call = len(hosts), nbytes, "float32"
-    label = "ring" if way == "ring" else "direct"
-    assert choice.choose_messages("all_reduce", *call, "", "psum", hosts) == (f"all_reduce/{way}/{len(hosts)}", label)
+
+    def made(kind: str, way: str) -> choice.Choice:
+        return choice.Choice((f"{kind}/{way}/{len(hosts)}",), "ring" if way == "ring" else "direct")
+
+    assert choice.choose_messages("all_reduce", *call, "", "psum", hosts) == made("all_reduce", way)
     assert choice.choose_messages("all_reduce", *call, AUTO, "psum", hosts).plan == AUTO
     half = "ring" if way == "ring" else "direct"
-    assert choice.choose_messages("reduce_scatter", *call, "", "psum", hosts) == (
-        f"reduce_scatter/{half}/{len(hosts)}",
-        label,
-    )
+    assert choice.choose_messages("reduce_scatter", *call, "", "psum", hosts) == made("reduce_scatter", half)
     if nbytes % len(hosts) == 0:
         slice_ = len(hosts), nbytes // len(hosts), "float32"
-        assert choice.choose_messages("all_gather", *slice_, "", "psum", hosts) == (
-            f"all_gather/{half}/{len(hosts)}",
-            label,
-        )
+        assert choice.choose_messages("all_gather", *slice_, "", "psum", hosts) == made("all_gather", half)
 
 
 def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> None:
@@ -62,7 +59,7 @@ def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> Non
     PLANS[plan.hash] = plan
     hosts = (0, 1, 2, 3)
     call = "all_reduce", 4, 2 * MIB, "float32"
-    assert choice.choose_messages(*call, plan.hash, "psum", hosts).program != "all_reduce/ring/4"
+    assert choice.choose_messages(*call, plan.hash, "psum", hosts).schedules != ("all_reduce/ring/4",)
     assert choice.choose_messages(*call, plan.hash, "psum", hosts).plan == plan.hash[:8]
     direct, ring = (
         tuple(each.encode() for each in compile_messages(make_schedule(4)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import Mesh
 
 import jaxcomm
+from jaxcomm import errors
 from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import DeadlineError, JaxcommError, MismatchError, from_jax, translated
 from tests.collectives.lax_cases import MESH, P, sharded
@@ -95,19 +98,25 @@ def test_other_errors_are_left_alone() -> None:
     assert from_jax(KeyError("jaxcomm: DeadlineError: ")) is None
 
 
-LATE = "DeadlineError: psum bucket 2 of 3 #41 over 'host,nic' (16.5 MiB, plan 3f9a01c2): "
+LATE = "DeadlineError: psum bucket 2 of 3 #41 over 'host,nic' (16.5 MiB, plan 3f9a01c2): rank 3 of 4 has not arrived"
+CALL = {"name": "psum bucket 2 of 3", "number": 41, "axes": "host,nic", "plan": "3f9a01c2"}
+RANKS = {"missing": [3], "waiting": [0, 1, 2], "seconds": 60.0}
+
+
+@pytest.fixture
+def keep(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, Any]], None]:
+    """Has two cores, of which the second has reported one failure."""
+
+    def keep(message: str, record: dict[str, Any]) -> None:
+        failure = {"message": message, "record": record}
+        cores = (lambda _: None, lambda text: failure if text.startswith(message) else None)
+        monkeypatch.setattr(errors, "_lookups", cores)
+
+    return keep
 
 
 @pytest.mark.parametrize(
-    ("text", "missing", "waiting", "seconds"),
-    [
-        (LATE + "rank 3 of 4 has not arrived after 60.0 s; 0,1,2 wait.", (3,), (0, 1, 2), 60.0),
-        (LATE + "ranks 5,9 of the group 2,5,9 have not arrived after 1.5 s; 2 waits.", (5, 9), (2,), 1.5),
-        (LATE + "ranks 1,7-9 of 128 have not arrived after 2.0 s; 0,2-5 wait.", (1, 7, 8, 9), (0, 2, 3, 4, 5), 2.0),
-        (LATE + "rank 3 of 4 has not done op 17 after 2.0 s; rank 1 waits for it.", (3,), (1,), 2.0),
-        (LATE + "rank 3 of 4 has not sent all messages after 2.0 s; 0,1 wait.", (3,), (0, 1), 2.0),
-        (LATE + "ranks 1,2 of 4 found that others had given up.", (), (), None),
-    ],
+    ("fields", "missing", "waiting", "seconds"), [(RANKS, (3,), (0, 1, 2), 60.0), ({}, (), (), None)]
 )
 @pytest.mark.parametrize(
     "wrapped",
@@ -115,27 +124,71 @@ LATE = "DeadlineError: psum bucket 2 of 3 #41 over 'host,nic' (16.5 MiB, plan 3f
         "DEADLINE_EXCEEDED: jaxcomm: {}",
         "INTERNAL: Error dispatching computation: jaxcomm: {} [type.googleapis.com/xla='{{}}']",
         "DEADLINE_EXCEEDED: jaxcomm: {0}; also on device 5: jaxcomm: {0}",
-        "jaxcomm: group 'all' has failed: {}",
+        "jaxcomm: {}",
     ],
 )
-def test_the_sentences_of_the_core_as_xla_wraps_them(
-    text: str, missing: tuple[int, ...], waiting: tuple[int, ...], seconds: float | None, wrapped: str
+def test_records_are_found_however_xla_wraps_the_text(
+    keep: Callable[[str, dict[str, Any]], None],
+    wrapped: str,
+    fields: dict[str, Any],
+    missing: tuple[int, ...],
+    waiting: tuple[int, ...],
+    seconds: float | None,
 ) -> None:
-    error = from_jax(RuntimeError(wrapped.format(text)))
+    keep(LATE, {"error": "DeadlineError"} | CALL | fields)
+    error = from_jax(RuntimeError(wrapped.format(LATE)))
     assert isinstance(error, DeadlineError)
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert (one.missing, one.waiting, one.seconds) == (missing, waiting, seconds)
-        if missing:
-            assert (one.name, one.number, one.axes, one.plan) == ("psum bucket 2 of 3", 41, "host,nic", "3f9a01c2")
+        assert (one.name, one.number, one.axes, one.plan) == ("psum bucket 2 of 3", 41, "host,nic", "3f9a01c2")
+        assert str(one) == LATE
 
 
-@pytest.mark.parametrize("places", [("", ""), (" (process 1 on node-b)", " (process 0 on node-a)")])
-def test_ranks_that_are_in_different_calls(places: tuple[str, str]) -> None:
+def test_ranks_that_are_in_different_calls(keep: Callable[[str, dict[str, Any]], None]) -> None:
     ours = "psum over 'data', f32[2] (8 B), plan none, at train.py:50"
     theirs = "pmax over 'data', f32[1] (4 B), plan none, at train.py:60"
-    text = f"MismatchError: psum #3 over 'data' (8 B, plan none): rank 1{places[0]} is in {theirs}; "
-    text += f"rank 0{places[1]} is in {ours}.\n"
-    error = from_jax(RuntimeError(f"INVALID_ARGUMENT: jaxcomm: {text}"))
+    call = {"name": "psum", "axes": "data", "plan": "none", "number": 3}
+    keep("MismatchError: psum #3", {"error": "MismatchError"} | call | {"calls": [[1, theirs], [0, ours]]})
+    error = from_jax(RuntimeError("INVALID_ARGUMENT: jaxcomm: MismatchError: psum #3"))
     assert isinstance(error, MismatchError)
     assert (error.name, error.axes, error.groups) == ("psum", "data", {})
     assert error.calls == {1: theirs, 0: ours}
+
+
+def test_a_failure_of_another_process_has_its_text_only(keep: Callable[[str, dict[str, Any]], None]) -> None:
+    keep(LATE, {"error": "DeadlineError"})
+    for wrapped in ("INTERNAL: jaxcomm: rank 3 is gone", "INTERNAL: jaxcomm: rank 3 is gone: jaxcomm: rank 3 is gone"):
+        error = from_jax(RuntimeError(wrapped))
+        assert type(error) is JaxcommError and str(error) == "rank 3 is gone"
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_a_text_that_xla_cuts_still_names_the_ranks() -> None:
+    axis = "a" * 600
+    mesh = Mesh(np.array(jax.devices()[:4]), (axis,))
+    late = sharded(lambda x: _without_rank_2(x, axis), P(axis), P(axis), False, mesh)
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+        jax.block_until_ready(jax.jit(late)(X[:4]))
+    whole = str(caught.value).partition("jaxcomm: ")[2]
+    error = from_jax(RuntimeError("UNKNOWN: MPI error: jaxcomm: " + whole[:502] + " [type]"))
+    assert isinstance(error, DeadlineError)
+    assert (error.missing, error.waiting, error.axes) == ((2,), (0, 1, 3), axis)
+    assert str(error) == whole
+
+
+def _without_rank_2(x: Any, axis: str) -> Any:
+    return lax.cond(lax.axis_index(axis) == 2, lambda x: x, lambda x: jaxcomm.psum(x, axis), x)
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_failures_that_are_outstanding_together_are_told_apart() -> None:
+    ranks = [(1,), (2, 5), (0, 6, 7)]
+    results = [without(missing)(X) for missing in ranks]
+
+    def wait(result: Any) -> tuple[int, ...]:
+        with pytest.raises(DeadlineError) as caught, translated():
+            jax.block_until_ready(result)
+        return caught.value.missing
+
+    with ThreadPoolExecutor(3) as threads:
+        assert [*threads.map(wait, reversed(results))] == [*reversed(ranks)]

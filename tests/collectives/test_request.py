@@ -7,6 +7,7 @@ import pytest
 
 from jaxcomm.collectives import custom_call
 from jaxcomm.collectives.request import AllowedDrop, Device, Request, extent
+from jaxcomm.ffi.site_record import SiteGroup, SiteRecord, devices_of
 
 GROUPS = ((Device(0, 2), Device(1, 0), Device(0, 1)), (Device(1, 3),))
 REQUEST = Request("psum", "all_reduce", "sum", "data", "", GROUPS)
@@ -37,10 +38,9 @@ def test_operands_of_several_types_have_none() -> None:
     assert extent([((2, 3), wide), ((4,), narrow)]) == (32, None)
 
 
-def test_the_custom_call_names_devices_as_its_core_does() -> None:
-    operands = [((8,), np.dtype("float32"))]
-    config = custom_call.attributes(REQUEST, operands)
-    assert config["groups"].tolist() == [2, 0, 1, 3] and config["sizes"].tolist() == [3, 1]
-    assert config["programs"] == "all_reduce/3,,"
-    keys = custom_call.attributes(REQUEST, operands, lambda device: 10 * device.process + device.number)
-    assert keys["groups"].tolist() == [2, 10, 1, 13]
+def test_the_custom_call_describes_its_site() -> None:
+    (name, site), *more = custom_call.attributes(REQUEST, [((8,), np.dtype("float32"))]).items()
+    groups = [SiteGroup([(0, 2), (1, 0), (0, 1)], ["all_reduce/3"]), SiteGroup([(1, 3)], [])]
+    assert name == "site" and not more
+    assert site == SiteRecord("psum", "data", "all_reduce", "sum", "direct", False, groups).encode()
+    assert devices_of(site.encode()) == ("all_reduce", ((2, 0, 1), (3,)))

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.ffi.site_record import SiteGroup, SiteRecord
 from jaxcomm.program.program import Program, ProgramOp, compile
 
 RANKS = 8
@@ -34,15 +35,13 @@ def mesh():
 def all_reduce(x, program, plan="test"):
     """The custom call itself, over eight devices."""
     call = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(x), input_output_aliases={0: 0})
-    attributes = {"name": "psum", "axes": "data", "plan": plan, "kind": "all_reduce", "reduction": "sum"}
-    return call(x, **programs(program), **attributes)
+    return call(x, site=record(program, plan=plan))
 
 
-def programs(name):
-    """The attributes of a call of all ranks that runs one program."""
-    groups, sizes = np.arange(RANKS, dtype=np.int32), np.array([RANKS], np.int32)
-    one = {"programs": f"{name},", "others": f"{name},", "late": np.int64(0), "below": np.float64(0)}
-    return {**one, "groups": groups, "sizes": sizes}
+def record(program, plan="test", kind="all_reduce"):
+    """The call site of a call of all ranks that runs one program."""
+    group = SiteGroup([(0, device) for device in range(RANKS)], [program])
+    return SiteRecord("psum", "data", kind, "sum", plan, False, [group]).encode()
 
 
 def jitted(mesh, step):
@@ -189,6 +188,28 @@ def test_a_program_that_nobody_registered_is_asked_for_by_its_plan(mesh):
         step(np.zeros((RANKS, 4), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda site: site[:-2], r"a call site's record is damaged at byte \d+.\n  Cure: compile the step anew"),
+        (lambda site: site.replace("4:psum", "9999:psum"), "a call site's record is damaged at byte 5"),
+        (
+            lambda site: site.replace("3:sum", "7:product"),
+            "psum over 'data': unknown kind 'all_reduce' or reduction 'pr",
+        ),
+        (lambda site: site.replace("0 7 ", "0 6 "), "psum over 'data': group 0 of 8 ranks has device 6 twice"),
+        (lambda site: site.replace("1 6:direct ", "0 "), "psum over 'data': group 0 of 8 ranks lacks its schedule"),
+    ],
+)
+def test_a_damaged_record_of_a_call_site_is_refused(mesh, change, error):
+    site = change(record("direct", plan="none"))
+    step = jitted(
+        mesh, lambda x: jax.ffi.ffi_call(ffi.TARGET, jax.typeof(x), input_output_aliases={0: 0})(x, site=site)
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match=error):
+        step(np.zeros((RANKS, 4), np.float32))
+
+
 def test_a_program_for_other_ranks_is_refused(mesh):
     program = ffi.register_program(compile(schedules.direct(4)))
     step = jitted(mesh, lambda x: all_reduce(x, program))
@@ -207,8 +228,7 @@ def test_a_program_that_reaches_beyond_the_slices_is_refused(mesh, kind, what):
         shape = small if kind == "reduce_scatter" else large
         x = jnp.resize(x, large if kind == "reduce_scatter" else small)
         call = jax.ffi.ffi_call(ffi.TARGET, jax.ShapeDtypeStruct((shape,), x.dtype))
-        attributes = {"name": "psum", "axes": "data", "plan": "test", "kind": kind, "reduction": "sum"}
-        return call(x, **programs(program), **attributes)
+        return call(x, site=record(program, kind=kind))
 
     message = f"psum over 'data': a program of 3000000 chunks cannot {what} over 8 ranks"
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):

@@ -266,8 +266,15 @@ def test_alpha_and_beta_are_those_of_the_ring_with_one_protocol(names: tuple[str
     assert profile.read_any(tmp_path / "table").link.residual > 0.2
 
 
-def test_own_calls_in_a_trace_are_found_by_their_target() -> None:
-    config = 'axes = "data", groups = array<i32: 0, 1, 2, 3>, kind = "all_reduce", sizes = array<i32: 2, 2>'
+@pytest.mark.parametrize(
+    "config",
+    [
+        'site = "4:psum 10:d\\22\\C3\\A4\\\\ \\0A3:s 10:all_reduce 3:sum 0: 0 2 2 0 0 0 1 0 2 0 2 0 3 0 0 0 0 "',
+        'axes = "data", groups = array<i32: 0, 1, 2, 3>, kind = "all_reduce", sizes = array<i32: 2, 2>',
+    ],
+    ids=["CPU", "GPU"],
+)
+def test_own_calls_in_a_trace_are_found_by_their_target(config: str) -> None:
     own = message(
         (1, b"jaxcomm.3"), (2, b"custom-call"), (3, SHAPE), (28, b"jaxcomm_collective"), (43, f"{{{config}}}".encode())
     )

@@ -13,6 +13,7 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
   std::set<uint32_t> missing, waiting;
   const FailureRecord* slow = nullptr;
   uint64_t waited = 0;
+  uint32_t slow_rank = 0;
   for (uint32_t i = 0; i < ranks * num_blocks; ++i) {
     const BlockFailure& failure = records[i].failure;
     if (records[i].call != call || failure.reason == Reason::kNone) continue;
@@ -23,27 +24,39 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
     }
     waiting.insert(i / num_blocks);
     if (failure.reason == Reason::kNotArrived) missing.insert(failure.peer);
-    if (failure.reason == Reason::kNotDone && slow == nullptr) slow = &records[i];
+    if (failure.reason == Reason::kNotDone && slow == nullptr) {
+      slow = &records[i];
+      slow_rank = i / num_blocks;
+    }
     if (failure.reason != Reason::kPeerFailed) waited = std::max(waited, failure.waited);
   }
   if (waiting.empty()) return Status();
   for (const uint32_t rank : missing) waiting.erase(rank);
-  const std::string where = NameCall(name.name, static_cast<int64_t>(call), name.axes, name.bytes, name.plan);
+  CallName failed = name;
+  failed.number = static_cast<int64_t>(call);
   if (!missing.empty()) {
-    const std::vector<uint32_t> gone(missing.begin(), missing.end()), here(waiting.begin(), waiting.end());
-    return DeadlineExceeded{where, gone, here, std::to_string(ranks), std::chrono::nanoseconds(waited)}.status();
+    return DeadlineExceeded{failed,
+                            {missing.begin(), missing.end()},
+                            {waiting.begin(), waiting.end()},
+                            std::to_string(ranks),
+                            std::chrono::nanoseconds(waited)}
+        .status();
   }
   const std::string seconds = FormatSeconds(std::chrono::nanoseconds(waited));
-  std::string message = "DeadlineError: " + where + ": ";
+  std::string message = "DeadlineError: " + failed.Text() + ": ";
+  ErrorRecord record("DeadlineError", failed);
   if (slow != nullptr) {
     message += "rank " + std::to_string(slow->failure.peer) + " of " + std::to_string(ranks) + " has not done op " +
-               std::to_string(slow->failure.op) + " after " + seconds + "; rank " +
-               std::to_string((slow - records) / num_blocks) + " waits for it.";
+               std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
+               " waits for it.";
+    record.AddRanks("missing", {slow->failure.peer});
+    record.AddRanks("waiting", {slow_rank});
+    record.Field("seconds") << std::chrono::duration<double>(std::chrono::nanoseconds(waited)).count();
   } else {
     message += "rank" + std::string(waiting.size() > 1 ? "s " : " ") + JoinRanks(waiting) + " of " +
                std::to_string(ranks) + " found that others had given up.";
   }
-  return Status(Code::kDeadlineExceeded, message);
+  return Status(Code::kDeadlineExceeded, message, record.Text());
 }
 
 std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program) {

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "cc/base/errors.h"
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/protocol.h"
@@ -30,11 +30,6 @@ inline uint64_t NoSum(DType dtype) {
   const bool is_complex = dtype == DType::kC64 || dtype == DType::kC128;
   return UINT64_MAX >> (65 - 8 * ByteWidth(dtype) / (is_complex ? 2 : 1));
 }
-
-struct CallName {
-  std::string name, axes, plan;
-  int64_t bytes;
-};
 
 // The error of a call; ok if nobody gave up in it. `records` is [ranks][num_blocks].
 Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32_t num_blocks,

@@ -19,6 +19,8 @@ TEST(FailureRecordTest, NamesTheOpThatARankThatCameHasNotDone) {
       FailureStatus(kName, 1, 4, 1, records.data()).message(),
       "DeadlineError: psum #1 over 'data' (16 MiB, plan 3f9a01c2): rank 3 of 4 has not done op 12 after 0.5 s; rank "
       "1 waits for it.");
+  const std::string record = FailureStatus(kName, 1, 4, 1, records.data()).record();
+  EXPECT_NE(record.find(R"("missing":[3],"waiting":[1],"seconds":0.5})"), std::string::npos) << record;
   records[0] = {2, {Reason::kStillThere, 1, 0, 1}};  // its memory may still be touched
   EXPECT_EQ(FailureStatus(kName, 2, 4, 1, records.data()).code(), Code::kInternal);
 }

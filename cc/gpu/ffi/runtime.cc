@@ -15,7 +15,7 @@ FusedRuntime& TheFusedRuntime() {
   return *runtime;
 }
 
-Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
+Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(CallName name, std::shared_ptr<const Program> program,
                                                          const std::vector<int>& devices) {
   Result<std::shared_ptr<fused::Ranks>> made = fused::Ranks::Make(std::move(name), std::move(program), devices, stats);
   if (made.ok()) {

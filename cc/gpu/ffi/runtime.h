@@ -24,7 +24,7 @@ struct FusedRuntime {
   std::atomic<int32_t> process{0};  // this one's number in its job
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
-  Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
+  Result<std::shared_ptr<fused::Ranks>> Make(CallName name, std::shared_ptr<const Program> program,
                                              const std::vector<int>& devices);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 

@@ -12,7 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from jaxcomm.ffi.site_record import devices_of
+
 _TARGET = "jaxcomm_collective"
+_SITE = re.compile(r'\bsite = "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(rb"\\([0-9A-F]{2}|.)")
+# The attributes of calls on GPUs.
 _KIND = re.compile(r'kind = "all_reduce"')
 _GROUPS = re.compile(r"\bgroups = (?:array<i32: |dense<\[)([\d, ]+)")
 _SIZES = re.compile(r"\bsizes = (?:array<i32: |dense<\[?)([\d, ]+)")
@@ -38,9 +43,9 @@ def allreduces(xspace: bytes) -> dict[tuple[str, str], HloAllReduce]:
         for module in _all(program, 1):  # HloProto.hlo_module
             for computation in _all(module, 3):
                 for instruction in _all(computation, 2):
-                    if _is_allreduce(instruction):
+                    if (groups := _groups(instruction)) is not None:
                         size = sum(_shape_bytes(shape) for shape in _all(instruction, 3))
-                        found[name, _text(instruction, 1)] = HloAllReduce(size, _groups(instruction))
+                        found[name, _text(instruction, 1)] = HloAllReduce(size, groups)
     return found
 
 
@@ -54,21 +59,31 @@ def _programs(xspace: bytes) -> Iterator[tuple[str, bytes]]:
                             yield _text(metadata, 2), program
 
 
-def _is_allreduce(instruction: bytes) -> bool:
-    if _text(instruction, 2) == "custom-call":
-        return _text(instruction, 28) == _TARGET and _KIND.search(_text(instruction, 43)) is not None
-    return _text(instruction, 2) in ("all-reduce", "all-reduce-start")
+def _groups(instruction: bytes) -> tuple[tuple[int, ...], ...] | None:
+    """The groups of an allreduce; None for another instruction.
 
-
-def _groups(instruction: bytes) -> tuple[tuple[int, ...], ...]:
-    """The groups in a custom call's attributes, which HLO keeps as MLIR text in the backend config."""
+    HLO keeps a custom call's attributes as MLIR text in the backend config.
+    """
+    if _text(instruction, 2) in ("all-reduce", "all-reduce-start"):
+        return ()
+    if _text(instruction, 2) != "custom-call" or _text(instruction, 28) != _TARGET:
+        return None
     attributes = _text(instruction, 43)
+    if site := _SITE.search(attributes):
+        kind, groups = devices_of(_ESCAPED.sub(_unescaped, site[1].encode()))
+        return groups if kind == "all_reduce" else None
+    if not _KIND.search(attributes):
+        return None
     found = _GROUPS.search(attributes), _SIZES.search(attributes)
     if not (found[0] and found[1]):
         return ()
     ids, sizes = ([int(number) for number in each[1].split(",")] for each in found if each)
     ends = list(itertools.accumulate(sizes))
     return tuple(tuple(ids[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def _unescaped(escaped: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escaped[1].decode()) if len(escaped[1]) == 2 else escaped[1]
 
 
 def _shape_bytes(shape: bytes) -> int:

@@ -1,0 +1,71 @@
+#include "cc/executor/local_site.h"
+
+#include <utility>
+
+#include "cc/executor/executor.h"
+
+namespace jaxcomm {
+namespace {
+
+// The least bytes of all ranks' buffers for which stores go past the caches: more than one last-level cache holds on
+// most processors. (Many virtual machines report wrong cache sizes.)
+constexpr int64_t kStreamBytes = 64 << 20;
+
+}  // namespace
+
+Status CheckChunks(Kind kind, const Program& program) {
+  if (kind == Kind::kAllReduce || program.chunks() == program.ranks()) return Status();
+  return InvalidArgument("a program of " + std::to_string(program.chunks()) + " chunks cannot " +
+                         (kind == Kind::kAllGather ? "all-gather" : "reduce-scatter") + " over " +
+                         std::to_string(program.ranks()) + " ranks: each chunk is a rank's slice.");
+}
+
+LocalSite::LocalSite(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
+                     std::shared_ptr<const Program> program)
+    : name_(std::move(name)),
+      axes_(std::move(axes)),
+      plan_(std::move(plan)),
+      kind_(kind),
+      reduction_(reduction),
+      program_(std::move(program)) {}
+
+void LocalSite::SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule) {
+  choice_ = std::make_shared<StepChoice>(rule);
+  other_ = std::make_shared<LocalSite>(name_, axes_, plan_, kind_, reduction_, std::move(program));
+  other_->choice_ = choice_;
+}
+
+Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+  std::call_once(once_, [&] {
+    if (other_) status_ = other_->SetLeaves(leaves, stats);
+    if (!status_.ok()) return;
+    status_ = FindReduces(name_, kind_, reduction_, leaves, reduces_);
+    if (!status_.ok()) return;
+    layout_.emplace(leaves);
+    for (const Op& op : program_->ops()) {
+      work_ += (End(op) - Begin(op)) * static_cast<int64_t>(op.reads.size() + op.writes.size());
+    }
+    // The larger side of a reduce-scatter and of an all-gather has a slice for each rank.
+    const int64_t slices = kind_ == Kind::kAllReduce ? 1 : program_->ranks();
+    streams_ = layout_->extent() * slices * program_->ranks() >= kStreamBytes;
+    stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
+    if (choice_) choice_->Try(stats_);
+  });
+  return status_;
+}
+
+void LocalSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
+  executor.local().Arrive({run, 0}, shared_from_this(), rank, std::move(buffers), std::move(done));
+}
+
+void LocalSite::Forget(Executor& executor) const { executor.local().Forget(this); }
+
+int64_t LocalSite::Begin(const Op& op) const {
+  return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk, program_->chunks()) : 0;
+}
+
+int64_t LocalSite::End(const Op& op) const {
+  return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk + 1, program_->chunks()) : layout_->extent();
+}
+
+}  // namespace jaxcomm

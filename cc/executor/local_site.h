@@ -1,0 +1,82 @@
+// A call site whose ranks live in one process and read each other's memory.
+//
+//   auto site = std::make_shared<LocalSite>("psum", "data", "none", Kind::kAllReduce, Reduction::kSum, program);
+//
+// Immutable once the leaves are set; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/call_site.h"
+#include "cc/executor/kind.h"
+#include "cc/executor/layout.h"
+#include "cc/executor/stats.h"
+#include "cc/executor/step_choice.h"
+#include "cc/kernels/reduce.h"
+#include "cc/program/program.h"
+
+namespace jaxcomm {
+
+// An error: the program has chunks that the ranks' buffers lack. Check it before making a site.
+Status CheckChunks(Kind kind, const Program& program);
+
+class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite> {
+ public:
+  LocalSite(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
+            std::shared_ptr<const Program> program);
+
+  // Before the first call: some run another program instead, as the choice says.
+  void SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule);
+
+  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
+  void Forget(Executor& executor) const override;
+
+  // Of the next call: this site or its other one.
+  static std::shared_ptr<const LocalSite> Next(const std::shared_ptr<const LocalSite>& site) {
+    return site->other_ && site->choice_->Next() ? site->other_ : site;
+  }
+  bool is_other() const { return choice_ && !other_; }
+  // None: calls run one program.
+  StepChoice* choice() const { return choice_.get(); }
+
+  const std::string& name() const { return name_; }
+  const std::string& axes() const { return axes_; }
+  const std::string& plan() const { return plan_; }
+  Kind kind() const { return kind_; }
+  const Program& program() const { return *program_; }
+  const Layout& layout() const { return *layout_; }
+  SiteStats& stats() const { return *stats_; }
+  const std::vector<ReduceFn>& reduces() const { return reduces_; }
+
+  // The bytes of the layout that an op works on.
+  int64_t Begin(const Op& op) const;
+  int64_t End(const Op& op) const;
+  // Bytes read and stored by a whole call.
+  int64_t work() const { return work_; }
+  // Whether the ranks' buffers together exceed the caches, so that stores go past them.
+  bool streams() const { return streams_; }
+
+ private:
+  const std::string name_, axes_, plan_;
+  const Kind kind_;
+  const Reduction reduction_;
+  const std::shared_ptr<const Program> program_;
+  std::once_flag once_;
+  Status status_;
+  std::optional<Layout> layout_;
+  std::vector<ReduceFn> reduces_;  // one per leaf
+  std::shared_ptr<SiteStats> stats_;
+  std::shared_ptr<StepChoice> choice_;  // the same in its other site
+  std::shared_ptr<LocalSite> other_;
+  int64_t work_ = 0;
+  bool streams_ = false;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,141 @@
+// Ranks join their calls: those of this process by Arrive, those of others by their notices.
+#include "cc/executor/message_executor.h"
+
+#include <new>
+#include <optional>
+
+#include "cc/executor/message_driver.h"
+
+namespace jaxcomm {
+namespace {
+
+Status Malformed(uint32_t process, size_t bytes) {
+  return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
+                                     std::to_string(bytes) + " bytes that cannot be read.\n" +
+                                     "  Cure: run the same jaxcomm in all processes.");
+}
+
+}  // namespace
+
+void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
+                             Buffers buffers, Done done, const Status& refused) {
+  const User user(users_);
+  if (Status status = Check(*site); !status.ok()) {
+    Refuse(*site, run, rank, status);
+    return done(status);
+  }
+  const Clock::time_point now = Clock::now();
+  const auto [id, failure] = calls_.Name(*site, run, rank);
+  StepChoice::Said said;
+  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, said);
+  Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), now};
+  if (!chosen) return Wait(std::move(arriving));
+  Begin(std::move(arriving), said, refused.ok() ? failure : refused);
+  if (site->other()) StartDecided();
+}
+
+void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                             Buffers buffers, Done done, const Status& refused, bool helps) {
+  const User user(users_);
+  if (Status status = Check(*site); !status.ok()) {
+    Refuse(*site, id, status);
+    return done(status);
+  }
+  StepChoice::Said said;
+  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, said);
+  Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), Clock::now()};
+  if (!chosen) return Wait(std::move(arriving));
+  {
+    Driver driver;
+    driver.helps = helps;
+    const Driver::Current current(driver);
+    bool is_new = false;
+    if (const auto call = Join(arriving, refused, is_new)) {
+      if (is_new && helps) ++unexpected_;
+      if (is_new && !helps) transport_.load()->Expect();
+      driver.work.push_back(
+          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, said)});
+    }
+    Run(driver);
+  }
+  if (site->other()) StartDecided();
+}
+
+// Whether calls can run at all.
+Status MessageExecutor::Check(const MessageSite& site) const {
+  if (!is_connected()) {
+    return Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                       "jaxcomm.init() after jax.distributed.initialize().");
+  }
+  return threads_.Start() ? Status() : CallThreads::NoThread(site.NameCall().Text());
+}
+
+void MessageExecutor::Begin(Arriving arriving, StepChoice::Said said, const Status& refused) {
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(arriving, refused, is_new);
+  if (!call) return;
+  Driver driver;
+  driver.call = call.get();
+  driver.rank = arriving.rank;
+  driver.work.push_back(
+      {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, said)});
+  if (MayHelp(*call)) {
+    Help(driver, [&] { return driver.own.has_value(); });
+  } else {
+    Run(driver);
+  }
+  if (is_new) transport_.load()->Expect();
+  if (driver.own) driver.own->done(driver.own->status);
+}
+
+// The call of the rank, which knows by then what other processes have sent of it. Null: the process has no memory for
+// the call, which its other ranks and this one end with.
+std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, const Status& refused, bool& is_new) try {
+  const MessageSite& site = *arriving.site;
+  const MessageCalls::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
+  const std::shared_ptr<MessageCall>& call = joined.call;
+  is_new = joined.is_new;
+  if (is_new) threads_.WatchDeadlines();
+  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
+  for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
+  for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
+  if (call->site().fingerprint() != site.fingerprint()) {
+    Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
+  }
+  return call;
+} catch (const std::bad_alloc&) {
+  const MessageSite& site = *arriving.site;
+  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
+  Refuse(site, arriving.id, why);
+  arriving.done(why);
+  return nullptr;
+}
+
+uint32_t MessageExecutor::LaunchOf(const MessageSite& site, int64_t run) {
+  const User user(users_);
+  return is_connected() ? calls_.LaunchOf(site, run) : 0;
+}
+
+void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
+  const std::optional<Notice> notice = DecodeNotice(bytes);
+  if (!notice) return Lose({process, Malformed(process, bytes.size()), false, Clock::now()});
+  if (const auto* arrival = std::get_if<Arrival>(&*notice)) OnArrival(process, *arrival);
+  if (const auto* failure = std::get_if<Failure>(&*notice)) OnFailure(process, *failure);
+  StartDecided();
+}
+
+void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
+  const Clock::time_point now = Clock::now();
+  if (const auto call = calls_.FindOrKeep({process, arrival, now})) {
+    Drive(call, call->PeerArrived(arrival, process, now));
+    const bool differs = !arrival.waits && arrival.fingerprint != call->site().fingerprint();
+    if (differs && !call->failed()) {
+      SendDifference({call->shared_site(), call->first(), call->name()}, process, arrival);
+    }
+  } else if (const auto finished = calls_.FindFinished(arrival.call)) {
+    SendDifference(*finished, process, arrival);
+  }
+}
+
+}  // namespace jaxcomm

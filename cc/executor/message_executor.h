@@ -1,0 +1,148 @@
+// Runs collectives between processes: starts what the ranks' messages make possible, and ends what cannot go on.
+//
+//   MessageExecutor executor(&threads);
+//   executor.Connect(transport, /*yields=*/false);           // whose Events this is
+//   executor.Arrive(site, run, rank, buffers, done);         // returns at once
+//   executor.FailOverdue(Clock::now(), deadline);            // now and then
+//
+// Thread-safe; holds no lock when it calls the transport, a callback or the workers. message_executor.cc has the ranks
+// join their calls, and the files after it decide which of two schedules a call runs, drive the calls and fail them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/call_threads.h"
+#include "cc/executor/message_calls.h"
+#include "cc/executor/step_choice.h"
+#include "cc/executor/users.h"
+
+namespace jaxcomm {
+
+class MessageExecutor : public Transport::Events {
+ public:
+  explicit MessageExecutor(CallThreads* threads) : threads_(*threads) {}
+
+  // Before the first Arrive; the transport is the caller's. It outlives this or stays until Disconnect, but has run its
+  // last callback by then.
+  void Connect(Transport* transport, bool yields = false) {
+    yields_ = yields;
+    closing_ = false;
+    unexpected_ = 0;
+    transport_.store(transport);
+  }
+  // Once the transport has run its last callback: waits until no call uses it, and forgets the job's calls, their names
+  // and the processes that have ended. An error: a call is still open at the limit.
+  Status Disconnect(Clock::time_point limit);
+
+  // `run`: XLA's number of the launch. `refused`: an error that the rank brings, with which all ranks of the call end.
+  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
+              const Status& refused = Status());
+  // The same where the caller names the execution, alike in all processes.
+  // `helps`: the thread calls Help next, and the others may receive the arrival no sooner.
+  void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+              Done done, const Status& refused = Status(), bool helps = false);
+  // Receives messages and adds them on this thread, which waits anyhow: until `over`, for a short time at most. False:
+  // another thread receives them.
+  bool Help(const std::function<bool()>& over);
+
+  // The rank cannot join its call: the other processes' ranks of the call end with this error, this rank is not called
+  // back. Where the processes are not connected, it is no launch: the next job counts from its own beginning.
+  void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why);
+  void Refuse(const MessageSite& site, const CallId& id, const Status& why);
+
+  // The choice between the lists of two sites of the same calls: one for all of their executables, which processes
+  // compile and drop at different times.
+  std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule);
+
+  // The number of launches that called on the site's communicator before this one.
+  uint32_t LaunchOf(const MessageSite& site, int64_t run);
+
+  void OnNotice(uint32_t process, std::string_view notice) override;
+  void OnPeerGone(uint32_t process, const Status& why) override { Lose({process, why, false, Clock::now()}); }
+  void OnPeerLeft(uint32_t process, const Status& why) override { Lose({process, why, true, Clock::now()}); }
+
+  std::vector<GoneProcess> gone() const { return calls_.gone(); }
+
+  // Fails the calls that have waited for `deadline` seconds; returns whether others still wait.
+  bool FailOverdue(Clock::time_point now, double deadline);
+  bool waiting() const;
+
+  // As those of MessageCalls.
+  void Forget(const MessageSite* site) { calls_.Forget(*site); }
+  void ForgetCommunicator(uint64_t communicator);
+
+ private:
+  struct Work {
+    std::shared_ptr<MessageCall> call;
+    MessageSteps steps;
+  };
+  // A rank of this process on its way into a call.
+  struct Arriving {
+    std::shared_ptr<const MessageSite> site;
+    CallId id;
+    uint32_t rank;
+    Buffers buffers;
+    Done done;
+    Clock::time_point at;
+  };
+  struct Driver;
+
+  // Joining.
+  bool is_connected() const { return !closing_ && transport_.load() != nullptr; }
+  Status Check(const MessageSite& site) const;
+  void Begin(Arriving arriving, StepChoice::Said said, const Status& refused);
+  std::shared_ptr<MessageCall> Join(const Arriving& arriving, const Status& refused, bool& is_new);
+  void OnArrival(uint32_t process, const Arrival& arrival);
+
+  // Deciding.
+  void Wait(Arriving arriving);
+  std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                            uint32_t rank, StepChoice::Said& said) const;
+  void StartDecided(Clock::time_point overdue = Clock::time_point::min());
+  bool LacksProcess(const Arriving& arriving) const;
+
+  // Driving.
+  void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
+  void Run(Driver& driver);
+  bool MayHelp(const MessageCall& call) const;
+  bool Help(Driver& driver, const std::function<bool()>& over);
+  bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
+  void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
+  void CallBack(const MessageCall& call, Completion completion);
+  void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
+  void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
+  MessageStep OfGone(const MessageCall& call, const MessageStep& step) const;
+  void SendNotice(const std::vector<uint32_t>& processes, const std::string& notice);
+
+  // Failing.
+  void OnFailure(uint32_t process, const Failure& failure);
+  void SendFailure(const MessageSite& site, const CallId& id, const Status& why);
+  void SendDifference(const MessageCalls::Finished& call, uint32_t process, const Arrival& arrival);
+  void Lose(const GoneProcess& gone);
+  void Stop(const std::shared_ptr<MessageCall>& call);
+
+  CallThreads& threads_;
+  std::atomic<Transport*> transport_{nullptr};
+  bool yields_ = false;  // while helping; set before the transport
+  std::atomic<bool> closing_{false};
+  std::atomic<int64_t> unexpected_{0};  // calls for which a thread that is about to help has yet to expect messages
+  std::atomic<int64_t> users_{0};       // of the transport, beside its own threads
+  MessageCalls calls_;
+
+  mutable std::mutex deciding_;
+  std::vector<Arriving> undecided_;
+  size_t starting_ = 0;  // those that were undecided
+  // By communicator and the text of what calls that choose alike have in common.
+  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<StepChoice>> choices_;
+};
+
+}  // namespace jaxcomm

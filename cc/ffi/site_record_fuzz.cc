@@ -1,0 +1,34 @@
+// libFuzzer target: any bytes are refused, or read as a site whose parts fit together.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "cc/ffi/site_record.h"
+
+namespace jaxcomm {
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+}  // namespace jaxcomm
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using jaxcomm::Require;
+  const auto read = jaxcomm::SiteRecord::Decode({reinterpret_cast<const char*>(data), size});
+  if (!read.ok()) return 0;
+  const jaxcomm::SiteRecord& site = read.value();
+  Require(!site.groups.empty());
+  Require(!site.loss || (site.between && site.loss->segment_bytes > 0));
+  for (const auto& [ranks, schedules] : site.groups) {
+    Require(!ranks.empty());
+    if (site.groups_by_operand) Require(schedules.size() + 1 == ranks.size());
+    if (schedules.size() == 2 && !site.groups_by_operand) Require(site.rule->rank < ranks.size());
+    if (ranks.size() > 1) Require(!schedules.empty());
+  }
+  return 0;
+}

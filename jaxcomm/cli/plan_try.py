@@ -1,0 +1,168 @@
+"""`jaxcomm plan --try`: the best candidates of each byte range run here, and the fastest one stands in the plan.
+
+Imports JAX: to be imported after `job.use_devices`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jaxcomm.auto_plan import gain
+from jaxcomm.cli import bench_late
+from jaxcomm.cli.common import job
+from jaxcomm.collectives import communicator
+from jaxcomm.collectives.default_schedules import default_schedule
+from jaxcomm.distributed import members
+from jaxcomm.distributed.job import is_job
+from jaxcomm.errors import JaxcommError
+from jaxcomm.plan import Plan
+from jaxcomm.plan.values import Alternative, Entry, Measured, Nccl, Plain, Spec, Timed
+from jaxcomm.planner.rounding import significant
+from jaxcomm.profile import Profile, straggler
+
+CANDIDATES: Final = 3  # of each byte range, beside the default schedule
+MOST_BYTES: Final = 64 << 20  # of a buffer that is timed
+_ROUNDS: Final = 10  # of a range, at most
+_LEAST_GAIN: Final = 0.02  # on the default schedule
+_LATE_PART: Final = 0.5  # of the limit that late ranks may take
+_DEFAULT: Final = "default"
+
+
+class Tried(NamedTuple):
+    """What came of it.
+
+    Attributes:
+      plan: with the fastest schedules.
+      seconds: that it took.
+      ranges: byte ranges that were timed.
+      left: those that were not, for lack of time, or because their calls are larger than MOST_BYTES or switch by step.
+      delays: seconds by which ranks were late, by rank.
+    """
+
+    plan: Plan
+    seconds: float
+    ranges: int
+    left: int
+    delays: Mapping[int, float]
+
+
+def tried(made: Plan, profile: Profile, limit_s: float, each_range: Callable[[], object]) -> Tried:
+    """The plan with the schedules that were fastest here; all processes of a job call it, and get the first one's.
+
+    Args:
+      made: from this profile.
+      profile: says who is late.
+      limit_s: seconds; a range that has begun ends its first turns.
+      each_range: called after each byte range.
+
+    Raises:
+      JaxcommError: the plan's entries belong to the buckets of a step; ranks are on other hosts; or no time is left for
+        the first range.
+    """
+    if made.step:
+        raise JaxcommError(
+            "--try times calls one by one; this profile has the gradients of a step, which are planned together.\n"
+            "  Cure: leave out --try: the run compares the plan with the default schedule by itself."
+        )
+    if profile.network and not is_job():
+        raise JaxcommError(
+            "--try runs schedules where the plan is for; this profile has several hosts, and here is one process.\n"
+            "  Cure: jaxcomm launch, or jaxcomm testbed run, before `jaxcomm plan --try`; or leave out --try."
+        )
+    communicator.set_trial(False)
+    start = time.monotonic()
+    todo = [entry for entry in made.collectives if _is_timed(entry)]
+    delays = _delays(profile, _LATE_PART * limit_s / max(1, len(todo)))
+    hosts = members.connected().hosts if is_job() else (0,) * made.ranks
+    found: dict[int, Entry] = {}
+    for number, entry in enumerate(todo):
+        now = time.monotonic()
+        if job.agree(now - start) >= limit_s:
+            break
+        until = now + (start + limit_s - now) / (len(todo) - number)
+        found[entry.min_bytes] = _fastest(made, entry, delays, hosts, until)
+        each_range()
+    entries = tuple(found.get(entry.min_bytes, entry) for entry in made.collectives)
+    plan = made.model_copy(update={"collectives": entries})
+    checked = Plan.model_validate(plan.model_dump(exclude={"hash"}))
+    return Tried(checked, time.monotonic() - start, len(found), len(entries) - len(found), delays)
+
+
+def _is_timed(entry: Entry) -> bool:
+    return entry.by_step is None and entry.predicted.reference_bytes <= MOST_BYTES
+
+
+def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
+    """By the late ranks, as profiled; less where two turns of all candidates would take longer than `a_range_s`."""
+    late = straggler.late_ranks(profile) if profile.arrivals else ()
+    if not late:
+        return {}
+    arrivals = np.array(profile.arrivals)
+    on_time = np.max(np.delete(arrivals, late, axis=1), axis=1)
+    delays = {rank: float(np.median(arrivals[:, rank] - on_time)) for rank in late}
+    calls = 2 * (CANDIDATES + 1) * (bench_late.CALLS + 1)
+    share = min(1.0, a_range_s / calls / max(delays.values()))
+    return {rank: share * seconds for rank, seconds in delays.items()}
+
+
+def _fastest(made: Plan, entry: Entry, delays: Mapping[int, float], hosts: tuple[int, ...], until: float) -> Entry:
+    """The entry with the fastest of its candidates, or the default schedule if none gains on it."""
+    nbytes = max(1, entry.predicted.reference_bytes)
+    usual = default_schedule(nbytes, hosts)
+    default = Plain(kind="ring" if usual == "ring" else "direct")
+    candidates = [spec for spec in _candidates(entry) if spec != default]
+    plans: dict[str, Plan | None] = {_DEFAULT: None}
+    plans |= {str(number): _only(made, entry, spec) for number, spec in enumerate(candidates)}
+    timed = {name: each.seconds for name, each in bench_late.time_plans(plans, delays, nbytes, _turns(until)).items()}
+    seconds = {name: significant(job.agree(statistics.median(each))) for name, each in timed.items()}
+    best = min(seconds, key=lambda name: seconds[name])
+    gains = seconds[best] < (1 - _LEAST_GAIN) * seconds[_DEFAULT]
+    if best != _DEFAULT and not (gains and job.agree(gain.of(timed[_DEFAULT], timed[best]).are_shorter)):
+        best = _DEFAULT
+    rows = tuple(Timed(schedule=spec, seconds=seconds[str(number)]) for number, spec in enumerate(candidates))
+    measured = Measured(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
+    return _with(entry, default if best == _DEFAULT else candidates[int(best)], measured)
+
+
+def _with(entry: Entry, chosen: Spec, measured: Measured) -> Entry:
+    """The entry with another schedule, its prediction and the verdicts on those that it was measured beside."""
+    slower = {each.schedule for each in measured.candidates} - {chosen}
+
+    def judged(offer: Alternative) -> Alternative:
+        if offer.verdict == "ideal_delay" or offer.schedule not in {chosen, entry.schedule, *slower}:
+            return offer
+        return offer.model_copy(update={"verdict": "chosen" if offer.schedule == chosen else "slower_here"})
+
+    offers = tuple(map(judged, entry.alternatives))
+    seconds = next((offer.seconds for offer in offers if offer.verdict == "chosen"), entry.predicted.seconds)
+    predicted = entry.predicted.model_copy(update={"seconds": seconds})
+    return entry.model_copy(
+        update={"schedule": chosen, "predicted": predicted, "alternatives": offers, "measured": measured}
+    )
+
+
+def _candidates(entry: Entry) -> list[Spec]:
+    """Those with the least predicted times."""
+    offers = [offer for offer in entry.alternatives if offer.verdict != "ideal_delay"]
+    ordered = [entry.schedule, *(offer.schedule for offer in sorted(offers, key=lambda offer: offer.seconds))]
+    return [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)][:CANDIDATES]
+
+
+def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:
+    """The plan with one schedule for every size."""
+    only = entry.model_copy(update={"min_bytes": 0, "max_bytes": None, "schedule": spec})
+    fields = {"collectives": (only,), "halves": None, "rails": None, "transport": None}
+    return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})
+
+
+def _turns(until: float) -> Iterator[None]:
+    """Two at least, and others while there is time; alike in all processes."""
+    for number in range(_ROUNDS):
+        if number >= 2 and job.agree(time.monotonic() >= until):
+            return
+        yield

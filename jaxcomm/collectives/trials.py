@@ -1,0 +1,84 @@
+"""Reports the trials of plans: the core runs them, and decides; here one line in the log says what they found.
+
+`jaxcomm.stats()` has their times; `docs/guides/plan.md` says what is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from jaxcomm import statistics
+from jaxcomm.distributed.forks import run_at_exit
+from jaxcomm.ffi.cpu import CPU
+from jaxcomm.log import say
+
+_LOOK_S: Final = 1.0
+
+_lock = threading.Lock()
+_watched: _Watch | None = None
+
+
+def watch() -> None:
+    """From now on the log has a line once a trial of this process has an outcome."""
+    global _watched
+    with _lock:
+        if _watched is None:
+            _watched = _Watch()
+
+
+class _Watch:
+    """A thread that asks the core for trials that have ended, until the process does."""
+
+    def __init__(self) -> None:
+        self._reported: dict[str, int] = {}  # the number of its trials, by site
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="jaxcomm trials", daemon=True)
+        self._thread.start()
+        run_at_exit(self._close)
+
+    def _work(self) -> None:
+        while not self._end.wait(_LOOK_S):
+            self._look()
+
+    def _close(self) -> None:
+        self._end.set()
+        self._thread.join()
+        self._look()
+
+    def _look(self) -> None:
+        ended = [site for site in json.loads(CPU.text("trials")) if self._is_new(site)]
+        for plan in sorted({site["plan"] for site in ended}):
+            for outcome in ("kept", "dropped"):
+                if sites := [each for each in ended if (each["plan"], each["trial"]["outcome"]) == (plan, outcome)]:
+                    _report(plan, outcome, sites)
+
+    def _is_new(self, site: Mapping[str, Any]) -> bool:
+        trial = site["trial"]
+        if not trial["decided_here"] or trial["outcome"] == "open":
+            return False
+        key = json.dumps({name: value for name, value in site.items() if name != "trial"})
+        is_new = self._reported.get(key) != trial["trials"]
+        self._reported[key] = trial["trials"]
+        return is_new
+
+
+def _report(plan: str, outcome: str, sites: Iterable[Mapping[str, Any]]) -> None:
+    largest, *others = sorted(sites, key=lambda site: -site["bytes"])
+    trial = largest["trial"]
+    calls = f"{largest['name']} over '{largest['axes']}' of {largest['bytes']} bytes"
+    took = f"{1e3 * trial['plan_s']:.3g} ms from the last arrival to the end, {1e3 * trial['default_s']:.3g} without it"
+    more = f" (and {len(others)} more call sites)" if others else ""
+    if outcome == "kept":
+        text = f"plan {plan} gains in its trial: {calls} takes {took}{more}."
+        statistics.record_event(text, "followed", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
+    else:
+        text = (
+            f"plan {plan} gains nothing in its trial, and its calls run without it from now on: {calls} takes "
+            f"{took}{more}.\n"
+            "  Cure: `jaxcomm plan --try` plans by measured times; jaxcomm.init(trial=False) keeps the plan."
+        )
+        statistics.record_event(text, "taken back", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
+    say(text)

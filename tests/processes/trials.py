@@ -1,0 +1,60 @@
+"""A program for processes of a rank each: a plan's trial, in calls of three kinds, with a late rank; run by the test."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxcomm
+from jaxcomm import ffi
+from tests.collectives.plans import SPECS, make, with_halves
+from tests.processes.jobs import report
+
+STEPS = 90
+LATE_S = 0.002
+
+
+def main() -> None:
+    jax.distributed.initialize()
+    ranks = jax.device_count()
+    plan = make((0, None, SPECS["straggler"]), ranks=ranks)
+    plan = with_halves(plan, (0, None, SPECS["ring"]), hosts=[1] * ranks)
+    jaxcomm.init(plan=plan, trial=True)
+    mesh = jax.make_mesh((ranks,), ("data",))
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=P("data"), out_specs=(P("data"), P("data"), P()))
+    def step(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        x = ffi.delay(x, jnp.where(lax.axis_index("data") == ranks - 1, LATE_S, 0.0))
+        part = jaxcomm.psum_scatter(x[0], "data", tiled=True)
+        return jaxcomm.psum(x, "data"), part, jaxcomm.pmax(x[0, :9], "data")
+
+    values = np.random.default_rng(0).integers(0, 100, (ranks, 12_000)).astype(np.float32)  # exact in any order
+    x = jax.make_array_from_callback(values.shape, NamedSharding(mesh, P("data")), lambda index: values[index])
+    total, wrong = values.sum(0), 0
+    for _ in range(STEPS):
+        sums, part, most = (each.addressable_data(0) for each in step(x))
+        wrong += not np.array_equal(np.asarray(sums)[0], total)
+        wrong += not np.array_equal(np.asarray(part), total.reshape(ranks, -1)[jax.process_index()])
+        wrong += not np.array_equal(np.asarray(most), values[:, :9].max(0))
+    while len(sites := [site for site in jaxcomm.stats() if site["calls"] == STEPS]) < 3:
+        time.sleep(0.01)  # until this process has received all arrivals
+    rows = {
+        f"{site['name']} {site['bytes']}": {
+            "plan": site["plan"],
+            "below": site["below_calls"],
+            "trial": site.get("trial"),
+        }
+        for site in sites
+    }
+    report("trials", wrong=wrong, rows=rows, plan=plan.hash[:8])
+
+
+if __name__ == "__main__":
+    main()
