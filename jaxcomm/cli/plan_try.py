@@ -150,7 +150,8 @@ def _candidates(entry: Entry) -> list[Spec]:
     """Those with the least predicted times."""
     offers = [offer for offer in entry.alternatives if offer.verdict != "ideal_delay"]
     ordered = [entry.schedule, *(offer.schedule for offer in sorted(offers, key=lambda offer: offer.seconds))]
-    return [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)][:CANDIDATES]
+    found: list[Spec] = [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)]
+    return found[:CANDIDATES]
 
 
 def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:

@@ -87,7 +87,7 @@ def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, 
     if request.divided:
         return found
     nbytes, dtype = extent(operands)
-    programs, rule = found["programs"].split(","), (0, 0.0, False)
+    programs, (late, below, tries) = found["programs"].split(","), (0, 0.0, False)
     others = list(programs)
     for index, (ranks, hosts) in enumerate(zip(request.sizes, _hosts(request), strict=True)):
         alone = len(request.sizes) == 1 or not request.site
@@ -95,8 +95,7 @@ def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, 
             continue
         call = request.kind, ranks, nbytes, dtype, request.plan, request.call
         if two := choice.choose_two(*call, hosts if request.site else None, request.tries):
-            programs[index], others[index], *rule = two
-    late, below, tries = rule
+            programs[index], others[index], late, below, tries = two
     switched = {
         "others": ",".join(others),
         "late": np.int64(late),

@@ -60,7 +60,7 @@ class _Watch:
         if not trial["decided_here"] or trial["outcome"] == "open":
             return False
         key = json.dumps({name: value for name, value in site.items() if name != "trial"})
-        is_new = self._reported.get(key) != trial["trials"]
+        is_new: bool = self._reported.get(key) != trial["trials"]
         self._reported[key] = trial["trials"]
         return is_new
 

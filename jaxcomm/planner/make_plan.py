@@ -12,16 +12,14 @@ from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
-    Assumptions,
     Chain,
-    Delay,
     Entry,
     Hybrid,
     Matches,
-    PlanProvenance,
     Rotation,
     StragglerSpec,
 )
