@@ -76,7 +76,7 @@ def _report(plan: str, outcome: str, sites: Iterable[Mapping[str, Any]]) -> None
         statistics.record_event(text, "followed", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
     else:
         text = (
-            f"plan {plan} gains nothing in its trial, and its calls run without it from now on: {calls} takes "
+            f"plan {plan} shows no clear gain in its trial, and its calls run without it from now on: {calls} takes "
             f"{took}{more}.\n"
             "  Cure: `jaxcomm plan --try` plans by measured times; jaxcomm.init(trial=False) keeps the plan."
         )

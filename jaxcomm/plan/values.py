@@ -196,7 +196,7 @@ class Predicted(Value):
     lower_bound: Seconds
 
 
-class Timed(Value):
+class Candidate(Value):
     """A schedule and the time that its calls took."""
 
     schedule: Spec
@@ -213,7 +213,7 @@ class Measured(Value):
     bytes: Count
     seconds: Seconds
     default: Seconds
-    candidates: Annotated[tuple[Timed, ...], Field(fail_fast=True, max_length=8)]
+    candidates: Annotated[tuple[Candidate, ...], Field(fail_fast=True, max_length=8)]
 
 
 class ByStep(Value):

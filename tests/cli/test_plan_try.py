@@ -26,13 +26,13 @@ def fake_times(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Timings that a test gives: seconds of a schedule by its kind; records what is timed."""
     asked: dict[str, Any] = {"sizes": [], "delays": [], "default": 1e-3}
 
-    def time_plans(plans: dict[str, Plan | None], delays: Any, nbytes: int, rounds: Any) -> dict[str, bench_late.Timed]:
-        turns = len([*rounds])
+    def time_plans(plans: dict[str, Plan | None], delays: Any, nbytes: int, rounds: Any) -> dict[str, bench_late.Turns]:
+        count = len([*rounds])
         asked["sizes"].append(nbytes)
         asked["delays"].append(delays)
         kinds = {name: each.collectives[0].schedule.kind if each else "default" for name, each in plans.items()}
         seconds = {name: asked.get(kind, 2e-3) for name, kind in kinds.items()}
-        return {name: bench_late.Timed([each] * 10 * turns, 0.5, 10 * turns) for name, each in seconds.items()}
+        return {name: bench_late.Turns([each] * 10 * count, 0.5, 10 * count) for name, each in seconds.items()}
 
     monkeypatch.setattr(bench_late, "time_plans", time_plans)
     return asked
@@ -86,9 +86,18 @@ def test_ranges_beyond_the_limit_keep_the_prediction(
     clock = iter(range(10**6))
     monkeypatch.setattr(plan_try.time, "monotonic", lambda: float(next(clock)))
     found = tried(made, given(), limit_s=10.0)
-    assert 0 < found.ranges < sum(map(plan_try._is_timed, made.collectives))
+    timed = [entry for entry in made.collectives if entry.predicted.reference_bytes <= plan_try.MOST_BYTES]
+    assert 0 < found.ranges < len(timed)
     for entry, before in zip(found.plan.collectives, made.collectives, strict=True):
         assert entry.measured or entry == before
+
+
+def test_one_size_is_tried_where_it_is_named(fake_times: dict[str, Any]) -> None:
+    made = planner.plan(given())
+    found = plan_try.tried(made, given(), 60.0, lambda: None, nbytes=12_345_678)
+    assert fake_times["sizes"] == [12_345_678]
+    [entry] = [entry for entry in found.plan.collectives if entry.measured]
+    assert entry.min_bytes <= 12_345_678 <= entry.max_bytes
 
 
 def test_a_step_and_several_hosts_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
