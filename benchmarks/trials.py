@@ -4,7 +4,8 @@
 
 A step is a sum of `--bytes`, under a plan of one schedule for the last rank. `--late` says who waits `--late_ms` before
 it: the `last` rank, `nobody`, a `random` rank in each step, or the next rank every 5 steps (`turns`). First steps under
-the trial run alone until it has an outcome; then the kinds run in random order. Prints medians on the first process.
+the trial run alone until it has an outcome; then the kinds take turns of ten steps in random order, of which the first
+two do not count. The first process prints medians.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ LATE = flags.DEFINE_enum("late", "last", ["last", "nobody", "random", "turns"], 
 LATE_MS = flags.DEFINE_float("late_ms", 20.0, "by how many milliseconds it is late", lower_bound=0)
 SCHEDULE = flags.DEFINE_string("schedule", "straggler", "the plan's, as `jaxcomm bench --schedules` names it")
 ALONE = flags.DEFINE_integer("alone", 80, "steps under the trial before the comparison", lower_bound=72)
-COMPARED = flags.DEFINE_integer("compared", 60, "steps of each kind", lower_bound=1)
+COMPARED = flags.DEFINE_integer("compared", 80, "steps of each kind", lower_bound=8)
+_TURN, _COUNTED = 10, 8  # steps
 
 
 def main(_: list[str]) -> None:
@@ -75,9 +77,9 @@ def main(_: list[str]) -> None:
         seconds(kind)
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     steps = 0
-    for _ in range(COMPARED.value):
+    for _ in range(COMPARED.value // _COUNTED):
         for kind in order.sample([*kinds], len(kinds)):
-            times[kind].append(seconds(kind))
+            times[kind] += [seconds(kind) for _ in range(_TURN)][-_COUNTED:]
     if jax.process_index() == 0:
         medians = {kind: statistics.median(each) for kind, each in times.items()}
         trial = next(site["trial"] for site in jaxcomm.stats() if site.get("trial"))

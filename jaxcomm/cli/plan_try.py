@@ -125,10 +125,12 @@ def _fastest(
     plans: dict[str, Plan | None] = {_DEFAULT: None}
     plans |= {str(number): _only(made, entry, spec) for number, spec in enumerate(candidates)}
     timed = {name: each.seconds for name, each in bench_late.time_plans(plans, delays, nbytes, _turns(until)).items()}
-    seconds = {name: significant(job.agree(statistics.median(each))) for name, each in timed.items()}
+    seconds = {name: significant(job.greatest(statistics.median(each))) for name, each in timed.items()}
     best = min(seconds, key=lambda name: seconds[name])
     gains = seconds[best] < (1 - _LEAST_GAIN) * seconds[_DEFAULT]
-    if best != _DEFAULT and not (gains and job.agree(gain.of(timed[_DEFAULT], timed[best]).are_shorter)):
+    are_shorter = job.greatest(gain.of(timed[_DEFAULT], timed[best]).are_shorter)
+    are_longer = job.greatest(gain.of(timed[best], timed[_DEFAULT]).are_shorter)
+    if not (gains and are_shorter) or are_longer:
         best = _DEFAULT
     rows = tuple(Candidate(schedule=spec, seconds=seconds[str(number)]) for number, spec in enumerate(candidates))
     measured = Measured(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
