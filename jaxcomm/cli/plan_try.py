@@ -22,7 +22,7 @@ from jaxcomm.distributed import members
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.plan.values import Alternative, Candidate, Entry, Measured, Nccl, Plain, Spec
+from jaxcomm.plan.values import Alternative, Candidate, Entry, MeasuredTimes, Nccl, Plain, Spec
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile, straggler
 
@@ -133,11 +133,11 @@ def _fastest(
     if not (gains and are_shorter) or are_longer:
         best = _DEFAULT
     rows = tuple(Candidate(schedule=spec, seconds=seconds[str(number)]) for number, spec in enumerate(candidates))
-    measured = Measured(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
+    measured = MeasuredTimes(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
     return _with(entry, default if best == _DEFAULT else candidates[int(best)], measured)
 
 
-def _with(entry: Entry, chosen: Spec, measured: Measured) -> Entry:
+def _with(entry: Entry, chosen: Spec, measured: MeasuredTimes) -> Entry:
     """The entry with another schedule, its prediction and the verdicts on those that it was measured beside."""
     slower = {each.schedule for each in measured.candidates} - {chosen}
 

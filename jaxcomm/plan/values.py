@@ -203,7 +203,7 @@ class Candidate(Value):
     seconds: Seconds
 
 
-class Measured(Value):
+class MeasuredTimes(Value):
     """Times of calls of `bytes` bytes, from the late rank's arrival on, which `jaxcomm plan --try` has measured.
 
     `seconds` is that of the entry's schedule, `default` that of calls without a plan, and `candidates` has those of the
@@ -242,7 +242,7 @@ class Entry(Value):
     predicted: Predicted
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
     by_step: ByStep | None = None
-    measured: Measured | None = None
+    measured: MeasuredTimes | None = None
 
     @property
     def specs(self) -> dict[str, Spec]:
