@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jaxcomm import schedules
 from jaxcomm.auto_plan import gain
 from jaxcomm.cli import bench_late
 from jaxcomm.cli.common import job
@@ -22,7 +23,8 @@ from jaxcomm.distributed import members
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.plan.values import Alternative, Candidate, Entry, MeasuredTimes, Nccl, Plain, Spec
+from jaxcomm.plan.values import Alternative, Candidate, Entry, MeasuredTimes, Nccl, Plain, Rotation, Spec
+from jaxcomm.planner.make_plan import uses_template
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile, straggler
 
@@ -88,16 +90,18 @@ def tried(
     ]
     delays = _delays(profile, _LATE_PART * limit_s / max(1, len(todo)))
     hosts = members.connected().hosts if is_job() else (0,) * made.ranks
+    template = made.template or Rotation.model_validate(schedules.template(made.ranks).to_json())
+    with_template = made.model_copy(update={"template": template})
     found: dict[int, Entry] = {}
     for number, entry in enumerate(todo):
         now = time.monotonic()
         if job.agree(now - start) >= limit_s:
             break
         until = now + (start + limit_s - now) / (len(todo) - number)
-        found[entry.min_bytes] = _fastest(made, entry, sizes[entry.min_bytes], delays, hosts, until)
+        found[entry.min_bytes] = _fastest(with_template, entry, sizes[entry.min_bytes], delays, hosts, until)
         each_range()
     entries = tuple(found.get(entry.min_bytes, entry) for entry in made.collectives)
-    plan = made.model_copy(update={"collectives": entries})
+    plan = made.model_copy(update={"collectives": entries, "template": template if uses_template(entries) else None})
     checked = Plan.model_validate(plan.model_dump(exclude={"hash"}))
     return Tried(checked, time.monotonic() - start, len(found), len(entries) - len(found), delays)
 

@@ -92,6 +92,17 @@ def test_ranges_beyond_the_limit_keep_the_prediction(
         assert entry.measured or entry == before
 
 
+def test_a_plan_that_was_to_be_direct_can_become_a_stragglers(fake_times: dict[str, Any]) -> None:
+    direct = planner.plan(given(), min_gain=0.9)
+    assert direct.template is None
+    fake_times["straggler"] = 0.5e-3
+    found = tried(direct, given()).plan
+    assert any(entry.schedule.kind == "straggler" for entry in found.collectives)
+    assert found.template is not None
+    fake_times["straggler"] = 2e-3
+    assert tried(direct, given()).plan.template is None
+
+
 def test_one_size_is_tried_where_it_is_named(fake_times: dict[str, Any]) -> None:
     made = planner.plan(given())
     found = plan_try.tried(made, given(), 60.0, lambda: None, nbytes=12_345_678)
