@@ -8,7 +8,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr double kLeast = 0.005;      // of a transfer that a plan has to gain, or of a cycle that it has to lose
+constexpr double kLeast = 0.005;      // of a transfer or a cycle that a plan must save or lose to count
 constexpr double kErrors = 2.0;       // standard errors likewise
 constexpr double kClearErrors = 4.0;  // where the trial ends early
 constexpr double kTrimmed = 0.1;      // of the times at either end, which count as the next ones do not
@@ -65,6 +65,8 @@ void Trial::Record(bool is_default, Times times) {
   Keep(schedule.cycles, times.cycle, kCalls);
 }
 
+double Trial::Difference::least() const { return std::max(kLeast * usual, kErrors * error); }
+
 Trial::Difference Trial::Compare(const std::deque<double>& planned, const std::deque<double>& usual) {
   const Mean one = MeanOf(planned), other = MeanOf(usual);
   return {one.mean, other.mean, std::hypot(one.error, other.error)};
@@ -81,12 +83,15 @@ Trial::Outcome Trial::Decide() {
   if (count < kClear) return outcome_;
   const Difference transfer = Compare(planned().transfers, usual().transfers);
   if (count < kCalls && std::abs(transfer.gain()) < kClearErrors * transfer.error) return outcome_;
-  bool gains = transfer.gain() > std::max(kLeast * transfer.usual, kErrors * transfer.error);
+  std::vector<Difference> differences{transfer};
   if (std::min(planned().cycles.size(), usual().cycles.size()) >= kClear) {
-    const Difference cycle = Compare(planned().cycles, usual().cycles);
-    if (-cycle.gain() > std::max(kLeast * cycle.usual, kErrors * cycle.error)) gains = false;
+    differences.push_back(Compare(planned().cycles, usual().cycles));
   }
-  Set(gains ? Outcome::kKept : Outcome::kDropped);
+  const auto gains = [](const Difference& it) { return it.gain() > it.least(); };
+  const auto loses = [](const Difference& it) { return -it.gain() > it.least(); };
+  const bool is_kept = std::any_of(differences.begin(), differences.end(), gains) &&
+                       std::none_of(differences.begin(), differences.end(), loses);
+  Set(is_kept ? Outcome::kKept : Outcome::kDropped);
   return outcome_;
 }
 

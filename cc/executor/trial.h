@@ -6,10 +6,10 @@
 //   trial.Decide();                                            // one rank decides for all
 //   trial.Follow(Trial::Outcome::kDropped);                    // the other processes
 //
-// Turns are of two calls, in an order that follows no period that lateness may have. A call counts by its transfer, the
-// time from its last arrival to its end as this process sees it. Its cycle, from its last arrival to that of the site's
-// next call, also has what other ranks and the computation between calls took: a plan whose transfers are shorter while
-// cycles are longer is dropped as well.
+// Turns are of two calls, in an order that follows no period that lateness may have. A call has two times: its
+// transfer, from its last arrival to its end as this process sees it, and its cycle, from its last arrival to that of
+// the site's next call, which also includes later ends on other ranks and the computation between calls. A plan is kept
+// if one of them becomes clearly shorter and none clearly longer.
 //
 // After its outcome the trial is open again once transfers take much more or less time than they did in it, but not
 // before kPause calls. Thread-safe.
@@ -60,6 +60,7 @@ class Trial {
   struct Difference {
     double planned, usual, error;
     double gain() const { return usual - planned; }
+    double least() const;  // that counts
   };
   static Difference Compare(const std::deque<double>& planned, const std::deque<double>& usual);
 

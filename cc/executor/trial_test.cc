@@ -52,6 +52,12 @@ TEST(Trial, AShorterTransferWithLongerCyclesIsDropped) {
   EXPECT_EQ(trial.outcome(), Trial::Outcome::kDropped);
 }
 
+TEST(Trial, AnEqualTransferWithShorterCyclesIsKept) {
+  Trial trial;
+  RunUntilOutcome(trial, 30, 30, /*plan_rest=*/10, /*usual_rest=*/30);
+  EXPECT_EQ(trial.outcome(), Trial::Outcome::kKept);
+}
+
 TEST(Trial, AFewLongCallsDecideNothing) {
   Trial trial;
   for (uint32_t call = 0; trial.Decide() == Trial::Outcome::kOpen; ++call) {

@@ -1,14 +1,13 @@
 """How the processes of a job switch to a plan at one launch on each of their communicators, the groups that call.
 
-The first process proposes, and publishes what follows; the others publish their answers. All load the plan and count
-the launches on each communicator; the first process names a later launch of each; all prepare to switch there; if
-all could, it commits, else it aborts. From the moment at which a process has prepared until it knows the outcome, its
-calls of those launches wait.
+The first process publishes its proposals and decisions; the others publish their answers. All load the plan and count
+the launches on each communicator. The first process names a later launch of each, and all prepare to switch there. If
+all could prepare, it commits, else it aborts. Between preparing and the outcome a process's calls of those launches
+wait.
 
-In the same way they pause: all prepare, each does something while its calls wait, and nothing is switched.
+A pause works the same way: all prepare, each process acts while its calls wait, and nothing is switched.
 
-Once one of them is gone, nothing is agreed on any more: calls that wait go on, and find out themselves whether they
-need that process.
+Once a process has ended, agreements stop. Waiting calls then continue, and fail themselves if they need that process.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 
 _POLL_S: Final = 0.02
-_ANSWERS_S: Final = 60.0  # for all processes to answer the first one
-_OUTCOME_S: Final = 150.0  # for the first one to hear them, and to publish what follows
-_AHEAD_S: Final = 1.0  # from when launches are counted to the one that switches
-_AHEAD: Final = 4  # launches more
-_HELD_S: Final = 30.0  # for the calls of this process to wait, before it does something in a pause
+_ANSWERS_S: Final = 60.0  # in which all processes must answer the first one
+_OUTCOME_S: Final = 150.0  # in which the first process must publish the outcome
+_AHEAD_S: Final = 1.0  # from counting the launches to the launch that switches
+_AHEAD: Final = 4  # further launches
+_HELD_S: Final = 30.0  # the longest wait for calls of this process to be held, before it acts in a pause
 
 _T = TypeVar("_T")
 
 
 class SwitchingCore(Protocol):
-    """What carries out the switches of a process; see `jaxcomm.auto_plan.plan_switches.Switches`."""
+    """Carries out the switches of a process; see `jaxcomm.auto_plan.plan_switches.Switches`."""
 
     def load(self, text: str) -> PlannedLists: ...
     def launches(self) -> dict[str, int]: ...
@@ -47,12 +46,12 @@ class SwitchingCore(Protocol):
 
 
 class Agreement(Generic[_T]):
-    """The processes' switches and pauses, one after the other.
+    """Switches and pauses of all processes, one after the other.
 
     agreement = Agreement(Switches(), 0, range(4), "auto", end=threading.Event(), in_pause=measure)
     switched = agreement.propose(plan)  # the first process
     measured = agreement.pause()
-    switched = agreement.follow()  # the others, now and then
+    switched = agreement.follow()  # the other processes, repeatedly
     """
 
     def __init__(
@@ -64,21 +63,21 @@ class Agreement(Generic[_T]):
         end: threading.Event,
         in_pause: Callable[[int], _T],
     ) -> None:
-        """Begins.
+        """Starts with the first number.
 
         Args:
-          core: of this process.
-          process: which one this is.
-          processes: that agree; the first one proposes.
-          name: of this agreement, under which they publish.
-          end: set when nobody will wait any more.
-          in_pause: what all do in a pause; takes the pause's number.
+          core: this process's.
+          process: the number of this process.
+          processes: the processes that agree; the first one proposes.
+          name: prefix of their keys in the key-value store.
+          end: set when the run ends.
+          in_pause: called in a pause in all processes; takes the pause's number.
         """
         self._core = core
         self._process, self._processes, self._name, self._end = process, processes, name, end
         self._in_pause = in_pause
         self._number = 0
-        self._published: list[int] = []  # of which something may be found
+        self._published: list[int] = []  # numbers with keys in the store
 
     def propose(self, plan: str) -> bool:
         """Switches all processes to a plan.
@@ -87,11 +86,11 @@ class Agreement(Generic[_T]):
           plan: the text of its file; "" for the schedules of no plan.
 
         Returns:
-          Whether they have: not if launches came too fast, or a process has none of the communicators yet.
+          Whether all have switched. Not if launches came too fast, or a process has no launch on a communicator yet.
 
         Raises:
           JaxcommError: a process cannot load the plan, or does not answer.
-          ProcessGone: one is gone.
+          ProcessGone: a process has ended.
         """
         own = self._core.load(plan)
         key = self._next_key()
@@ -104,12 +103,12 @@ class Agreement(Generic[_T]):
         return commit
 
     def pause(self) -> _T | None:
-        """Does something in all processes while their calls wait, and returns what this one has done.
+        """Calls `in_pause` in all processes while their calls wait, and returns this process's result.
 
-        None: the calls could not be made to wait, as `propose` says.
+        None: the calls could not be held, as `propose` says.
 
         Raises:
-          JaxcommError: as `propose`; and what the first process raised in the pause.
+          JaxcommError: as `propose`; and the error of the first process in the pause.
         """
         key = self._next_key()
         prepared, first = self._prepare(key, {"plan": None}, self._core.load(""))
@@ -124,7 +123,7 @@ class Agreement(Generic[_T]):
             self._end_switch(prepared, lambda: self._publish_outcome(key, commit=False))
 
     def _prepare(self, key: str, proposal: Mapping[str, Any], own: PlannedLists) -> tuple[bool, dict[str, int]]:
-        """Publishes a proposal, and has the launches of `own` wait that it returns; whether they do here."""
+        """Publishes a proposal and has calls wait from the returned launches on; whether they do in this process."""
         before, since = self._core.launches(), time.monotonic()
         first: dict[str, int] = {}
         self._published.append(self._number)
@@ -148,11 +147,11 @@ class Agreement(Generic[_T]):
         return all(answer == "yes" for answer in self._answers(f"{key}/prepared"))
 
     def follow(self) -> bool:
-        """Takes part in what the first process proposes, if it has; whether this process has switched.
+        """Takes part in the first process's next proposal, if there is one; returns whether this process has switched.
 
         Raises:
           JaxcommError: the first process does not answer.
-          ProcessGone: one of the processes is gone.
+          ProcessGone: a process has ended.
         """
         self.require_all()
         proposed = store.find(f"{self._name}/{self._number + 1}/proposal")
@@ -174,22 +173,22 @@ class Agreement(Generic[_T]):
         def outcome() -> bool:
             store.publish(f"{key}/prepared/{self._process}", "yes" if prepared else "no")
             if plan is None and json.loads(self._await(f"{key}/begins", _OUTCOME_S, to_the_end=not prepared)):
-                with contextlib.suppress(Exception):  # the first process says it, and calls go on
+                with contextlib.suppress(Exception):  # the first process reports it, and calls continue
                     self._do_in_pause(first)
             return self._await(f"{key}/outcome", _OUTCOME_S, to_the_end=not prepared) == "commit"
 
         return self._end_switch(prepared, outcome)
 
     def require_all(self) -> None:
-        """Raises ProcessGone if one of the processes is gone."""
+        """Raises ProcessGone if a process has ended."""
         outages.require_processes(self._processes, "the processes do not switch plans any more")
 
     def _end_switch(self, prepared: bool, outcome: Callable[[], bool]) -> bool:
-        """Carries out what `outcome` returns, and returns it."""
+        """Carries out the decision that `outcome` returns, and returns it."""
         try:
             commit = outcome()
         except ProcessGone:
-            if prepared:  # whatever others have decided: calls of all ranks fail, and those of fewer follow no switch
+            if prepared:  # calls of all ranks fail anyhow, and calls of fewer ranks follow no switch
                 self._core.decide(commit=False)
             raise
         except Exception as error:
@@ -201,7 +200,7 @@ class Agreement(Generic[_T]):
         return commit
 
     def _do_in_pause(self, first: Launches) -> _T:
-        """Once calls of this process wait, or none have come for a while."""
+        """Calls `in_pause` once calls of this process wait, or no call has come for _HELD_S."""
         deadline = time.monotonic() + _HELD_S
         while time.monotonic() < deadline and not self._end.is_set():
             self.require_all()
@@ -216,24 +215,24 @@ class Agreement(Generic[_T]):
         return commit
 
     def _answers(self, key: str) -> list[str]:
-        """Those of the other processes."""
+        """The answers of the other processes."""
         deadline = time.monotonic() + _ANSWERS_S
         return [self._await(f"{key}/{each}", deadline - time.monotonic()) for each in self._processes[1:]]
 
     def _next_key(self) -> str:
-        """That of the next switch or pause."""
+        """The key of the next switch or pause."""
         self._number += 1
         return f"{self._name}/{self._number}"
 
     def _forget_older(self) -> None:
-        """What was published before the present number, to which all others have come."""
+        """Removes the keys of earlier numbers, once all processes have reached the present one."""
         for number in self._published[:-1]:
-            with contextlib.suppress(Exception):  # it only takes room
+            with contextlib.suppress(Exception):  # a key that stays only takes room
                 store.remove(f"{self._name}/{number}")
         del self._published[:-1]
 
     def _await(self, key: str, seconds: float, *, to_the_end: bool = True) -> str:
-        """What is published under a key. Calls that wait need it also when this process ends."""
+        """Waits for a key and returns its value; with `to_the_end` only until the run ends."""
         deadline = time.monotonic() + seconds
         while (found := store.find(key)) is None:
             self.require_all()

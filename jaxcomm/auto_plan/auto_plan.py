@@ -1,4 +1,4 @@
-"""Follows a run, and has it switch plans."""
+"""Follows a run, plans for it, and keeps the plans that make its steps shorter."""
 
 from __future__ import annotations
 
@@ -13,44 +13,39 @@ import numpy as np
 from jaxcomm import jax_compat, statistics
 from jaxcomm.auto_plan import planning
 from jaxcomm.auto_plan.agreement import Agreement
+from jaxcomm.auto_plan.events import ENDED, NOTHING_BETTER, report
 from jaxcomm.auto_plan.gain import PERIODS, compare, is_shorter
 from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
+from jaxcomm.auto_plan.planned_schedules import planned_schedules
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
 from jaxcomm.collectives.choice import AUTO
-from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
-from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
-from jaxcomm.profile.run_file import Outcome
 from jaxcomm.schedules import Schedule
 
-_RARELY: Final = 100  # times as long as the links were measured, until they may be again: one percent of the time
-_FIRST_S: Final = 30.0  # from the start on until they may be
-_SELDOM_S: Final = 3600.0  # at least as often, however often nothing came of it
+_RARELY: Final = 100  # times the duration of a measurement of the links, until the next one: one percent of the time
+_FIRST_S: Final = 30.0  # from the start to the first new measurement
+_SELDOM_S: Final = 3600.0  # the longest time between two measurements
 _LOOK_S: Final = 0.5
-_COST: Final = 200  # times what a look takes, until the next one: half a percent of a core at most
+_COST: Final = 200  # times the duration of a look, until the next one: half a percent of a core at most
 _FOLLOW_S: Final = 0.1
-_TRIES: Final = 5  # to find a launch at which all can switch
-_IDLE_S: Final = 60.0  # without a call that a plan is for, until it is no longer watched
-_FAILURES: Final = 5  # after which it ends, if they follow each other within an hour
+_TRIES: Final = 5  # at finding a launch at which all processes can switch
+_IDLE_S: Final = 60.0  # without a call under the plan, until the comparison ends
+_FAILURES: Final = 5  # within an hour of each other, after which the thread ends
 _FORGOTTEN_S: Final = 3600.0
 _RETRY_S: Final = 30.0
-_ENDED: Final = (
-    "sums run without a plan from now on. jaxcomm.init(mesh, plan='auto') plans for the processes that are left."
-)
-_NOTHING_BETTER: Final = "no plan is better than the schedules without one, which sums follow."
 
 _T = TypeVar("_T")
 
 
 class _Followed(NamedTuple):
-    """A plan, and how long steps take that follow it."""
+    """A plan and the periods of steps under it."""
 
     text: str
     name: str
@@ -58,10 +53,7 @@ class _Followed(NamedTuple):
 
 
 class AutoPlan:
-    """A thread that follows the run, until `close`; that of the first process decides.
-
-    Closes itself when the process ends.
-    """
+    """A thread that follows the run until `close`, or until the process ends. The first process's thread decides."""
 
     def __init__(
         self,
@@ -72,15 +64,15 @@ class AutoPlan:
         name: str,
         measure: Callable[[int], MeasuredLinks],
     ) -> None:
-        """Begins.
+        """Starts the thread.
 
         Args:
-          measured: what a profile says of the links.
-          process: which one this is.
-          processes: whose ranks the plans are for; the first one decides.
-          ranks: of all of them together.
-          name: of what they agree on, in the processes' store.
-          measure: measures their links again; takes a number that counts these measurements.
+          measured: the fields of a profile that describe the links.
+          process: the number of this process.
+          processes: the processes whose ranks the plans are for; the first one decides.
+          ranks: the number of their ranks.
+          name: prefix of their keys in the key-value store.
+          measure: measures their links again; its argument counts these measurements.
         """
         self._links = measured
         self._hosts = [measured["hosts"].index(host) for host in measured["hosts"]]
@@ -89,19 +81,19 @@ class AutoPlan:
         self._agreement = Agreement(self._switches, process, processes, name, self._end, measure)
         self._watch = Watch(ranks)
         self._pace = Pace()
-        self._plan, self._text = AUTO, ""  # its name in statistics, and its file's text
+        self._plan, self._text = AUTO, ""  # its name in statistics and its file's text
         self._file: Plan | None = None
         self._planned_for: Situation | None = None
         self._measure_from = time.monotonic() + _FIRST_S
-        self._in_vain = 0  # how often in turn the links have been measured without a plan that gained
-        self._too_little_s = 0.0  # by which a rank may be late with these links, and no plan gains
+        self._in_vain = 0  # consecutive measurements of the links after which no plan gained
+        self._too_little_s = 0.0  # lateness up to which no plan gains with these links
         self._pause = _LOOK_S
         self._run = self._decide if process == processes[0] else self._follow
         self._thread: threading.Thread | None = None
         self.go_on()
 
     def go_on(self) -> None:
-        """Begins again, if it has ended."""
+        """Starts the thread again if it has ended."""
         if self._thread is not None and self._thread.is_alive():
             return
         self._end.clear()
@@ -110,7 +102,7 @@ class AutoPlan:
         self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
-        """Ends it; the run keeps the plan that it has."""
+        """Ends the thread; the run keeps its plan."""
         atexit.unregister(self._at_exit)
         self._end.set()
         if self._thread is not None:
@@ -123,18 +115,18 @@ class AutoPlan:
                 self._run()
             except ProcessGone as error:
                 statistics.record_plans([{"axes": [], "plan": AUTO}])
-                if not (error.has_left or self._end.is_set()):  # the others may only have ended before this one
-                    _say(f"{error.why}; {_ENDED}", "ended")
+                if not (error.has_left or self._end.is_set()):  # the other processes may only have ended earlier
+                    report(f"{error.why}; {ENDED}", "ended")
                 return
-            except Exception as error:  # the run goes on, whatever it is
+            except Exception as error:  # no error of planning may end the run
                 if self._end.is_set() or not jax_compat.spans_processes():
                     return
                 failures = 1 if time.monotonic() - latest > _FORGOTTEN_S else failures + 1
                 latest = time.monotonic()
                 if failures == _FAILURES:
-                    _say(f"the run keeps the plan that it has from now on: {error}", "failed")
+                    report(f"the run keeps its plan from now on: {error}", "failed")
                     return
-                _say(f"the run keeps the plan that it has for the next {_RETRY_S:g} s: {error}", "failed")
+                report(f"the run keeps its plan for the next {_RETRY_S:g} s: {error}", "failed")
                 self._planned_for = None
                 self._end.wait(_RETRY_S)
 
@@ -157,7 +149,7 @@ class AutoPlan:
             is_little = self._plan == AUTO and 0 < situation.by_s <= self._too_little_s
             if not is_known and not is_little:
                 self._renew(situation, str(situation), site, calls[key], sites)
-            elif plan != self._plan:  # a step that was first launched after the switch
+            elif plan != self._plan:  # a step whose first launch came after the switch
                 self._switch(self._text, self._plan)
             elif (change := self._pace.change(site, calls[key].after_s)) and time.monotonic() >= self._measure_from:
                 took = "sums took {:.3g} ms from the last arrival to the end, and take {:.3g} now"
@@ -173,11 +165,11 @@ class AutoPlan:
         """Plans for a situation, and follows the plan if it gains.
 
         Args:
-          situation: who is late.
-          why: it plans, in words.
-          site: that of `calls`, from which it plans.
-          calls: the latest ones.
-          sites: that calls come to.
+          situation: the late ranks.
+          why: the reason for planning, in words.
+          site: the call site of `calls`.
+          calls: the latest calls, to plan from.
+          sites: all call sites that follow the present plan.
         """
         is_other = self._planned_for is None or not situation.is_like(self._planned_for)
         self._planned_for, had_plan = situation, self._plan != AUTO
@@ -190,7 +182,7 @@ class AutoPlan:
             plan = files.decode(text.encode(), "the plan of this run")
         except JaxcommError as error:
             if not self._end.is_set():
-                _say(f"{why}; the run keeps the plan that it has: {error}", "failed", situation)
+                report(f"{why}; the run keeps its plan: {error}", "failed", situation)
             return
         self._pace.forget()
         if self._schedules(plan, sites) != self._schedules(self._file, sites):
@@ -198,12 +190,12 @@ class AutoPlan:
         elif self._plan == AUTO:
             self._remember_in_vain()
             if situation.late or had_plan or why != str(situation):
-                _say(f"{why}; {_NOTHING_BETTER}", "no plan", situation)
+                report(f"{why}; {NOTHING_BETTER}", "no plan", situation)
 
     def _compare(
         self, situation: Situation, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]
     ) -> None:
-        """Follows a plan, the one until now or none, whichever makes steps shortest."""
+        """Follows the new plan, the present one or none, whichever makes steps shortest."""
         kept = _Followed(self._text, self._plan, self._switches.periods())
         if kept.text and not self._switch("", AUTO):
             return
@@ -217,7 +209,7 @@ class AutoPlan:
             if best.text:
                 self._switch(best.text, best.name)
             else:
-                _say(f"{why}; {_NOTHING_BETTER}", "no plan", situation)
+                report(f"{why}; {NOTHING_BETTER}", "no plan", situation)
             return
         name = plan.hash[:8]
         if not self._switch(text, name):
@@ -226,29 +218,29 @@ class AutoPlan:
         steps = compare(best.periods, after) if after else None
         if steps is None:
             if not self._end.is_set():
-                said = f"{why}; plan {name} is followed, but the steps that it is for come no more."
-                _say(said, "not measured", situation, plan=name)
+                text = f"{why}; plan {name} is followed, but its steps have stopped."
+                report(text, "not measured", situation, plan=name)
         elif steps.are_shorter:
             self._in_vain = 0
             (schedule,) = self._schedules(plan, [site])
-            said = f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'as without one'}): {steps}."
-            _say(said, "followed", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
+            text = f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'as without one'}): {steps}."
+            report(text, "followed", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
         else:
             again = f"follow plan {best.name}" if best.text else "run without one"
-            said = f"{why}; plan {name} gains nothing, and sums {again} again: {steps}."
-            _say(said, "taken back", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
+            text = f"{why}; plan {name} gains nothing, and sums {again} again: {steps}."
+            report(text, "taken back", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
             if not self._switch(best.text, best.name) or after is None or not is_shorter(after, best.periods):
                 return
             if (back := self._periods(sites)) and not is_shorter(after, back):
-                self._planned_for = None  # steps are longer by themselves: that says nothing of the plan
+                self._planned_for = None  # steps have become longer for another reason than the plan
 
     def _remember_in_vain(self) -> None:
-        """That a rank is so late, or little more, need not be planned for again."""
+        """Remembers that no plan gains for such a lateness, or a little more."""
         if self._planned_for is not None:
             self._too_little_s = max(self._too_little_s, CHANGED * self._planned_for.by_s)
 
     def _measure(self) -> None:
-        """The links again, unless that was lately."""
+        """Measures the links again, unless the last measurement is recent."""
         if time.monotonic() < self._measure_from:
             return
         if (found := self._try(self._agreement.pause)) is None:
@@ -258,7 +250,7 @@ class AutoPlan:
         self._in_vain += 1
 
     def _switch(self, text: str, name: str) -> bool:
-        """Whether all processes have switched."""
+        """Switches all processes to a plan; returns whether they have."""
         switched = self._try(lambda: self._agreement.propose(text) or None)
         self._watch.mark()
         self._pace.forget()
@@ -268,19 +260,19 @@ class AutoPlan:
         return bool(switched)
 
     def _try(self, agree: Callable[[], _T | None]) -> _T | None:
-        """What all processes do at one launch; None: they have found none."""
+        """Repeats `agree` until it returns a result; None: the processes have found no common launch."""
         for _ in range(_TRIES):
             if (agreed := agree()) is not None:
                 return agreed
             if self._end.wait(_LOOK_S):
                 return None
         self._planned_for = None
-        said = "the processes have found no launch at which all could switch plans; they will try again."
-        _say(said, "not switched")
+        text = "the processes found no launch at which all could switch plans; they will try again."
+        report(text, "not switched")
         return None
 
     def _periods(self, sites: Collection[Site]) -> Periods | None:
-        """Those of steps that follow the plan, once there are enough, and of calls; None: they come no more."""
+        """The periods of steps under the present plan, once there are enough; None: such steps have stopped."""
         latest = time.monotonic()
         while not self._end.wait(self._pause) and time.monotonic() - latest < _IDLE_S:
             self._agreement.require_all()
@@ -297,17 +289,4 @@ class AutoPlan:
         return planning.profile_of(self._links, calls.arrivals[-CALLS:], site[2], float(np.median(calls.after_s)))
 
     def _schedules(self, plan: Plan | None, sites: Collection[Site]) -> list[Schedule | None]:
-        """What the sites' sums run by a plan; None: the same as without one."""
-        found: list[Schedule | None] = []
-        for _, _, nbytes in sites:
-            schedule, usual = plan.schedule_for(nbytes) if plan else None, default_schedule(nbytes, self._hosts)
-            is_usual = schedule is None or schedule.kind == ("direct" if usual == "flat" else usual)
-            found.append(None if is_usual else schedule)
-        return found
-
-
-def _say(what: str, outcome: Outcome, situation: Situation | None = None, **about: Any) -> None:
-    """In the log, and in `jaxcomm.stats().events`."""
-    late = {"late": [*situation.late], "late_by_s": situation.by_s} if situation else {}
-    statistics.record_event(what, outcome, **late, **about)
-    say(f"plan='auto': {what}")
+        return planned_schedules(plan, sites, self._hosts)

@@ -1,8 +1,8 @@
-"""What a plan has gained: by how much a step of the run has become shorter.
+"""The gain of a plan: by how much a step of the run has become shorter.
 
-Calls may end at other times on other ranks, and a rank that ends early or late matters only as far as the next step
-waits for it. The time from the beginning of one launch of a step to that of the next has all of that in it; over some
-launches it is the same in all processes, so that one of them can tell.
+A call may end at different times on different ranks, and a late end matters only if the next step waits for it. The
+period of a step, from the beginning of one launch to that of the next, includes that. The mean over some launches is
+the same in all processes, so one process can measure it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from jaxcomm.auto_plan.plan_switches import Periods
 from jaxcomm.auto_plan.situation import CALLS
 
-PERIODS: Final = 16  # of a step, from which on they tell
-_LEAST: Final = 0.005  # of a step that a plan has to gain
-_ERRORS: Final = 2.0  # standard errors that it has to gain
+PERIODS: Final = 16  # of a step, that a comparison needs
+_LEAST: Final = 0.005  # of a step that a plan must save
+_ERRORS: Final = 2.0  # standard errors that it must save
 
 
 class Steps(NamedTuple):
-    """What a step took before and after a switch.
+    """The duration of a step before and after a switch.
 
     Attributes:
-      before_s: by the median.
-      after_s: likewise.
-      error_s: the standard error of their difference.
+      before_s: median seconds.
+      after_s: median seconds.
+      error_s: standard error of their difference.
     """
 
     before_s: float
@@ -35,7 +35,7 @@ class Steps(NamedTuple):
 
     @property
     def are_shorter(self) -> bool:
-        """By more than chance explains."""
+        """Whether the plan saves more than chance explains."""
         return self.before_s - self.after_s > max(_LEAST * self.before_s, _ERRORS * self.error_s)
 
     def __str__(self) -> str:
@@ -43,10 +43,9 @@ class Steps(NamedTuple):
 
 
 def compare(before: Periods, after: Periods) -> Steps | None:
-    """The step that takes most time among those of which there are enough periods; None: there is none.
+    """Compares the step that takes most time among those with enough periods; None: no step has enough.
 
-    In unchanged programs all-reduces that are alike stand for a step: of those that a step makes once these periods are
-    the longest.
+    In unchanged programs equal all-reduces stand for a step.
 
     Args:
       before: the periods of steps' launches before the switch.
@@ -67,12 +66,12 @@ def of(before: Sequence[float], after: Sequence[float]) -> Steps:
 
 
 def is_shorter(before: Periods, after: Periods) -> bool:
-    """Whether steps have become shorter; not where that cannot be told."""
+    """Whether steps have become shorter; False without enough periods."""
     steps = compare(before, after)
     return steps is not None and steps.are_shorter
 
 
 def _error(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """The standard error of the median, from the median deviation, which a few long periods do not change."""
+    """The standard error of the median, from the median deviation, which is robust against a few long periods."""
     deviation = 1.4826 * float(np.median(np.abs(seconds - np.median(seconds))))
     return 1.2533 * deviation / float(np.sqrt(len(seconds)))

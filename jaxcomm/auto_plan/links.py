@@ -10,21 +10,21 @@ import jax
 
 
 class MeasuredLinks(NamedTuple):
-    """What a profile says of the links, and how long measuring them took."""
+    """The fields of a profile that describe the links, and the seconds of their measurement."""
 
     links: dict[str, Any]
     took_s: float
 
 
 def measure(devices: Sequence[jax.Device], measurement: int | None = None) -> MeasuredLinks:
-    """Measures the links between these devices; all of their processes do so at once.
+    """Measures the links between these devices; all of their processes call it together.
 
     Args:
       devices: of several processes.
       measurement: its number; None at the start.
 
     Raises:
-      JaxcommError: a process is gone, or has not come so far before the deadline.
+      JaxcommError: a process has ended, or does not arrive before the deadline.
     """
     from jaxcomm.measure import placement
     from jaxcomm.measure.links import measure_links

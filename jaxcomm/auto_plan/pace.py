@@ -1,4 +1,4 @@
-"""Whether calls take as long as when their plan was made: if not, a link is slower or faster than it was."""
+"""Detects that calls take more or less time than when their plan was made: a link has become slower or faster."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Pace:
     """Seconds from the last arrival to the end, of the calls of each site under one plan.
 
     pace = Pace()
-    change = pace.change(site, seconds)  # now and then; the first steady seconds are those to compare with
+    change = pace.change(site, seconds)  # repeatedly; compares with the first steady seconds
     """
 
     def __init__(self) -> None:
         self._usual: dict[object, float] = {}
 
     def forget(self) -> None:
-        """Begins again: the plan is another one, or links have been measured."""
+        """Starts again, after a switch of plans or a measurement of the links."""
         self._usual.clear()
 
     def change(self, site: object, seconds: NDArray[np.float64]) -> tuple[float, float] | None:
-        """What a call took and takes now, by the median; None: as long as before, or that cannot be told yet.
+        """The median seconds of a call then and now; None: no change, or too few calls.
 
         Args:
-          site: of the calls.
-          seconds: of the latest calls, each.
+          site: the call site.
+          seconds: of each of the latest calls.
         """
         if len(seconds) < CALLS:
             return None

@@ -1,4 +1,4 @@
-"""This process's switches of plans, which its core carries out."""
+"""Switches this process's calls to another plan; the core carries it out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PlannedLists(NamedTuple):
     """The message lists of a plan.
 
     Attributes:
-      name: of the plan, in statistics and messages; "" for no plan.
-      ranks: that it is for.
-      lists: encoded, of all ranks, from so many bytes on; none for what calls run without a plan.
+      name: the plan's in statistics and messages; "" for no plan.
+      ranks: the number that the plan is for.
+      lists: pairs of the least bytes and the encoded lists of all ranks; () for the default schedule.
     """
 
     name: str
@@ -30,7 +30,7 @@ class PlannedLists(NamedTuple):
 
 
 class Switches:
-    """Those of this process."""
+    """The switches of this process."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}  # the record of the plan that was loaded last
@@ -66,7 +66,7 @@ class Switches:
         return {step: [*map(float, seconds)] for step, *seconds in lines}
 
     def prepare(self, plan: PlannedLists, first: Launches) -> bool:
-        """From these launches on calls wait for `decide` or `fail`; False, and nothing: one of them has begun here.
+        """Has calls wait from these launches on, until `decide` or `fail`; False: a launch has begun, so nothing waits.
 
         The core keeps the plan's lists as long as calls may follow it.
         """
@@ -89,11 +89,11 @@ class Switches:
         return bool(prepared.value)
 
     def decide(self, commit: bool) -> None:
-        """Whether what was prepared comes true."""
+        """Carries out the prepared switch, or drops it."""
         CPU.call("switch_decide", commit)
         if commit:
             statistics.record_plans([{"axes": [], **self._loaded}])
 
     def fail(self, why: str) -> None:
-        """That cannot be known: the calls that wait end with this error, and all later ones."""
+        """Ends the waiting calls and all later ones with this error, where the outcome cannot be known."""
         CPU.call("switch_fail", why)

@@ -1,4 +1,4 @@
-"""A plan of what a run has seen, made in a process of its own that leaves the cores to the training."""
+"""Plans from a run's measurements, in a process of low priority that leaves the cores to the training."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
     """The profile of a run.
 
     Args:
-      links: what `jaxcomm.measure.placement.describe` says of them.
+      links: as `jaxcomm.measure.placement.describe` returns them.
       arrivals: a row for each call, a column for each rank.
-      nbytes: of the calls.
-      after_s: what they take from the last arrival on.
+      nbytes: bytes of a call.
+      after_s: seconds of a call from its last arrival to its end.
     """
     document = {
         "format": FORMAT,
@@ -49,8 +49,8 @@ def plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
     """The text of the plan's file.
 
     Args:
-      profile: what to plan from.
-      has_ended: waits so many seconds; whether the run has ended, and nobody needs the plan.
+      profile: to plan from.
+      has_ended: waits for the given seconds; returns whether the run has ended.
 
     Raises:
       JaxcommError: it cannot be planned, or the run has ended.

@@ -1,4 +1,4 @@
-"""What follows the run of this process: it begins, ends and goes on."""
+"""Starts and ends plan="auto" in this process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError, is_installed, missing_extra
 from jaxcomm.log import say
 
-# Measurements in the run have numbers from here on, those with fewer processes from so many more for each that lacks.
+# First number of measurements in the run; with fewer processes, the second number is added for each missing one.
 _MEASUREMENTS: Final = 1 << 20
 _OF_FEWER: Final = 1 << 24
 _NO_PLANNER: Final = "no planner"
 
 
 class _Running(NamedTuple):
-    """Of which processes it is, with their store."""
+    """The processes of plan="auto" and their key-value store."""
 
     client: Any
     processes: tuple[int, ...]
@@ -32,7 +32,7 @@ _running: _Running | None = None
 
 
 def begin(mesh: jax.sharding.Mesh | None) -> None:
-    """Begins to follow the run, or goes on; all processes call it, once they are connected.
+    """Starts to follow the run, or continues; all processes call it once they are connected.
 
     Without OR-Tools in the first process, which plans, one line in its log says so, and sums run without a plan.
 
@@ -40,7 +40,7 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
       mesh: of the processes whose calls are planned for; None: all of the job.
 
     Raises:
-      JaxcommError: not all of them call it, one is gone, or the links cannot be measured.
+      JaxcommError: a process does not call it or has ended, or the links cannot be measured.
     """
     global _running
     devices = sorted(jax.devices("cpu") if mesh is None else mesh.devices.flat, key=lambda device: device.id)
@@ -83,6 +83,6 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
 
 
 def end() -> None:
-    """Ends it, until `begin`; the run keeps the plan that it has."""
+    """Ends it until `begin`; the run keeps its plan."""
     if _running is not None and _running.auto_plan is not None:
         _running.auto_plan.close()

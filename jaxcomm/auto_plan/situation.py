@@ -1,4 +1,4 @@
-"""Who is late in a run, as far as it matters to a plan."""
+"""The late ranks of a run, as far as they matter to a plan."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from jaxcomm.profile import Profile, straggler
 
-CALLS: Final = 32  # whose arrivals tell; both halves must say the same
-CHANGED: Final = 1.5  # times as late, from which on another plan is due
+CALLS: Final = 32  # whose arrivals count; both halves must agree
+CHANGED: Final = 1.5  # times as late, from which on a new plan is due
 _MATTERS: Final = 0.05  # of what a call takes; no plan gains more than the time by which a rank is late
 
 
 class Situation(NamedTuple):
-    """Who is late.
+    """The late ranks.
 
     Attributes:
       late: the ranks, the latest last.
@@ -26,7 +26,7 @@ class Situation(NamedTuple):
     by_s: float
 
     def is_like(self, other: Situation) -> bool:
-        """Whether a plan for one is one for the other."""
+        """Whether a plan for this situation also fits the other."""
         near = not self.late or max(self.by_s, other.by_s) <= CHANGED * min(self.by_s, other.by_s)
         return self.late == other.late and near
 

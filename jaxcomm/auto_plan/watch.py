@@ -1,4 +1,4 @@
-"""What a run's own calls say: who arrives when, and how long they take from there on."""
+"""Arrivals and durations of a run's own calls."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Calls(NamedTuple):
     """The latest calls of a site under a plan.
 
     Attributes:
-      number: of all since the mark.
-      lately: of those since the look before.
+      number: of calls since the mark.
+      lately: number of calls since the previous look.
       arrivals: seconds after the first rank; a row for each call, a column for each rank.
       after_s: seconds from the last arrival to the end, for each call.
     """
@@ -40,7 +40,7 @@ class Watch:
         self._seen: dict[tuple[str, Site], int] = {}
 
     def mark(self) -> None:
-        """Counts from now on."""
+        """Restarts the counts."""
         self._marks = {(site["plan"], _key(site)): site["calls"] for site in self._sites()}
 
     def look(self, *plans: str) -> dict[tuple[str, Site], Calls]:
@@ -68,7 +68,7 @@ class Watch:
 
 
 def busiest(calls: Mapping[tuple[str, Site], Calls]) -> tuple[str, Site] | None:
-    """Which moved most bytes lately; None: none did."""
+    """The plan and site that moved most bytes since the previous look; None: no call came."""
     lately = {key: each.lately * key[1][2] for key, each in calls.items() if each.lately}
     return max(lately, key=lambda key: (lately[key], key), default=None)
 

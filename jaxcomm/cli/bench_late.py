@@ -25,8 +25,8 @@ CALLS = 10  # of one turn
 _ROLE = "straggler"
 
 
-class Timed(NamedTuple):
-    """A schedule's calls.
+class Turns(NamedTuple):
+    """A schedule's calls in all of its turns.
 
     Attributes:
       seconds: from the last arrival to the end, of each call in which the latest rank was the last to arrive.
@@ -41,7 +41,7 @@ class Timed(NamedTuple):
 
 def time_plans(
     plans: Mapping[str, Plan | None], delays: Mapping[int, float], nbytes: int, rounds: Iterable[object]
-) -> dict[str, Timed]:
+) -> dict[str, Turns]:
     """Times plans by turns, A B A B, with ranks late in every call.
 
     Args:
@@ -80,7 +80,7 @@ def time_plans(
             "  Cure: make it later with --late, or leave the machine to this command"
         )
     return {
-        name: Timed(seconds, statistics.mean(early[name]), CALLS * len(early[name])) for name, seconds in found.items()
+        name: Turns(seconds, statistics.mean(early[name]), CALLS * len(early[name])) for name, seconds in found.items()
     }
 
 
@@ -111,12 +111,12 @@ def measure(
     rows = [
         {
             "schedule": name,
-            "after_arrival_s": statistics.median(timed.seconds),
-            "last": len(timed.seconds),
-            "calls": timed.calls,
-            "early_share": timed.early_share,
+            "after_arrival_s": statistics.median(turns.seconds),
+            "last": len(turns.seconds),
+            "calls": turns.calls,
+            "early_share": turns.early_share,
         }
-        for name, timed in time_plans(plans, {late.rank: late.seconds}, nbytes, counted()).items()
+        for name, turns in time_plans(plans, {late.rank: late.seconds}, nbytes, counted()).items()
     ]
     return {"bytes": 4 * -(-nbytes // 4), "late": late._asdict(), "schedules": rows}
 

@@ -29,6 +29,7 @@ EXAMPLE = """
     jaxcomm demo --late rank=5,ms=40 --steps 100 --out my-demo
 """
 
+_TRY_S = 10.0  # for the plan's candidates, roughly
 _BLOCK = 5  # steps of one training before it is the next one's turn
 _WARM_UP = 5  # steps of each training that are not timed: they compile, and touch their memory
 _ROUNDS = 5
@@ -78,14 +79,17 @@ def run(args: Namespace) -> int:
     out = files.make_folder(args.out)
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
+    from jaxcomm.cli import plan_try
+    from jaxcomm.cli.common import digits
     from jaxcomm.collectives import communicator
 
     communicator.set_trial(False)  # the trainings with the plan and without it are what is compared
     with progress.clock("1/4 profiling"):
         measured = measure_devices(args.devices, _sizes(args.hidden), 50, late={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")
-    with progress.clock("2/4 planning and proving"):
+    with progress.clock("2/4 planning, trying and proving"):
         made = planner.plan(measured)
+        made = plan_try.tried(made, measured, _TRY_S, lambda: None, digits.gradient_bytes(args.hidden)).plan
         proof = plan.verify(made)
         plan.save(made, out / "plan.json")
     trained = _train(args, made)

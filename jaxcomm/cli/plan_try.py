@@ -8,10 +8,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from jaxcomm import schedules
 from jaxcomm.auto_plan import gain
 from jaxcomm.cli import bench_late
 from jaxcomm.cli.common import job
@@ -21,7 +23,8 @@ from jaxcomm.distributed import members
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.plan.values import Alternative, Entry, Measured, Nccl, Plain, Spec, Timed
+from jaxcomm.plan.values import Alternative, Candidate, Entry, MeasuredTimes, Nccl, Plain, Rotation, Spec
+from jaxcomm.planner.make_plan import uses_template
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile, straggler
 
@@ -51,7 +54,9 @@ class Tried(NamedTuple):
     delays: Mapping[int, float]
 
 
-def tried(made: Plan, profile: Profile, limit_s: float, each_range: Callable[[], object]) -> Tried:
+def tried(
+    made: Plan, profile: Profile, limit_s: float, each_range: Callable[[], object], nbytes: int | None = None
+) -> Tried:
     """The plan with the schedules that were fastest here; all processes of a job call it, and get the first one's.
 
     Args:
@@ -59,6 +64,7 @@ def tried(made: Plan, profile: Profile, limit_s: float, each_range: Callable[[],
       profile: says who is late.
       limit_s: seconds; a range that has begun ends its first turns.
       each_range: called after each byte range.
+      nbytes: times the range of calls of these bytes only, by such calls; None: all ranges.
 
     Raises:
       JaxcommError: the plan's entries belong to the buckets of a step; ranks are on other hosts; or no time is left for
@@ -76,25 +82,28 @@ def tried(made: Plan, profile: Profile, limit_s: float, each_range: Callable[[],
         )
     communicator.set_trial(False)
     start = time.monotonic()
-    todo = [entry for entry in made.collectives if _is_timed(entry)]
+    sizes = {entry.min_bytes: max(1, entry.predicted.reference_bytes) for entry in made.collectives}
+    if nbytes is not None:
+        sizes = {made.collectives[made.index_for(nbytes)].min_bytes: nbytes}
+    todo = [
+        entry for entry in made.collectives if entry.by_step is None and sizes.get(entry.min_bytes, inf) <= MOST_BYTES
+    ]
     delays = _delays(profile, _LATE_PART * limit_s / max(1, len(todo)))
     hosts = members.connected().hosts if is_job() else (0,) * made.ranks
+    template = made.template or Rotation.model_validate(schedules.template(made.ranks).to_json())
+    with_template = made.model_copy(update={"template": template})
     found: dict[int, Entry] = {}
     for number, entry in enumerate(todo):
         now = time.monotonic()
         if job.agree(now - start) >= limit_s:
             break
         until = now + (start + limit_s - now) / (len(todo) - number)
-        found[entry.min_bytes] = _fastest(made, entry, delays, hosts, until)
+        found[entry.min_bytes] = _fastest(with_template, entry, sizes[entry.min_bytes], delays, hosts, until)
         each_range()
     entries = tuple(found.get(entry.min_bytes, entry) for entry in made.collectives)
-    plan = made.model_copy(update={"collectives": entries})
+    plan = made.model_copy(update={"collectives": entries, "template": template if uses_template(entries) else None})
     checked = Plan.model_validate(plan.model_dump(exclude={"hash"}))
     return Tried(checked, time.monotonic() - start, len(found), len(entries) - len(found), delays)
-
-
-def _is_timed(entry: Entry) -> bool:
-    return entry.by_step is None and entry.predicted.reference_bytes <= MOST_BYTES
 
 
 def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
@@ -110,26 +119,29 @@ def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
     return {rank: share * seconds for rank, seconds in delays.items()}
 
 
-def _fastest(made: Plan, entry: Entry, delays: Mapping[int, float], hosts: tuple[int, ...], until: float) -> Entry:
+def _fastest(
+    made: Plan, entry: Entry, nbytes: int, delays: Mapping[int, float], hosts: tuple[int, ...], until: float
+) -> Entry:
     """The entry with the fastest of its candidates, or the default schedule if none gains on it."""
-    nbytes = max(1, entry.predicted.reference_bytes)
     usual = default_schedule(nbytes, hosts)
     default = Plain(kind="ring" if usual == "ring" else "direct")
     candidates = [spec for spec in _candidates(entry) if spec != default]
     plans: dict[str, Plan | None] = {_DEFAULT: None}
     plans |= {str(number): _only(made, entry, spec) for number, spec in enumerate(candidates)}
     timed = {name: each.seconds for name, each in bench_late.time_plans(plans, delays, nbytes, _turns(until)).items()}
-    seconds = {name: significant(job.agree(statistics.median(each))) for name, each in timed.items()}
+    seconds = {name: significant(job.greatest(statistics.median(each))) for name, each in timed.items()}
     best = min(seconds, key=lambda name: seconds[name])
     gains = seconds[best] < (1 - _LEAST_GAIN) * seconds[_DEFAULT]
-    if best != _DEFAULT and not (gains and job.agree(gain.of(timed[_DEFAULT], timed[best]).are_shorter)):
+    are_shorter = job.greatest(gain.of(timed[_DEFAULT], timed[best]).are_shorter)
+    are_longer = job.greatest(gain.of(timed[best], timed[_DEFAULT]).are_shorter)
+    if not (gains and are_shorter) or are_longer:
         best = _DEFAULT
-    rows = tuple(Timed(schedule=spec, seconds=seconds[str(number)]) for number, spec in enumerate(candidates))
-    measured = Measured(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
+    rows = tuple(Candidate(schedule=spec, seconds=seconds[str(number)]) for number, spec in enumerate(candidates))
+    measured = MeasuredTimes(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
     return _with(entry, default if best == _DEFAULT else candidates[int(best)], measured)
 
 
-def _with(entry: Entry, chosen: Spec, measured: Measured) -> Entry:
+def _with(entry: Entry, chosen: Spec, measured: MeasuredTimes) -> Entry:
     """The entry with another schedule, its prediction and the verdicts on those that it was measured beside."""
     slower = {each.schedule for each in measured.candidates} - {chosen}
 
@@ -150,7 +162,8 @@ def _candidates(entry: Entry) -> list[Spec]:
     """Those with the least predicted times."""
     offers = [offer for offer in entry.alternatives if offer.verdict != "ideal_delay"]
     ordered = [entry.schedule, *(offer.schedule for offer in sorted(offers, key=lambda offer: offer.seconds))]
-    return [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)][:CANDIDATES]
+    found: list[Spec] = [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)]
+    return found[:CANDIDATES]
 
 
 def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:

@@ -38,8 +38,8 @@ class use_plan:
     """Sets the plan that collectives of this thread follow: from now on, or, in a `with` statement, inside it.
 
     It counts where a step is traced, and a jitted step is traced again for each plan. `jaxcomm.init(plan=…)` sets it
-    for all threads that have not called this. Tasks of asyncio share their thread's plan, as they do JAX's settings: no
-    `await` belongs inside the `with` statement.
+    for all threads that have not called this. The first calls try the plan, as `jaxcomm.init(trial=…)` says. Tasks of
+    asyncio share their thread's plan, as they do JAX's settings: no `await` belongs inside the `with` statement.
 
     Args:
       plan: path of a plan file, or a `jaxcomm.plan.Plan`; None for the direct schedule. Or a mapping from axes of the

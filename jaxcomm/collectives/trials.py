@@ -60,7 +60,7 @@ class _Watch:
         if not trial["decided_here"] or trial["outcome"] == "open":
             return False
         key = json.dumps({name: value for name, value in site.items() if name != "trial"})
-        is_new = self._reported.get(key) != trial["trials"]
+        is_new: bool = self._reported.get(key) != trial["trials"]
         self._reported[key] = trial["trials"]
         return is_new
 
@@ -68,17 +68,23 @@ class _Watch:
 def _report(plan: str, outcome: str, sites: Iterable[Mapping[str, Any]]) -> None:
     largest, *others = sorted(sites, key=lambda site: -site["bytes"])
     trial = largest["trial"]
-    calls = f"{largest['name']} over '{largest['axes']}' of {largest['bytes']} bytes"
-    took = f"{1e3 * trial['plan_s']:.3g} ms from the last arrival to the end, {1e3 * trial['default_s']:.3g} without it"
-    more = f" (and {len(others)} more call sites)" if others else ""
+    took = f"{largest['name']} over '{largest['axes']}' of {largest['bytes']} bytes ends {_pair(trial, '_s')}"
+    if "plan_cycle_s" in trial:
+        took += f"; the next call's last rank arrives {_pair(trial, '_cycle_s')}"
+    took += f" (and {len(others)} more call sites)" * bool(others)
+    times = {"plan": plan, "before_s": trial["default_s"], "after_s": trial["plan_s"]}
     if outcome == "kept":
-        text = f"plan {plan} gains in its trial: {calls} takes {took}{more}."
-        statistics.record_event(text, "followed", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
+        text = f"plan {plan} gains in its trial: {took}."
+        statistics.record_event(text, "followed", **times)
     else:
         text = (
-            f"plan {plan} gains nothing in its trial, and its calls run without it from now on: {calls} takes "
-            f"{took}{more}.\n"
+            f"plan {plan} shows no clear gain in its trial, and its calls run without it from now on: {took}.\n"
             "  Cure: `jaxcomm plan --try` plans by measured times; jaxcomm.init(trial=False) keeps the plan."
         )
-        statistics.record_event(text, "taken back", plan=plan, before_s=trial["default_s"], after_s=trial["plan_s"])
+        statistics.record_event(text, "taken back", **times)
     say(text)
+
+
+def _pair(trial: Mapping[str, Any], end: str) -> str:
+    plan, default = (1e3 * trial[f"{name}{end}"] for name in ("plan", "default"))
+    return f"{plan:.3g} ms after the last arrival, {default:.3g} ms without the plan"

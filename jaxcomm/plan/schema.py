@@ -21,6 +21,7 @@ from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
+from jaxcomm.plan.origin import Assumptions, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.spec_check import SpecCheck
@@ -32,7 +33,6 @@ from jaxcomm.plan.values import (
     MAX_CHAINED,
     MAX_LISTED,
     MAX_SOLVED,
-    Assumptions,
     ByStep,
     Chain,
     Entry,
@@ -40,7 +40,6 @@ from jaxcomm.plan.values import (
     Hosts,
     Matches,
     Nccl,
-    PlanProvenance,
     Rank,
     RoleName,
     Rotation,

@@ -196,14 +196,14 @@ class Predicted(Value):
     lower_bound: Seconds
 
 
-class Timed(Value):
+class Candidate(Value):
     """A schedule and the time that its calls took."""
 
     schedule: Spec
     seconds: Seconds
 
 
-class Measured(Value):
+class MeasuredTimes(Value):
     """Times of calls of `bytes` bytes, from the late rank's arrival on, which `jaxcomm plan --try` has measured.
 
     `seconds` is that of the entry's schedule, `default` that of calls without a plan, and `candidates` has those of the
@@ -213,7 +213,7 @@ class Measured(Value):
     bytes: Count
     seconds: Seconds
     default: Seconds
-    candidates: Annotated[tuple[Timed, ...], Field(fail_fast=True, max_length=8)]
+    candidates: Annotated[tuple[Candidate, ...], Field(fail_fast=True, max_length=8)]
 
 
 class ByStep(Value):
@@ -242,7 +242,7 @@ class Entry(Value):
     predicted: Predicted
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
     by_step: ByStep | None = None
-    measured: Measured | None = None
+    measured: MeasuredTimes | None = None
 
     @property
     def specs(self) -> dict[str, Spec]:
@@ -270,48 +270,3 @@ class Rotation(Value):
     send_age: Offsets
     receive_peer: Offsets
     receive_age: Offsets
-
-
-class Delay(Value):
-    """How late the straggler was, over all profiled steps; the quarters show the drift."""
-
-    steps: Count
-    late_steps: Count
-    median_s: Seconds
-    mean_s: Seconds
-    max_s: Seconds
-    first_quarter_s: Seconds
-    last_quarter_s: Seconds
-
-
-class Assumptions(Value):
-    """The assumptions of the predictions.
-
-    A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
-    `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With
-    `alpha_assumed` no measurement tells `alpha_s`, and no schedule that uses a delay was considered. A rank can
-    exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
-    times as long (null: not measured). `delay` is null if the late rank is unknown.
-    """
-
-    alpha_s: Seconds
-    beta_s_per_byte: Seconds
-    alpha_assumed: Annotated[bool, Field(strict=True)] = False
-    residual: Seconds
-    samples: Count
-    link_source: Annotated[str, Field(max_length=4096)]
-    ports: Count
-    incast: Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)] | None = None
-    min_gain: Seconds
-    delay: Delay | None
-
-
-class PlanProvenance(Value):
-    """Where the plan comes from: its profile, and how far its solver got (`gap`: relative distance to its bound)."""
-
-    profile: Sha256
-    solver: Token
-    status: Token
-    gap: Seconds
-    seed: Count
-    versions: dict[Token, Token]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Final
@@ -12,16 +12,14 @@ from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
-    Assumptions,
     Chain,
-    Delay,
     Entry,
     Hybrid,
     Matches,
-    PlanProvenance,
     Rotation,
     StragglerSpec,
 )
@@ -202,8 +200,14 @@ def _delay(profile: Profile) -> Delay | None:
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
     """The template, if an entry runs by it."""
-    used = any(isinstance(spec, StragglerSpec | Hybrid | Chain) for entry in found for spec in entry.specs.values())
-    return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
+    if not setting.template or not uses_template(found):
+        return None
+    return Rotation.model_validate(setting.template.to_json())
+
+
+def uses_template(entries: Iterable[Entry]) -> bool:
+    """Whether a schedule of these entries is built from the template."""
+    return any(isinstance(spec, StragglerSpec | Hybrid | Chain) for entry in entries for spec in entry.specs.values())
 
 
 def _version(package: str) -> str:

@@ -23,6 +23,7 @@ from jaxcomm.plan.values import (
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
+from jaxcomm.report.measured import measured_cells, measured_lines
 from jaxcomm.report.network_lines import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
@@ -79,7 +80,7 @@ def explanation(plan: Plan) -> str:
 
 def summary(plan: Plan) -> str:
     """One row per byte range: its schedule, the predicted time, and those of others; then whether α is assumed."""
-    rows = []
+    rows: list[list[str | None]] = []
     for entry, _ in _ranges(plan):
         seconds = entry.predicted
         others = (seconds.seconds, seconds.ring, seconds.halving_doubling, seconds.broadcast, seconds.lower_bound)
@@ -96,17 +97,8 @@ def summary(plan: Plan) -> str:
     given = plan.assumptions
     if any(entry.measured for entry, _ in _ranges(plan)):
         head += ["measured", "default", "saved"]
-        rows = [row + _measured(entry) for row, (entry, _) in zip(rows, _ranges(plan), strict=True)]
+        rows = [row + measured_cells(entry) for row, (entry, _) in zip(rows, _ranges(plan), strict=True)]
     return table(head, rows) + f"\n{alpha_assumed_text(given.alpha_s)}" * given.alpha_assumed
-
-
-def _measured(entry: Entry) -> list[str | None]:
-    """The measured time, that of the default schedule, and what that saves."""
-    if not (found := entry.measured):
-        return [None, None, None]
-    saved = 1 - found.seconds / found.default if found.default else 0.0
-    size = f" at {bytes_text(found.bytes)}" if found.bytes != entry.predicted.reference_bytes else ""
-    return [seconds_text(found.seconds) + size, seconds_text(found.default), f"{saved:z.0%}"]
 
 
 def _bound(plan: Plan) -> str:
@@ -211,7 +203,7 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
     # An option that needs a delay which always suffices has a row where it differs from the others.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
-    cells = [
+    cells: list[list[str | None]] = [
         [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
@@ -223,19 +215,10 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     return "\n".join(
         [
             f"{range_text(entry)}: why {spec_text(entry.schedule)}",
-            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry), *_trial(entry))),
+            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry), *measured_lines(entry))),
             textwrap.indent(table(header, cells), "  "),
         ]
     )
-
-
-def _trial(entry: Entry) -> Iterator[str]:
-    if found := entry.measured:
-        saved = 1 - found.seconds / found.default if found.default else 0.0
-        yield (
-            f"Measured by --try for {bytes_text(found.bytes)}: {seconds_text(found.seconds)}, the default schedule "
-            f"{seconds_text(found.default)}: {saved:z.0%} less (predicted {seconds_text(entry.predicted.seconds)})."
-        )
 
 
 def _by_step(entry: Entry) -> Iterator[str]:

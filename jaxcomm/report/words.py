@@ -6,10 +6,10 @@ import textwrap
 from typing import Final
 
 from jaxcomm.plan.byte_ranges import EntryRange
+from jaxcomm.plan.origin import Delay
 from jaxcomm.plan.values import (
     ByStep,
     Chain,
-    Delay,
     DirectJoin,
     HalvingDoubling,
     Hierarchical,

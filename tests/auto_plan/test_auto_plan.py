@@ -223,7 +223,7 @@ def test_after_an_error_it_pauses_and_tries_again(
         return "sums follow plan" in caplog.text
 
     follow(run, lambda: "process 2 refuses it" in caplog.text, mends)
-    assert "the run keeps the plan that it has for the next 0.01 s" in caplog.text
+    assert "the run keeps its plan for the next 0.01 s" in caplog.text
     assert "sums follow plan" in caplog.text
 
 
@@ -234,7 +234,7 @@ def test_errors_that_go_on_end_it(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     run.error = JaxcommError("process 2 is gone")
     follow(run, lambda: "from now on" in caplog.text)
     assert len(run.planned) == auto_plan._FAILURES
-    assert "the run keeps the plan that it has from now on: process 2 is gone" in caplog.text
+    assert "the run keeps its plan from now on: process 2 is gone" in caplog.text
 
 
 @pytest.mark.parametrize("gains", [True, False])

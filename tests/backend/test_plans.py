@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,11 +23,12 @@ from tests.processes.auto_plan import profile
 _REPORT = re.compile(r"^\[(\d)\] @report (.*)$", re.MULTILINE)
 
 
-def launched(*words: str) -> tuple[dict[int, dict[str, Any]], str]:
+def launched(*words: str, **environment: str) -> tuple[dict[int, dict[str, Any]], str]:
     """The reports of each of four processes, and all that they wrote as errors."""
     done = subprocess.run(
         [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "4", "--transport", "tcp", "--every-collective", *words],
         cwd=fork_server.ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=280,
@@ -97,3 +99,20 @@ def test_the_run_makes_a_plan_for_a_late_process_and_sums_stay_exact() -> None:
         calls = {row["plan"]: row["calls"] for row in reports[process]["rows"]}
         assert calls == {name: row["calls"] for name, row in rows.items()}
     assert "the links were measured" in errors
+
+
+@pytest.mark.slow
+def test_a_given_plan_is_tried_beside_the_default_schedule(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(encode(plan(profile(late=3))))
+    reports, errors = launched("--plan", str(file), "-m", "tests.backend.tried", JAXCOMM_TRIAL="1")
+    assert [reports[process]["wrong"] for process in range(4)] == [0] * 4
+    rows = [reports[process]["row"] for process in range(4)]
+    outcome = rows[0]["trial"]["outcome"]
+    assert outcome in ("kept", "dropped")
+    assert [row["trial"]["outcome"] for row in rows] == [outcome] * 4
+    assert len({row["below_calls"] for row in rows}) == 1
+    assert (rows[0]["below_calls"] > rows[0]["calls"] / 2) == (outcome == "dropped")
+    name = load(file).hash[:8]
+    said = f"plan {name} {'gains' if outcome == 'kept' else 'shows no clear gain'} in its trial"
+    assert errors.count(said) == 1, errors  # in the process that decides

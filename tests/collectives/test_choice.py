@@ -65,8 +65,26 @@ def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> Non
         tuple(each.encode() for each in compile_messages(make_schedule(4)))
         for make_schedule in (schedules.direct, schedules.ring)
     )
-    assert planned_messages(plan) == [(0, ()), (16 * KIB + 1, direct), (4 * MIB, ring)]
+    assert planned_messages(plan) == [(0, "direct", ()), (16 * KIB + 1, "direct", direct), (4 * MIB, "ring", ring)]
     small = make((0, 16 * KIB, SPECS["direct"]), (16 * KIB + 1, None, SPECS["ring"]), ranks=4)
-    assert planned_messages(small) == [(0, ()), (16 * KIB + 1, ring)]
+    assert planned_messages(small) == [(0, "direct", ()), (16 * KIB + 1, "ring", ring)]
     only_large = make((0, 64 * KIB - 1, SPECS["ring"]), (64 * KIB, None, SPECS["direct"]), ranks=4)
-    assert planned_messages(only_large) == [(0, ring), (64 * KIB, direct)]
+    assert planned_messages(only_large) == [(0, "ring", ring), (64 * KIB, "direct", direct)]
+
+
+def test_a_trial_compares_a_plan_with_what_runs_without_it() -> None:
+    plan = make((0, 4 * MIB - 1, SPECS["direct"]), (4 * MIB, None, SPECS["ring"]), ranks=4)
+    PLANS[plan.hash] = plan
+
+    def two(nbytes: int, hosts: tuple[int, ...] | None, tries: bool = True) -> choice.TwoPrograms | None:
+        return choice.choose_two("all_reduce", 4, nbytes, "float32", plan.hash, "psum", hosts, tries)
+
+    within = two(4 * MIB, None)
+    assert within and (within.below, within.seconds, within.tries) == ("all_reduce/4", choice.NEVER, True)
+    assert two(MIB, None) is None, "both are direct"
+    one_host = two(4 * MIB, (0, 0, 0, 0))
+    assert one_host and one_host.below == "all_reduce/direct/4"
+    assert two(4 * MIB, (0, 1, 2, 3)) is None, "both are rings"
+    between = two(2 * MIB, (0, 1, 2, 3))
+    assert between and between.below == "all_reduce/ring/4"
+    assert two(4 * MIB, None, tries=False) is None

@@ -54,7 +54,7 @@ def test_both_schedules_run_by_turns_and_one_outcome_follows(caplog: pytest.LogC
     assert 16 <= by_default <= 36 if trial["outcome"] == "kept" else by_default >= STEPS - 36
     trials._watched._look()
     [line] = [each for each in caplog.messages if plan.hash[:8] in each]
-    assert ("gains nothing" in line) == (trial["outcome"] == "dropped")
+    assert ("no clear gain" in line) == (trial["outcome"] == "dropped")
     event = statistics.stats().events[-1]
     assert (event["text"], event["plan"]) == (line, plan.hash[:8])
     assert event["outcome"] == ("followed" if trial["outcome"] == "kept" else "taken back")

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "testbed": "ffi files plan",
     "train": "collectives distributed ffi measure plan planner profile",
     "report": "ffi plan profile schedules simulate",
-    "cli": "backend collectives distributed ffi files gpu measure plan planner profile program report "
+    "cli": "auto_plan backend collectives distributed ffi files gpu measure plan planner profile program report "
     "schedules simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "backend collectives initialize jax_compat lax plan planner profile report schedules statistics train",

@@ -9,17 +9,17 @@ from tests.processes import jobs, trials
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_all_ranks_try_alike_and_follow_one_outcome(transport: str) -> None:
-    job = jobs.run("tests.processes.trials", processes=3, transport=transport, timeout_s=120)
-    assert [process.status for process in job] == [0] * 3, "\n".join(process.output for process in job)
+    job = jobs.run("tests.processes.trials", processes=4, transport=transport, timeout_s=120)
+    assert [process.status for process in job] == [0] * 4, "\n".join(process.output for process in job)
     reports = [process.reports["trials"] for process in job]
-    assert [report["wrong"] for report in reports] == [0] * 3
+    assert [report["wrong"] for report in reports] == [0] * 4
     assert all(report["rows"].keys() == reports[0]["rows"].keys() for report in reports)
     assert len(reports[0]["rows"]) == 3
     for name in reports[0]["rows"]:
         rows = [report["rows"][name] for report in reports]
         assert all((row["plan"], row["below"]) == (reports[0]["plan"], rows[0]["below"]) for row in rows), rows
         found = [row["trial"] for row in rows]
-        assert [trial["decided_here"] for trial in found] == [True, False, False]
+        assert [trial["decided_here"] for trial in found] == [True, False, False, False]
         outcome = found[0]["outcome"]
         assert outcome in ("kept", "dropped")
         assert {trial["outcome"] for trial in found} == {outcome}

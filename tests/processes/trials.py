@@ -1,4 +1,4 @@
-"""A program for processes of a rank each: a plan's trial, in calls of three kinds, with a late rank; run by the test."""
+"""A program for processes of a rank each: a plan's trial, in calls of three kinds, with a late rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
     jax.distributed.initialize()
     ranks = jax.device_count()
     plan = make((0, None, SPECS["straggler"]), ranks=ranks)
-    plan = with_halves(plan, (0, None, SPECS["ring"]), hosts=[1] * ranks)
+    plan = with_halves(plan, (0, None, SPECS["ring"]), hosts=list(range(ranks)))
     jaxcomm.init(plan=plan, trial=True)
     mesh = jax.make_mesh((ranks,), ("data",))
 

@@ -64,3 +64,14 @@ def total(value: float) -> float:
         return value
     gathered: Any = multihost_utils.process_allgather(np.float64(value))
     return float(np.sum(gathered))
+
+
+def greatest(value: float) -> float:
+    """The greatest of all processes' values, in all of them. All must call it."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return value
+    gathered: Any = multihost_utils.process_allgather(np.float64(value))
+    return float(np.max(gathered))

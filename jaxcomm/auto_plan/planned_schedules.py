@@ -1,0 +1,26 @@
+"""The schedules that a plan gives the sums of call sites, where they differ from the default ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jaxcomm.auto_plan.watch import Site
+from jaxcomm.collectives.default_schedules import default_schedule
+from jaxcomm.plan import Plan
+from jaxcomm.schedules import Schedule
+
+
+def planned_schedules(plan: Plan | None, sites: Iterable[Site], hosts: Sequence[int]) -> list[Schedule | None]:
+    """The schedule of each call site; None where it is the default one.
+
+    Args:
+      plan: None for no plan.
+      sites: the call sites.
+      hosts: by rank, a number of its host.
+    """
+    found: list[Schedule | None] = []
+    for _, _, nbytes in sites:
+        schedule, usual = plan.schedule_for(nbytes) if plan else None, default_schedule(nbytes, hosts)
+        is_usual = schedule is None or schedule.kind == ("direct" if usual == "flat" else usual)
+        found.append(None if is_usual else schedule)
+    return found

@@ -1,0 +1,27 @@
+"""The times that `jaxcomm plan --try` has measured, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxcomm.plan.values import Entry
+from jaxcomm.report.tables import bytes_text, seconds_text
+
+
+def measured_cells(entry: Entry) -> list[str | None]:
+    """The measured time, that of the default schedule, and what that saves."""
+    if not (found := entry.measured):
+        return [None, None, None]
+    saved = 1 - found.seconds / found.default if found.default else 0.0
+    size = f" at {bytes_text(found.bytes)}" if found.bytes != entry.predicted.reference_bytes else ""
+    return [seconds_text(found.seconds) + size, seconds_text(found.default), f"{saved:z.0%}"]
+
+
+def measured_lines(entry: Entry) -> Iterator[str]:
+    """A sentence with the measured times and the predicted one; none where nothing was measured."""
+    if found := entry.measured:
+        saved = 1 - found.seconds / found.default if found.default else 0.0
+        yield (
+            f"Measured by --try for {bytes_text(found.bytes)}: {seconds_text(found.seconds)}, the default schedule "
+            f"{seconds_text(found.default)}: {saved:z.0%} less (predicted {seconds_text(entry.predicted.seconds)})."
+        )
