@@ -75,7 +75,8 @@ class Scheduler {
   // The late moves also await the delay; an infinite one ends when no other move is left, and is known from then on.
   // Moves that need the same ports wait in one queue.
   Seconds Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    const size_t arrival = Count(), routes = Index(moves_.routes);
+    // What may be over: a move, the delay, the use of a port.
+    const size_t arrival = Count(), first_port = Count() + 1, routes = Index(moves_.routes);
     const auto each_port = [&](size_t route, const auto& visit) {
       for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
         if (!visit(Index(moves_.ports_of.members[at]))) return;
@@ -106,6 +107,14 @@ class Scheduler {
     }
     double now = 0.0;
     while (true) {
+      const auto wake = [&](size_t port) {
+        for (const size_t route : waiting[port]) {
+          is_waiting[route] = false;
+          look_at(route);
+        }
+        waiting[port].clear();
+        return true;
+      };
       const auto release = [&](size_t other) {
         if (--waits[other] == 0) ready.push_back(other);
       };
@@ -116,14 +125,11 @@ class Scheduler {
           std::for_each(late.begin(), late.end(), release);
           continue;
         }
-        each_port(Index(moves_.route[over]), [&](size_t port) {
-          for (const size_t route : waiting[port]) {
-            is_waiting[route] = false;
-            look_at(route);
-          }
-          waiting[port].clear();
-          return true;
-        });
+        if (over >= first_port) {
+          wake(over - first_port);
+          continue;
+        }
+        each_port(Index(moves_.route[over]), wake);
         after.Each(over, release);
       }
       for (const size_t move : ready) {
@@ -148,10 +154,11 @@ class Scheduler {
           queues[route].pop();
           starts[move] = now;
           const double end = now + moves_.seconds[move];
-          each_port(route, [&](size_t each) {
-            free[each] = end;
-            return true;
-          });
+          for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
+            const size_t each = Index(moves_.ports_of.members[at]);
+            free[each] = now + moves_.port_seconds[at];
+            if (free[each] < end) endings.emplace(free[each], first_port + each);
+          }
           endings.emplace(end, move);
         }
         if (!queues[route].empty()) {

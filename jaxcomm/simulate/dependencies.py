@@ -13,6 +13,7 @@ from jaxcomm.schedules import Op, Schedule
 READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Lists(NamedTuple):
@@ -39,14 +40,16 @@ class Dependencies(NamedTuple):
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
     point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
-    only for ports. What is before has the smaller index, points aside.
+    only for ports. What is before has the smaller index, points aside. Between a message and the next one at a port
+    that is faster than the message's other one there is a point that is `early`: by so much earlier, in seconds of a
+    chunk of one byte, the port is free.
     """
 
     round: Ints
     src: Ints
     dst: Ints
     chunks: Ints
-    points: int
+    early: Floats
     on_end: Ints
     on_free: Ints
 
@@ -63,21 +66,27 @@ class Dependencies(NamedTuple):
         known, points = _chunk_edges(ends, uses, np.tile(message, 2), schedule.num_rounds + 1, len(keys))
         round_, src = keys // (n * n), keys % n
         dst = (src + keys // n % n) % n
-        remote = network.remote(src, dst)
-        before, after = (
-            np.concatenate(each) for each in zip(*(_following(2 * rank + remote) for rank in (src, dst)), strict=True)
-        )
-        same = round_[before] == round_[after]
-        known = np.concatenate([known, np.stack([before, after], axis=1)[~same]])
-        ports = np.stack([before, after], axis=1)[same]
-        count = len(keys) + points
+        remote, slower = network.remote(src, dst), network.port_beta(src, dst)
+        early, on_end, on_free = [np.zeros(points)], [known], []
+        for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):
+            before, after = _following(2 * rank + remote)
+            same = round_[before] == round_[after]
+            fast = beta[before] < slower[before]
+            point = len(keys) + points + np.arange(np.count_nonzero(fast))
+            points += len(point)
+            early.append(((slower - beta) * chunks)[before[fast]])
+            on_end.append(np.stack([point, after[fast]], axis=1))
+            after[fast] = point
+            on_end.append(np.stack([before, after], axis=1)[~same])
+            on_free.append(np.stack([before, after], axis=1)[same])
+        known, count = np.concatenate(on_end), len(keys) + points
         known = np.stack(np.divmod(np.unique(known[:, 0] * count + known[:, 1]), count), axis=1)
-        return cls(round_, src, dst, chunks, points, known, ports)
+        return cls(round_, src, dst, chunks, np.concatenate(early), known, np.concatenate(on_free))
 
     @property
     def nodes(self) -> int:
         """The number of messages and points."""
-        return len(self.src) + self.points
+        return len(self.src) + len(self.early)
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:

@@ -19,6 +19,7 @@ from jaxcomm.simulate import clock, tune
 
 # Chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
+UNLIKE: Final = 3  # of these, tried above `SOLVED` ranks where rates are unlike: one chunk per rank shares out nothing
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
 
 
@@ -95,11 +96,14 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float =
 
 
 def _counts(setting: Setting, nbytes: int) -> list[int]:
-    """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier."""
+    """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier, of like links."""
     topology, ranks = setting.links.topology, setting.ranks
-    if not topology or not 1 < len({*topology.hosts}) < (ranks if not topology.racks else ranks + 1):
+    if not topology or len({*topology.hosts}) < 2:
         return []
-    multiples = MULTIPLES if ranks <= SOLVED else MULTIPLES[:1] if ranks <= clock.TIMED else ()
+    if len({*topology.hosts}) == ranks and not topology.racks and not topology.is_unlike:
+        return []
+    few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
+    multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
     limit = tune.max_chunks(ranks, nbytes)
     return [ranks * multiple for multiple in multiples if ranks * multiple <= limit] or [ranks][: len(multiples)]
 
@@ -126,7 +130,8 @@ def _longest(nodes: int, unit: float) -> float:
 
 
 def _unit(topology: Topology, sizes: Sequence[int]) -> float:
-    return topology.slow / min(sizes) if topology.nic == "rank" else topology.slow
+    slow = topology.slow * max(topology.nics, default=1.0)
+    return slow / min(sizes) if topology.nic == "rank" else slow
 
 
 @lru_cache(maxsize=1024)
@@ -144,14 +149,14 @@ def _port_loads(
         for name in ("round", "src", "dst", "chunks")
     )
     phase = np.repeat(range(len(phases)), [after.sum() for after in late])
-    remote, beta = network.remote(src, dst), network.port_beta(src, dst) * chunks
+    remote = network.remote(src, dst)
     rounds: list[NDArray[np.float64]] = []
     volumes: list[NDArray[np.float64]] = []
-    for rank in (src, dst):
+    for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):
         port = 2 * rank + remote
         own = np.unique(np.stack([port, phase, round_], axis=1), axis=0)[:, 0]
         rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
-        volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks).astype(np.float64))
+        volumes.append(np.bincount(port, beta * chunks, minlength=2 * schedule.ranks).astype(np.float64))
     for link, link_beta in zip(*network.shared(src, dst), strict=True):
         if (link >= 0).any():
             volumes.append(np.bincount(link[link >= 0], (link_beta * chunks)[link >= 0]).astype(np.float64))
