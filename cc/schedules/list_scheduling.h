@@ -36,8 +36,8 @@ struct PendingMoves {
   const int64_t* route;    // its ports, as one of `ports_of`
   const int64_t* urgency;  // its place among all moves: of those that could start, the first one does
   IndexLists ports_of;     // by route
-  // As the members of `ports_of`: for how long a move takes the port, no longer than until it has arrived. Of a fast and
-  // a slow link, the fast one carries other moves meanwhile.
+  // As the members of `ports_of`: how long a move takes the port, at any time from its start until it has arrived. Of a
+  // fast and a slow link, the fast one carries other moves meanwhile.
   const double* port_seconds;
 };
 

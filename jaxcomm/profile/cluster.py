@@ -155,9 +155,10 @@ class Cluster:
             between *= self.topology.slow
             if self.topology.nic == "host":
                 remote, host = self.remote(src, dst), np.array(self.topology.hosts)
+                several = np.bincount(host)[host] > 1  # else the NIC is the rank's port, and no other's
                 nic = np.array(self._nics or [1.0] * len(host))
                 for stage, end in ((0, src), (3, dst)):
-                    link[stage] = np.where(remote, host[end], -1)
+                    link[stage] = np.where(remote & several[end], host[end], -1)
                     beta[stage] = between * nic[end]
         racks, uplinks = self.racks, self.uplinks
         if self.topology and self.topology.racks and not racks:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxcomm.schedules.list_scheduling import PendingMove, in_rounds
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, loads, measure
-from jaxcomm.schedules.tiers import ports_between
+from jaxcomm.schedules.tiers import arrival, ports_between
 
 Half = Literal["reduce_scatter", "all_gather"]
 
@@ -117,8 +117,8 @@ def _scatter_on_hosts(
     moves: list[PendingMove] = []
 
     def send(src: int, dst: int, chunk: int, priority: tuple[float, int]) -> None:
-        ports, seconds = ports_between(src, dst, hosts, nic == "rank", slow, nics or (1.0,) * len(hosts))
-        moves.append(PendingMove(priority, src, dst, chunk, Op.REDUCE, False, max(seconds), ports, seconds))
+        ports = ports_between(src, dst, hosts, nic == "rank", slow, nics or (1.0,) * len(hosts))
+        moves.append(PendingMove(priority, src, dst, chunk, Op.REDUCE, False, arrival(ports), ports))
 
     for owner, home in enumerate(hosts):
         place = members[home].index(owner)

@@ -16,16 +16,24 @@ from jaxcomm.ffi.cpu import CPU
 from jaxcomm.schedules.schedule import Op, Table
 
 Port = tuple[str, int]
-Route = tuple[tuple[Port, ...], tuple[float, ...]]
 
 _EXCHANGE: Final = 2  # for the core, beside the numbers of Op
+
+
+class PortUse(NamedTuple):
+    """A port that a move takes for `seconds`, at any time from its start until it has arrived.
+
+    Of a fast and a slow link, the fast one carries other moves meanwhile.
+    """
+
+    port: Port
+    seconds: float
 
 
 class PendingMove(NamedTuple):
     """A chunk on its way, or, of an exchange, the same chunk in both directions at once.
 
-    Of moves that could start, the one of least `priority` does; it takes `seconds`, and of each of its `ports` as long,
-    or only its own of `port_seconds`: a fast link carries other moves meanwhile.
+    Of moves that could start, the one of least `priority` does; it arrives after `seconds`, and takes its `ports`.
     """
 
     priority: tuple[float, int]
@@ -35,13 +43,7 @@ class PendingMove(NamedTuple):
     op: Op
     exchange: bool
     seconds: float
-    ports: tuple[Port, ...]
-    port_seconds: tuple[float, ...] = ()
-
-    @property
-    def route(self) -> Route:
-        """Its ports, and the seconds that it takes of each."""
-        return self.ports, self.port_seconds or (self.seconds,) * len(self.ports)
+    ports: tuple[PortUse, ...]
 
 
 def in_rounds(moves: Sequence[PendingMove]) -> Table:
@@ -69,20 +71,20 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     urgency = np.empty(len(moves), np.int64)
     times, steps = np.array([move.priority for move in moves], float).reshape(-1, 2).T
     urgency[np.lexsort((steps, times))] = np.arange(len(moves))
-    routes = {route: number for number, route in enumerate(dict.fromkeys(move.route for move in moves))}
-    route_ports = [ports for ports, _ in routes]
-    ports = {port: number for number, port in enumerate(dict.fromkeys(chain.from_iterable(route_ports)))}
+    routes = {ports: number for number, ports in enumerate(dict.fromkeys(move.ports for move in moves))}
+    uses = [*chain.from_iterable(routes)]
+    ports = {port: number for number, port in enumerate(dict.fromkeys(use.port for use in uses))}
     is_late = np.zeros(ranks, np.int64)
     is_late[sorted(late)] = 1
     round_, phase = np.empty((2, len(moves)), np.int64)
     arrays = (
         *(src, dst, chunk, np.where(exchange, _EXCHANGE, op)),
         np.array([move.seconds for move in moves], float),
-        np.array([routes[move.route] for move in moves], np.int64),
+        np.array([routes[move.ports] for move in moves], np.int64),
         urgency,
-        np.cumsum([0, *map(len, route_ports)], dtype=np.int64),
-        np.array([ports[port] for port in chain.from_iterable(route_ports)], np.int64),
-        np.array([*chain.from_iterable(seconds for _, seconds in routes)], float),
+        np.cumsum([0, *map(len, routes)], dtype=np.int64),
+        np.array([ports[use.port] for use in uses], np.int64),
+        np.array([use.seconds for use in uses], float),
         is_late,
     )
     sizes = len(moves), ranks, chunks, len(ports), len(routes)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Hashable, Sequence, Set
 from typing import Final, NamedTuple
 
 _PARTS: Final = 1 << 20  # that shares are rounded to, so that turns are the same on every machine
+_HALVINGS: Final = 60
 
 
 def balanced(slowness: Sequence[float], owned: float | None = None) -> list[float]:
@@ -31,23 +32,41 @@ def balanced(slowness: Sequence[float], owned: float | None = None) -> list[floa
     return _normal(shares if sum(shares) > 1e-9 * nodes else [1.0] * nodes)
 
 
-def by_rate(slowness: Sequence[float]) -> list[float]:
-    """Shares in proportion to the links' rates 1/rᵢ, which sum to 1: of chunks that only their owner's link carries."""
-    return _normal([1 / each for each in slowness])
+def lane_shares(nics: Sequence[float]) -> list[float]:
+    """The share of the chunks that each rank of a host exchanges with other hosts, through a NIC of its own.
+
+    A rank with a share a sums these for its host, so its port within carries 1 + (m−2)·a buffers each way; its NIC is
+    busy for `nics[i]` times a. The shares are those with which the busiest of all these is done as early as it can be.
+
+    Args:
+      nics: by rank, how many times as long as a buffer within the host its NIC takes for what leaves the host.
+    """
+    inner = len(nics) - 2
+
+    def shares(time: float) -> list[float]:
+        most = (time - 1) / inner if inner > 0 else 1.0
+        return [max(0.0, min(most, time / nic)) for nic in nics]
+
+    return _normal(shares(_least(lambda time: sum(shares(time)) >= 1, 2 + inner + sum(nics))))
 
 
-def turns(shares: Sequence[float], count: int) -> list[int]:
-    """The owner of each of `count` chunks, by turns in proportion to the shares.
+def turns(shares: Sequence[float], kinds: Sequence[Hashable]) -> list[int]:
+    """The owner of each chunk, by turns in proportion to the shares, among the chunks of each kind.
 
     Every node earns its share at every turn; the one that has earned most, of several the first, owns the chunk and
     pays a whole one.
+
+    Args:
+      shares: wᵢ, which sum to 1.
+      kinds: by chunk, what it costs its owner; the nodes get their shares of every kind.
     """
     parts = [round(share * _PARTS) for share in shares]
-    earned, found = [0] * len(parts), []
-    for _ in range(count):
-        earned = [has + part for has, part in zip(earned, parts, strict=True)]
-        owner = earned.index(max(earned))
-        earned[owner] -= sum(parts)
+    earned: dict[Hashable, list[int]] = {kind: [0] * len(parts) for kind in kinds}
+    found = []
+    for kind in kinds:
+        has = earned[kind] = [before + part for before, part in zip(earned[kind], parts, strict=True)]
+        owner = has.index(max(has))
+        has[owner] -= sum(parts)
         found.append(owner)
     return found
 
@@ -70,22 +89,50 @@ def roots(
       uplinks: the same by rack, through its uplink.
       late: hosts whose part the others do not await: these own chunks by their rates, as only results leave them then.
     """
-    absent = [not {*members} - late for members in racks]
-    tops = turns(_among(absent, uplinks) if late and not all(absent) else balanced(uplinks), count)
-    places: list[list[int]] = []
+    out = [[host in late for host in members] for members in racks]
+    is_out = [all(each) for each in out]
+    top_shares = _among(is_out, uplinks) if late and not all(is_out) else rack_shares(racks, hosts, uplinks)
+    tops = turns(top_shares, [None] * count)
+    places = []
     for rack, members in enumerate(racks):
         slowness = [hosts[host] for host in members]
-        out = [host in late for host in members]
-        if any(out) and not all(out):
-            shares = _among(out, slowness)
-        else:  # the root's NIC also carries what its rack exchanges with the others
-            apart = 1 + (len(racks) - 2) * tops.count(rack) / max(1, count) if len(racks) > 1 else 0
-            shares = balanced(slowness, len(members) - 2 + apart) if len(members) > 1 else [1.0]
-        own = [rack == top for top in tops]
-        # Its hosts take turns among the chunks of which the rack sums all, and among the others.
-        first, second = iter(turns(shares, sum(own))), iter(turns(shares, count - sum(own)))
-        places.append([next(first if mine else second) for mine in own])
+        if any(out[rack]) and not is_out[rack]:
+            shares = _among(out[rack], slowness)
+        else:
+            shares = balanced(slowness, _owned(len(members), len(racks), top_shares[rack]))
+        places.append(turns(shares, [rack == top for top in tops]))
     return [Roots(top, tuple(each)) for top, *each in zip(tops, *places, strict=True)]
+
+
+def rack_shares(racks: Sequence[Sequence[int]], hosts: Sequence[float], uplinks: Sequence[float]) -> list[float]:
+    """The share of the chunks that each rack sums, with which its uplink and its hosts are done as early as those of
+    the others; for the arguments see `roots`."""
+    count = len(racks)
+    if count < 3:  # both uplinks carry every chunk once, whoever sums it
+        return [1 / count] * count
+
+    def shares(time: float) -> list[float]:
+        found = []
+        for members, uplink in zip(racks, uplinks, strict=True):
+            room = sum(max(0.0, time / hosts[host] - 1) for host in members) - _owned(len(members), count, 0.0)
+            found.append(max(0.0, min(time / uplink - 1, room)) / (count - 2))
+        return found
+
+    return _normal(shares(_least(lambda time: sum(shares(time)) >= 1, 2.0 * len(hosts) * max(*hosts, *uplinks))))
+
+
+def _least(is_enough: Callable[[float], bool], most: float) -> float:
+    """The least number up to `most`, which is enough, that is."""
+    low, high = 0.0, most
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def _owned(hosts: int, racks: int, top: float) -> float:
+    """Chunks that the NIC of a rack's root carries each way beyond one, if its rack sums those of all in a share `top`."""
+    return hosts - 2 + (1 + (racks - 2) * top if racks > 1 else 0)
 
 
 def _among(absent: Sequence[bool], slowness: Sequence[float]) -> list[float]:

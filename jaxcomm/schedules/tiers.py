@@ -8,9 +8,9 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from jaxcomm.schedules.find_template import template as find_template
-from jaxcomm.schedules.list_scheduling import PendingMove, Route
+from jaxcomm.schedules.list_scheduling import PendingMove, PortUse
 from jaxcomm.schedules.one_late_rank import straggler_table
-from jaxcomm.schedules.owners import Roots, by_rate, roots, turns
+from jaxcomm.schedules.owners import Roots, lane_shares, roots, turns
 from jaxcomm.schedules.schedule import Op
 
 LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
@@ -35,7 +35,7 @@ class Tiers:
         uplinks: tuple[float, ...],
     ) -> None:
         self.moves: list[PendingMove] = []
-        self._known_ports: dict[tuple[int, int, bool], Route] = {}
+        self._known_ports: dict[tuple[int, int, bool], tuple[PortUse, ...]] = {}
         self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
@@ -47,7 +47,13 @@ class Tiers:
         # A late rank that also had to carry its host's sums through its NIC would do more than anybody else.
         least = min(map(len, self._members))
         self._spare = 0
-        if not is_unlike and len(late) == 1 and within == chunks and least > 2 and slow <= (least - 1 if self._per_rank else 2):
+        if (
+            not is_unlike
+            and len(late) == 1
+            and within == chunks
+            and least > 2
+            and slow <= (least - 1 if self._per_rank else 2)
+        ):
             self._spare = 1
         self._rails = least - self._spare
         self._pace = max(1.0, slow / self._rails if self._per_rank else slow)  # time per chunk
@@ -55,17 +61,21 @@ class Tiers:
         one_late_host = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1
         self._templated = one_late_host and across > 0 and not is_unlike
         self._template_rows = self._rows_by_chunk() if self._templated else {}
-        self._host_nics = [self._together(members) for members in self._members]
-        self._turns: list[list[int]] = []  # by host, whose turn it is to have its sum of a chunk
+        self._lane_shares = [self._shares_of(members) for members in self._members]
+        self._host_nics = [
+            max(share * self._nics[rank] for share, rank in zip(shares, members, strict=True))
+            for shares, members in zip(self._lane_shares, self._members, strict=True)
+        ]
+        self._lanes: list[list[int]] = []  # by host, the place of the rank that has its sum of a chunk
         self._roots: dict[bool, list[Roots]] = {}  # by whether the late ranks' part is awaited
         if is_unlike:
             self._pace = max(1.0, slow * max(self._host_nics))
-            self._turns = [turns(by_rate([self._nics[rank] for rank in each]), chunks) for each in self._members]
             count = -(-chunks // self._channels)
             self._roots = {
                 early: roots(self._racks, self._host_nics, uplinks or (1.0,) * len(self._racks), absent, count)
                 for early, absent in ((False, set[int]()), (True, self._late_hosts))
             }
+            self._lanes = [self._lanes_of(host) for host in range(len(self._members))]
 
     def sum(self, chunk: int) -> None:
         """Adds the moves of one chunk."""
@@ -97,10 +107,22 @@ class Tiers:
         tiers = (max(sizes), self._within), (len(sizes), self._across * unit)
         return max((nodes - 2) / (nodes - 1) * work for nodes, work in tiers if nodes > 1)
 
-    def _together(self, members: list[int]) -> float:
-        """How many times as long a byte takes through all NICs of a host as through a fast one."""
-        own = [self._nics[rank] for rank in members]
-        return 1 / sum(1 / nic for nic in own) if self._per_rank else max(own)
+    def _shares_of(self, members: list[int]) -> list[float]:
+        """The share of the chunks that each rank of a host sends on through its NIC."""
+        hosts = len(self._members)
+        if not self._per_rank or hosts == 1:
+            return [1 / len(members)] * len(members) if self._per_rank else [1.0] * len(members)
+        each_way = 2 * (hosts - 1) / hosts  # what leaves a host, in buffers, if all are alike
+        return lane_shares([self._slow * self._nics[rank] * each_way for rank in members])
+
+    def _lanes_of(self, host: int) -> list[int]:
+        """By chunk, the place of the rank that has a host's sum: by the rates of their NICs, whatever the host sums."""
+        rack = next(index for index, members in enumerate(self._racks) if host in members)
+        kinds = []
+        for chunk in range(self._chunks):
+            root = self._roots[chunk < min(self._within, self._across)][chunk // self._channels]
+            kinds.append((self._racks[rack][root.hosts[rack]] == host) * (1 + (root.rack == rack)))
+        return turns(self._lane_shares[host], kinds)
 
     @property
     def _lead(self) -> float:
@@ -108,8 +130,8 @@ class Tiers:
 
     def _end(self, members: list[int], chunk: int) -> int:
         """The rank of a host that has its sum of a chunk."""
-        if self._turns and self._per_rank:
-            return members[self._turns[self._hosts[members[0]]][chunk]]
+        if self._lanes and self._per_rank:
+            return members[self._lanes[self._hosts[members[0]]][chunk]]
         rails = members
         if self._spare:
             (late,) = self._late
@@ -172,7 +194,8 @@ class Tiers:
             spreads.insert(0, (time, _spread(tops[root], tops[root + 1 :] + tops[:root], late, turn // len(tops))))
         for time, copies in spreads:
             for step, (src, dst) in enumerate(copies):
-                priority = time + self._slow * (len(self._members) + step), 1
+                lead = len(self._members) + step
+                priority = time + (self._pace / 4 if unlike else self._slow) * lead, 1
                 self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
@@ -214,23 +237,31 @@ class Tiers:
     ) -> None:
         if (src, dst, exchange) not in self._known_ports:
             links = [(src, dst), (dst, src)][: 1 + exchange]
-            ways = [ports_between(*link, self._hosts, self._per_rank, self._slow, self._nics) for link in links]
-            self._known_ports[src, dst, exchange] = sum((each[0] for each in ways), ()), sum((each[1] for each in ways), ())
-        ports, seconds = self._known_ports[src, dst, exchange]
-        self.moves.append(PendingMove(priority, src, dst, chunk, op, exchange, max(seconds), ports, seconds))
+            self._known_ports[src, dst, exchange] = tuple(
+                use
+                for link in links
+                for use in ports_between(*link, self._hosts, self._per_rank, self._slow, self._nics)
+            )
+        ports = self._known_ports[src, dst, exchange]
+        self.moves.append(PendingMove(priority, src, dst, chunk, op, exchange, arrival(ports), ports))
 
 
 def ports_between(
     src: int, dst: int, hosts: Sequence[int], per_rank: bool, slow: float, nics: Sequence[float]
-) -> Route:
-    """The links that a chunk occupies, where NICs are the ranks' or else the hosts', and for how long."""
+) -> tuple[PortUse, ...]:
+    """The links that a chunk takes, where NICs are the ranks' or else the hosts'."""
     if hosts[src] == hosts[dst]:
-        return (("send", src), ("receive", dst)), (1.0, 1.0)
+        return PortUse(("send", src), 1.0), PortUse(("receive", dst), 1.0)
     out, into = slow * nics[src], slow * nics[dst]
-    ports = ("NIC out", src), ("NIC in", dst)
+    ranks = PortUse(("NIC out", src), out), PortUse(("NIC in", dst), into)
     if per_rank:
-        return ports, (out, into)
-    return (("host out", hosts[src]), ("host in", hosts[dst]), *ports), (out, into, out, into)
+        return ranks
+    return PortUse(("host out", hosts[src]), out), PortUse(("host in", hosts[dst]), into), *ranks
+
+
+def arrival(ports: Sequence[PortUse]) -> float:
+    """Seconds until a chunk has arrived: as long as its slowest link takes."""
+    return max(use.seconds for use in ports)
 
 
 def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:

@@ -40,9 +40,9 @@ class Dependencies(NamedTuple):
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
     point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
-    only for ports. What is before has the smaller index, points aside. Between a message and the next one at a port
-    that is faster than the message's other one there is a point that is `early`: by so much earlier, in seconds of a
-    chunk of one byte, the port is free.
+    only for ports. What is before has the smaller index, points aside. Where one port of a message is faster than the
+    other, it serves the message at any time between its start and its arrival, and others meanwhile: points say when. A
+    point is `early` by so many seconds, where a chunk has one byte, before what it awaits.
     """
 
     round: Ints
@@ -71,15 +71,25 @@ class Dependencies(NamedTuple):
         for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):
             before, after = _following(2 * rank + remote)
             same = round_[before] == round_[after]
-            fast = beta[before] < slower[before]
-            point = len(keys) + points + np.arange(np.count_nonzero(fast))
-            points += len(point)
-            early.append(((slower - beta) * chunks)[before[fast]])
-            on_end.append(np.stack([point, after[fast]], axis=1))
-            after[fast] = point
-            on_end.append(np.stack([before, after], axis=1)[~same])
-            on_free.append(np.stack([before, after], axis=1)[same])
-        known, count = np.concatenate(on_end), len(keys) + points
+            fast = np.flatnonzero(beta < slower)
+            first = len(keys) + sum(map(len, early))
+            starts, served, may_start = (first + part * len(fast) + np.arange(len(fast)) for part in range(3))
+            early += [(each * chunks)[fast] for each in (slower, -beta, slower - beta)]
+            point_of, starts_of = np.full((2, len(keys)), -1)
+            point_of[fast], starts_of[fast] = served, starts
+            begin_of = np.arange(len(keys))
+            begin_of[fast] = may_start
+            is_fast = point_of >= 0
+            release = np.where(is_fast[before], point_of[before], before)
+            on_end += [
+                np.stack([starts, served], axis=1),
+                np.stack([may_start, fast], axis=1),
+                np.stack([release, point_of[after]], axis=1)[is_fast[after]],
+            ]
+            for rows, which in ((on_end, ~same), (on_free, same)):
+                rows.append(np.stack([release, begin_of[after]], axis=1)[which])
+                rows.append(np.stack([before, starts_of[before]], axis=1)[which & is_fast[before]])
+        known, count = np.concatenate(on_end), len(keys) + sum(map(len, early))
         known = np.stack(np.divmod(np.unique(known[:, 0] * count + known[:, 1]), count), axis=1)
         return cls(round_, src, dst, chunks, np.concatenate(early), known, np.concatenate(on_free))
 
