@@ -1,4 +1,4 @@
-"""An all-reduce of hosts of which one is slow, with a plan and without, beside what that host's bytes alone take by TCP.
+"""An all-reduce of hosts of which one is slow, with a plan and without, beside the time of that host's bytes alone.
 
     jaxcomm testbed run benchmarks/slow_host.toml -- jaxcomm profile slow.json --job
     jaxcomm plan slow.json -o plan.json

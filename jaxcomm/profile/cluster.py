@@ -57,6 +57,16 @@ class Topology(Value):
         """Whether some NICs, or some uplinks, are slower than others."""
         return len({*self.nics}) > 1 or len({*self.uplinks}) > 1
 
+    @property
+    def host_slowness(self) -> tuple[float, ...]:
+        """By host, how many times as long a byte takes through all its NICs as on a link within a host."""
+        nics = self.nics or (1.0,) * len(self.hosts)
+        found = []
+        for host in range(max(self.hosts) + 1):
+            own = [nic for at, nic in zip(self.hosts, nics, strict=True) if at == host]
+            found.append(self.slow * (1 / sum(1 / nic for nic in own) if self.nic == "rank" else max(own)))
+        return tuple(found)
+
     @pydantic.model_serializer(mode="wrap")
     def _without_like_nics(self, make: Callable[[Topology], dict[str, Any]]) -> dict[str, Any]:
         document = make(self)

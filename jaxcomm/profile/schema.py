@@ -174,7 +174,7 @@ class Profile(Value):
         """The differences between the links that a call of all ranks uses; None: none is known.
 
         It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
-        whose ranks share a NIC, and every uplink as the slowest; unless NICs are unlike: then each rank counts as a host.
+        whose ranks share a NIC, and every uplink as the slowest; where NICs are unlike, each rank counts as a host.
         """
         found = self._network
         if len({*self.nics}) < 2:

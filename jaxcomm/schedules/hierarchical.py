@@ -39,10 +39,10 @@ def hierarchical(
     A rank that is late by d buffers' time leaves `max{F(m; 1, d), F(h; u, d)}` of it, where m ranks of a host send
     through their NICs what one of them sends in 1/u of the time, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
 
-    Where NICs or uplinks have unlike rates, whoever sums a chunk carries more than the others, so a slower one sums fewer
-    (`jaxcomm.schedules.owners`): of hosts whose links take r₁, r₂, … times as long, with many chunks the time tends to
-    `max(max rᵢ, 2(h-1)/Σ 1/rᵢ)` times the buffer's through a fast one, which no schedule can beat. A host at half the
-    rate of three others so costs a third of the time, and not as much again.
+    The owner of a chunk, which sums it, carries more of it than the others. So where NICs or uplinks have unlike rates,
+    slower ones own fewer chunks (`jaxcomm.schedules.owners`): of hosts whose links take r₁, r₂, … times as long, with
+    many chunks the time tends to `max(max rᵢ, 2(h-1)/Σ 1/rᵢ)` times the buffer's through a fast link, which no schedule
+    can beat. One of four hosts at half the rate costs a third of the time more, instead of twice the time.
 
     Args:
       hosts: the host of every rank, numbered as they appear.

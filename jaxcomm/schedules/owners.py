@@ -28,7 +28,7 @@ def balanced(slowness: Sequence[float], owned: float | None = None) -> list[floa
     owned = nodes - 2 if owned is None else owned
     least = max(*slowness, (owned + nodes) / sum(1 / each for each in slowness), 0.0)
     shares = [least / each - 1 for each in slowness]
-    # Links that are alike may leave nothing to share out, as those of two nodes do: whoever owns a chunk, each carries one.
+    # Two like nodes leave nothing to share out: whoever owns a chunk, each link carries it once each way.
     return _normal(shares if sum(shares) > 1e-9 * nodes else [1.0] * nodes)
 
 
@@ -131,7 +131,7 @@ def _least(is_enough: Callable[[float], bool], most: float) -> float:
 
 
 def _owned(hosts: int, racks: int, top: float) -> float:
-    """Chunks that the NIC of a rack's root carries each way beyond one, if its rack sums those of all in a share `top`."""
+    """Chunks that the NIC of a rack's root carries each way beyond one; its rack sums a share `top` of them for all."""
     return hosts - 2 + (1 + (racks - 2) * top if racks > 1 else 0)
 
 
