@@ -20,6 +20,8 @@ from jaxcomm.simulate import clock, tune
 # Chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
 UNLIKE: Final = 3  # of these, tried above `SOLVED` ranks where rates are unlike: one chunk per rank shares out nothing
+FINE: Final = (*MULTIPLES, 32)  # where rates are unlike, up to `FEW` ranks
+FEW: Final = 8
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
 
 
@@ -104,6 +106,7 @@ def _counts(setting: Setting, nbytes: int) -> list[int]:
         return []
     few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
     multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
+    multiples = FINE if topology.is_unlike and ranks <= FEW else multiples
     limit = tune.max_chunks(ranks, nbytes)
     return [ranks * multiple for multiple in multiples if ranks * multiple <= limit] or [ranks][: len(multiples)]
 
