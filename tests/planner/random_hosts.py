@@ -117,7 +117,7 @@ def unlike_cluster(seed: int) -> Profile:
 
 
 def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
-    """What no plan may be slower than: the usual schedules, and those for hosts, with and without the late ranks; where
+    """Rivals of a plan: the usual schedules, and those for hosts, with and without the late ranks; where
     links are unlike, also those that take them for alike."""
     if topology.is_unlike:
         alike = topology.model_copy(update={"nics": (), "uplinks": tuple(1.0 for _ in topology.uplinks)})
