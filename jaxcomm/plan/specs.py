@@ -13,6 +13,7 @@ from jaxcomm.plan.values import (
     DirectJoin,
     HalvingDoubling,
     Hierarchical,
+    HierarchicalHalves,
     Hybrid,
     Nccl,
     Plain,
@@ -65,6 +66,10 @@ def build(
             hosts = topology.hosts, topology.nic, topology.slow
             unlike = topology.racks, topology.nics, topology.uplinks
             return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, *unlike)
+        case HierarchicalHalves():
+            assert topology
+            unlike = topology.racks, topology.nics
+            return schedules.hierarchical_halves(topology.hosts, topology.nic, topology.slow, *unlike)
         case DirectJoin():
             return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
         case Broadcast():

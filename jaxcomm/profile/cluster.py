@@ -53,6 +53,12 @@ class Topology(Value):
     ] = ()
 
     @property
+    def has_tiers(self) -> bool:
+        """Whether there are several hosts, some of several ranks or all in racks."""
+        hosts = len({*self.hosts})
+        return hosts > 1 and (hosts < len(self.hosts) or bool(self.racks))
+
+    @property
     def is_unlike(self) -> bool:
         """Whether some NICs, or some uplinks, are slower than others."""
         return len({*self.nics}) > 1 or len({*self.uplinks}) > 1

@@ -72,6 +72,42 @@ def hierarchical_half(
     return _hierarchical_half(collective, tuple(hosts), nic, float(slow), tuple(racks), tuple(map(float, nics)))
 
 
+def hierarchical_halves(
+    hosts: Sequence[int],
+    nic: Literal["rank", "host"],
+    slow: float,
+    racks: Sequence[int] = (),
+    nics: Sequence[float] = (),
+) -> Schedule:
+    """AllReduce by the two hierarchical halves: every rank sums one of as many chunks as ranks, and gives it to all.
+
+    Where many ranks are in racks, each rank's own chunk goes another way through them, and few chunks fill all links.
+    The all-gather of some chunks runs beside the reduce-scatter of others.
+
+    Args:
+      hosts: the host of every rank, numbered as they appear.
+      nic: whose a NIC is, the rank's or all the host's.
+      slow: how many times as long a chunk takes between hosts; moves are ordered by it.
+      racks: the rack of every host; () means that all are in one.
+      nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
+
+    Raises:
+      ValueError: fewer than two ranks, or racks that are not those of the hosts.
+    """
+    half = hierarchical_half("reduce_scatter", hosts, nic, slow, racks, nics)
+    name, ranks, rounds, ports = "hierarchical_halves", half.ranks, 2 * half.num_rounds, half.ports
+    return Schedule(name, ranks, ranks, rounds, 2 * half.volume, ports, _halves_table, half.parameters[1:])
+
+
+def _halves_table(
+    hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...], nics: tuple[float, ...]
+) -> Table:
+    table = _scatter_on_hosts(hosts, nic, slow, racks, nics)
+    after = _backwards(table)
+    after[:, 0] += 1 + table[:, 0].max(initial=-1)
+    return join([table, after])
+
+
 @lru_cache(maxsize=8)
 def _hierarchical_half(
     collective: Half, hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...], nics: tuple[float, ...]

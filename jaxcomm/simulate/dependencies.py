@@ -40,10 +40,9 @@ class Dependencies(NamedTuple):
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
     point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
-    only for ports. An earlier message has the smaller index; points are an exception.
-    Where one port of a message is faster than the other, it serves the message at any time between its start and its
-    arrival, and others meanwhile: points say when. A point comes `early` seconds, of a chunk of one byte, before the end
-    of what it awaits.
+    only for ports. An earlier message has the smaller index; points are an exception. Where one port of a message is
+    faster than the other, it serves the message at any time between its start and its arrival, and others meanwhile:
+    points say when. A point comes `early` seconds, of a chunk of one byte, before the end of what it awaits.
     """
 
     round: Ints

@@ -207,3 +207,21 @@ def test_mistakes(words: list[str], code: int, said: str, capsys: Capture, tmp_p
     assert main(["what-if", str(tmp_path / "profile.json"), *words]) == code
     captured = capsys.readouterr()
     assert said in captured.err and captured.out == ""
+
+
+# A call of all ranks does what a reduce-scatter and an all-gather do one after the other.
+@pytest.mark.parametrize(("ranks", "racks"), [(20, 4), (24, 3), (32, 8)])
+def test_an_all_reduce_on_racks_is_never_behind_its_own_halves(ranks: int, racks: int) -> None:
+    made = planner.plan(even(ranks, racks, uplinks=[3.0] * racks))
+    assert made.network
+    for nbytes in (2**14, 2**20, 2**24, 2**28):
+        link = simulate.link_of(schedules.ring(ranks), nbytes, made.links)
+        whole, scatter, gather = (
+            simulate.phases(schedule, nbytes, *link)[1]
+            for schedule in (
+                made.schedule_for(nbytes),
+                made.half_for("reduce_scatter", nbytes) or schedules.half("reduce_scatter", schedules.direct(ranks)),
+                made.half_for("all_gather", nbytes) or schedules.half("all_gather", schedules.direct(ranks)),
+            )
+        )
+        assert whole <= 1.02**2 * (scatter + gather)

@@ -87,6 +87,13 @@ CASES |= {
     ),
 }
 
+CASES |= {
+    "hierarchical halves": lambda n: schedules.hierarchical_halves(on_hosts(n, 4), "rank", 4.0),
+    "hierarchical halves, in racks": lambda n: schedules.hierarchical_halves(
+        on_hosts(n, 2), "host", 2.0, on_hosts(-(-n // 2), 2)
+    ),
+}
+
 
 def rates(count: int, seed: int = 0) -> list[float]:
     """How many times as long a byte takes through each of some links: from none to all of them are slow."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
-from jaxcomm.plan.values import HalvingDoubling, Hierarchical, Spec
+from jaxcomm.plan.values import HalvingDoubling, Hierarchical, HierarchicalHalves, Spec
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules.setting import Setting, spec_of
 from jaxcomm.profile.cluster import SOLVED, Cluster, Topology
@@ -41,6 +41,14 @@ def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> 
     return fastest(
         setting, [spec_of(Hierarchical, chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes, limit
     )
+
+
+def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
+    """The hierarchical halves as one all-reduce, above `SOLVED` ranks: fewer are served by more chunks."""
+    topology, ranks = setting.links.topology, setting.ranks
+    if not topology or not topology.has_tiers or not SOLVED < ranks <= clock.TIMED:
+        return []
+    return fastest(setting, [spec_of(HierarchicalHalves)], nbytes, limit)
 
 
 def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
@@ -100,9 +108,7 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float =
 def _counts(setting: Setting, nbytes: int) -> list[int]:
     """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier, of like links."""
     topology, ranks = setting.links.topology, setting.ranks
-    if not topology or len({*topology.hosts}) < 2:
-        return []
-    if len({*topology.hosts}) == ranks and not topology.racks and not topology.is_unlike:
+    if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
     few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
     multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
