@@ -68,8 +68,8 @@ def build(
             return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, *unlike)
         case HierarchicalHalves():
             assert topology
-            unlike = topology.racks, topology.nics
-            return schedules.hierarchical_halves(topology.hosts, topology.nic, topology.slow, *unlike)
+            network = topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics
+            return schedules.hierarchical_halves(*network)
         case DirectJoin():
             return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
         case Broadcast():

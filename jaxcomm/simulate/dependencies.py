@@ -67,7 +67,8 @@ class Dependencies(NamedTuple):
         round_, src = keys // (n * n), keys % n
         dst = (src + keys // n % n) % n
         remote, slower = network.remote(src, dst), network.port_beta(src, dst)
-        early, on_end, on_free = [np.zeros(points)], [known], []
+        early, on_end = [np.zeros(points)], [known]
+        on_free: list[Ints] = []
         for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):
             before, after = _following(2 * rank + remote)
             same = round_[before] == round_[after]

@@ -289,7 +289,7 @@ def test_tables_are_read_between_and_beyond_their_samples() -> None:
     bumpy = [Sample(bytes=size, seconds=time) for size, time in ((KB, 9.0), (2 * KB, 2.0), (4 * KB, 4.0))]
     [option] = options(cluster(rail("a", latency=bumpy)), rail("a", latency=bumpy))
     assert [option.seconds(size) for size in (1, KB, 2 * KB, 3 * KB, 4 * KB, 8 * KB)] == [2, 2, 2, 3, 4, 8]
-    assert [option.measured(size) for size in (1, KB, 4 * KB, 4 * KB + 1)] == [False, True, True, False]
+    assert [option.measured(size) for size in (1, KB, 8 * KB, 8 * KB + 1)] == [False, True, True, False]
     flat = [Sample(bytes=KB, seconds=2.0)]
     [option] = options(cluster(rail("a", latency=flat)), rail("a", latency=flat))
     assert option.seconds(3 * KB) == 6
