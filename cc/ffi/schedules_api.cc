@@ -13,8 +13,8 @@ JAXCOMM_EXPORT int jaxcomm_find_rounds(int64_t count, int64_t ranks, int64_t chu
                                        const int64_t* src, const int64_t* dst, const int64_t* chunk,
                                        const MoveKind* kind, const double* seconds, const int64_t* route,
                                        const int64_t* urgency, const int64_t* port_first, const int64_t* port_members,
-                                       const int64_t* late, double delay, int64_t* round, int64_t* phase, char* error,
-                                       int64_t capacity) {
+                                       const double* port_seconds, const int64_t* late, double delay, int64_t* round,
+                                       int64_t* phase, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     return FindRounds({count,
                        ranks,
@@ -28,7 +28,8 @@ JAXCOMM_EXPORT int jaxcomm_find_rounds(int64_t count, int64_t ranks, int64_t chu
                        seconds,
                        route,
                        urgency,
-                       {port_first, port_members}},
+                       {port_first, port_members},
+                       port_seconds},
                       late, delay, {round, phase});
   });
 }

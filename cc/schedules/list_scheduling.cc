@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kMany = 1 << 13;  // moves, from which on the schedule is improved only once
 
+constexpr double kLeastGain = 1e-6;  // of an improvement: less is an error of rounding
+
 using Seconds = std::vector<double>;
 
 // The indices of the keys in ascending order of these; equal keys stay in their order.
@@ -45,7 +47,7 @@ class Scheduler {
       // Backward, whatever ends last comes first, and a move waits for those that wait for it.
       const Seconds latest = Negated(Ends(Run(SortedBy(Negated(Ends(starts))), needs_.after, needs_.before, {})));
       Seconds again = Forward(SortedBy(latest));
-      if (End(again) >= End(starts)) return starts;
+      if (End(again) >= (1 - kLeastGain) * End(starts)) return starts;
       starts = std::move(again);
       if (Count() >= kMany) return starts;
     }
@@ -73,12 +75,15 @@ class Scheduler {
 
   // The start of each move: at any time, of the moves with their data and free ports, the first one in `order` starts.
   // The late moves also await the delay; an infinite one ends when no other move is left, and is known from then on.
-  // Moves that need the same ports wait in one queue.
+  // Moves that need the same ports wait in one queue. A port that is faster than the move may be busy when it starts,
+  // as long as it is done with the move in time.
   Seconds Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    const size_t arrival = Count(), routes = Index(moves_.routes);
-    const auto each_port = [&](size_t route, const auto& visit) {
+    // What may be over: a move, the delay, or the wait of the moves of a route.
+    const size_t arrival = Count(), first_route = Count() + 1, routes = Index(moves_.routes);
+    const auto each_port = [&](size_t move, const auto& visit) {
+      const size_t route = Index(moves_.route[move]);
       for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
-        if (!visit(Index(moves_.ports_of.members[at]))) return;
+        visit(Index(moves_.ports_of.members[at]), moves_.port_seconds[at]);
       }
     };
     Indices place(Count()), waits(Count()), ready;
@@ -89,7 +94,6 @@ class Scheduler {
       if (waits[move] == 0) ready.push_back(move);
     }
     std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // of places in `order`
-    std::vector<Indices> waiting(Index(moves_.ports));  // routes by the busy port that they wait for
     std::vector<bool> is_waiting(routes), is_looked_at(routes);
     Indices looked_at;  // routes
     const auto look_at = [&](size_t route) {
@@ -97,6 +101,14 @@ class Scheduler {
       is_looked_at[route] = true;
     };
     Seconds starts(Count(), 0.0), free(Index(moves_.ports), 0.0);
+    // When a move could start, as far as its ports go.
+    const auto free_for = [&](size_t move) {
+      double when = 0.0;
+      each_port(move, [&](size_t port, double seconds) {
+        when = std::max(when, free[port] - (moves_.seconds[move] - seconds));
+      });
+      return when;
+    };
     using Ending = std::pair<double, size_t>;
     std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
     bool arrives = !late.empty();
@@ -114,17 +126,12 @@ class Scheduler {
         endings.pop();
         if (over == arrival) {
           std::for_each(late.begin(), late.end(), release);
-          continue;
+        } else if (over >= first_route) {
+          is_waiting[over - first_route] = false;
+          look_at(over - first_route);
+        } else {
+          after.Each(over, release);
         }
-        each_port(Index(moves_.route[over]), [&](size_t port) {
-          for (const size_t route : waiting[port]) {
-            is_waiting[route] = false;
-            look_at(route);
-          }
-          waiting[port].clear();
-          return true;
-        });
-        after.Each(over, release);
       }
       for (const size_t move : ready) {
         const size_t route = Index(moves_.route[move]);
@@ -136,27 +143,16 @@ class Scheduler {
                 [&](size_t a, size_t b) { return queues[a].top() < queues[b].top(); });
       for (const size_t route : looked_at) {
         is_looked_at[route] = false;
-        size_t port = 0;
-        bool busy = false;
-        each_port(route, [&](size_t each) {
-          port = each;
-          busy = free[port] > now;
-          return !busy;
-        });
-        if (!busy) {
-          const size_t move = order[queues[route].top()];
+        const size_t move = order[queues[route].top()];
+        if (free_for(move) <= now) {
           queues[route].pop();
           starts[move] = now;
-          const double end = now + moves_.seconds[move];
-          each_port(route, [&](size_t each) {
-            free[each] = end;
-            return true;
-          });
-          endings.emplace(end, move);
+          each_port(move, [&](size_t port, double seconds) { free[port] = std::max(now, free[port]) + seconds; });
+          endings.emplace(now + moves_.seconds[move], move);
         }
         if (!queues[route].empty()) {
           is_waiting[route] = true;
-          waiting[port].push_back(route);
+          endings.emplace(free_for(move), first_route + route);
         }
       }
       looked_at.clear();

@@ -32,10 +32,13 @@ struct PendingMoves {
   const int64_t* dst;
   const int64_t* chunk;
   const MoveKind* kind;
-  const double* seconds;   // for which it takes its ports
+  const double* seconds;   // until it has arrived
   const int64_t* route;    // its ports, as one of `ports_of`
   const int64_t* urgency;  // its place among all moves: of those that could start, the first one does
   IndexLists ports_of;     // by route
+  // As the members of `ports_of`: how long a move takes the port, at any time from its start until it has arrived. Of a
+  // fast and a slow link, the fast one carries other moves meanwhile.
+  const double* port_seconds;
 };
 
 // By move. A rank is in the first phase until one of its moves waits for a late rank.

@@ -17,7 +17,7 @@ struct Moves {
   int64_t ranks, chunks;
   Numbers src, dst, chunk, urgency;
   std::vector<MoveKind> kind;
-  std::vector<double> seconds;
+  std::vector<double> seconds, port_seconds;
   Numbers route, first{0}, members, round, phase;
 
   Moves(int64_t num_ranks, int64_t num_chunks) : ranks(num_ranks), chunks(num_chunks) {}
@@ -33,6 +33,7 @@ struct Moves {
     members.insert(members.end(), {from, ranks + to});
     if (how == MoveKind::kExchange) members.insert(members.end(), {to, ranks + from});
     first.push_back(static_cast<int64_t>(members.size()));
+    port_seconds.resize(members.size(), takes);
   }
 
   Status Find(const Numbers& late, double delay = 0.0) {
@@ -51,10 +52,25 @@ struct Moves {
                        seconds.data(),
                        route.data(),
                        urgency.data(),
-                       {first.data(), members.data()}},
+                       {first.data(), members.data()},
+                       port_seconds.data()},
                       late.data(), delay, {round.data(), phase.data()});
   }
 };
+
+// Rank 1 is slow: two moves to it take 2 seconds each, and rank 0's port one of them. So rank 0 sends to rank 2 between
+// them, though that is less urgent; a port that was taken throughout would have no time for it.
+TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
+  for (const bool is_fast : {true, false}) {
+    Moves moves(3, 3);
+    moves.Add(0, 1, 0, MoveKind::kReduce, 2.0);
+    moves.Add(0, 1, 1, MoveKind::kReduce, 2.0);
+    moves.Add(0, 2, 2, MoveKind::kReduce, 1.0);
+    if (is_fast) moves.port_seconds[0] = moves.port_seconds[2] = 1.0;
+    ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
+    EXPECT_EQ(moves.round, is_fast ? (Numbers{0, 2, 1}) : (Numbers{0, 1, 2}));
+  }
+}
 
 TEST(FindRounds, NoMoves) {
   Moves moves(2, 1);

@@ -73,7 +73,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     for name, parse, metavar, subject in (
         ("--rail-rate", arguments.rail_rate, "NAME=1/4", "one rail"),
         ("--uplink-rate", arguments.uplink_rate, "RACK=1/4", "the uplink of a rack"),
-        ("--nic-rate", arguments.nic_rate, "RANK=1/4", "a rank's NIC, which counts for groups,"),
+        ("--nic-rate", arguments.nic_rate, "RANK=1/4", "a rank's NIC"),
     ):
         options.repeated(parser, name, parse, metavar, f"{subject} at this multiple of its rate")
     network_options.add_arguments(parser)

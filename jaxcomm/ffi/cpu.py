@@ -57,7 +57,7 @@ CPU: Final = Core(
         ),
         "switch_decide": (ctypes.c_int,),
         "switch_fail": (ctypes.c_char_p,),
-        "find_rounds": (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 10, ctypes.c_double, *(ctypes.c_void_p,) * 2),
+        "find_rounds": (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 11, ctypes.c_double, *(ctypes.c_void_p,) * 2),
         "improve_trees": (
             *(*(ctypes.c_int64,) * 3, ctypes.c_double, *(ctypes.c_void_p,) * 5),
             *(*(ctypes.c_int64,) * 2, *(ctypes.c_void_p,) * 6),

@@ -61,7 +61,8 @@ class RailRange(Value):
     """How calls of `min_bytes` to `max_bytes` bytes are split, both included; `max_bytes` null means no limit.
 
     `ratio` is that of the fastest to the slowest rail of the best split (null: no split is better than one rail);
-    `extrapolated` says whether a share at the reference size lies outside of the sizes measured on its rail.
+    `extrapolated` says whether a share at the reference size is below the first size measured on its rail, or above
+    twice the last.
     Reasons:
 
       only_rail  there is no other

@@ -37,6 +37,7 @@ from jaxcomm.plan.values import (
     Chain,
     Entry,
     Hierarchical,
+    HierarchicalHalves,
     Hosts,
     Matches,
     Nccl,
@@ -213,6 +214,7 @@ class Plan(Value):
         for i, half in enumerate(halves):
             check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)
         listed = sum(self.ranks * spec.chunks for spec in {*first, *halves} if isinstance(spec, Hierarchical))
+        listed += self.ranks**2 * any(isinstance(spec, HierarchicalHalves) for spec in first)
         if listed > MAX_LISTED:
             raise ValueError(
                 f"collectives have hierarchical schedules of {listed} ranks · chunks together; {MAX_LISTED} can be made"

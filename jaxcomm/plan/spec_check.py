@@ -14,6 +14,7 @@ from jaxcomm.plan.values import (
     DirectJoin,
     HalvingDoubling,
     Hierarchical,
+    HierarchicalHalves,
     Hybrid,
     Nccl,
     Plain,
@@ -42,9 +43,9 @@ class SpecCheck(NamedTuple):
         """
         if isinstance(spec, Plain):
             return
-        if isinstance(spec, HalvingDoubling | Hierarchical) and not self.network:
+        if isinstance(spec, HalvingDoubling | Hierarchical | HierarchicalHalves) and not self.network:
             raise ValueError(f"network is null, but {where} is made for the hosts of its topology")
-        if isinstance(spec, HalvingDoubling):
+        if isinstance(spec, HalvingDoubling | HierarchicalHalves):
             return
         most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
         if (

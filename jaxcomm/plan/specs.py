@@ -13,6 +13,7 @@ from jaxcomm.plan.values import (
     DirectJoin,
     HalvingDoubling,
     Hierarchical,
+    HierarchicalHalves,
     Hybrid,
     Nccl,
     Plain,
@@ -63,7 +64,12 @@ def build(
             assert topology
             late = [roles[name] for name in spec.late]
             hosts = topology.hosts, topology.nic, topology.slow
-            return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, topology.racks)
+            unlike = topology.racks, topology.nics, topology.uplinks
+            return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, *unlike)
+        case HierarchicalHalves():
+            assert topology
+            network = topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics
+            return schedules.hierarchical_halves(*network)
         case DirectJoin():
             return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
         case Broadcast():
@@ -89,5 +95,6 @@ def build_half(spec: HalfSpec, collective: Half, ranks: int, topology: Topology 
     """The reduce-scatter or the all-gather that a spec stands for; the arguments are those of `build`."""
     if isinstance(spec, Hierarchical):
         assert topology
-        return schedules.hierarchical_half(collective, topology.hosts, topology.nic, topology.slow, topology.racks)
+        hosts = topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics
+        return schedules.hierarchical_half(collective, *hosts)
     return schedules.half(collective, build(spec, ranks, {}, None, (), topology))

@@ -120,6 +120,12 @@ class Hierarchical(Value):
     across: Annotated[int, Field(ge=0, le=MAX_CHUNKS, strict=True)] = 0
 
 
+class HierarchicalHalves(Value):
+    """The hierarchical reduce-scatter and all-gather of `network.topology`, as one all-reduce of a chunk per rank."""
+
+    kind: Literal["hierarchical_halves"] = "hierarchical_halves"
+
+
 class Chain(Value):
     """The others reduce-scatter `chunks` chunks; then the late ranks join one after the other, in this order."""
 
@@ -137,6 +143,7 @@ Spec = Annotated[
     | Nccl
     | HalvingDoubling
     | Hierarchical
+    | HierarchicalHalves
     | Broadcast
     | StragglerSpec
     | Hybrid

@@ -174,8 +174,21 @@ class Profile(Value):
         """The differences between the links that a call of all ranks uses; None: none is known.
 
         It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
-        whose ranks share a NIC, and every uplink as the slowest.
+        whose ranks share a NIC, and every uplink as the slowest; where NICs are unlike, each rank counts as a host.
         """
+        found = self._network
+        if len({*self.nics}) < 2:
+            return found
+        found = found or Topology(hosts=tuple(range(self.ranks)), nic="rank", slow=1.0)
+        nics = dict(enumerate(self.nics))
+        if found.nic == "host":  # ranks that share a NIC share the slowest that any of them has
+            of_host = {host: max(nics[r] for r, at in enumerate(found.hosts) if at == host) for host in {*found.hosts}}
+            nics = {rank: of_host[host] for rank, host in enumerate(found.hosts)}
+        return found.model_copy(update={"nics": tuple(nics.values())})
+
+    @property
+    def _network(self) -> Topology | None:
+        """The network as far as hosts and racks go."""
         slowest = max((rack.uplink for rack in self.racks), default=1.0)
         home = {rank: i for i, rack in enumerate(self.racks) for rank in rack.ranks}
         if self.topology and not self.topology.racks and len(self.racks) > 1:
@@ -185,6 +198,10 @@ class Profile(Value):
             return self.topology.model_copy(update={"racks": racks, "uplinks": uplinks})
         if self.topology or len(self.racks) < 2 or slowest == 1:
             return self.topology
+        if len({*self.nics}) > 1:
+            ranks, uplinks = tuple(range(self.ranks)), tuple(rack.uplink for rack in self.racks)
+            racks = tuple(home[rank] for rank in ranks)
+            return Topology(hosts=ranks, nic="rank", slow=1.0, racks=racks, uplinks=uplinks)
         number = {rack: i for i, rack in enumerate(dict.fromkeys(home[rank] for rank in range(self.ranks)))}
         hosts = tuple(number[home[rank]] for rank in range(self.ranks))
         return Topology(hosts=hosts, nic="host", slow=slowest)

@@ -171,8 +171,6 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             f"greatest {seconds_text(delay.max_s)}; first quarter of the steps {seconds_text(delay.first_quarter_s)}, "
             f"last quarter {seconds_text(delay.last_quarter_s)})."
         )
-    if plan.groups and max(plan.groups.nics) > 1:
-        yield "Slow NICs of ranks count for groups only: the times of schedules take all NICs as equally fast."
     if plan.network:
         yield from network_lines(plan.network, plan.groups)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."

@@ -25,10 +25,16 @@ def network_lines(network: SolvedNetwork, grouped: Groups | None) -> Iterator[st
         )
         if any(rack.uplink != slowest for rack in racks):
             yield "The uplinks differ; schedules count all of them as the slowest, groups each as it is."
-    else:
+    elif len({*topology.hosts}) < ranks or not topology.is_unlike:
         yield (
             f"Hosts of {counts} ranks with a NIC per {topology.nic}; a byte between hosts takes "
             f"{topology.slow:g} times as long as one within, to which the speed above applies."
+        )
+    if topology.nics:
+        slow = ", ".join(f"{nic:g} (rank {rank})" for rank, nic in enumerate(topology.nics) if nic > 1)
+        yield (
+            f"NICs are unlike: a byte takes so many times as long through those of some ranks: {slow}. In hierarchical "
+            "schedules ranks with slower NICs sum fewer chunks, so that all are done at once."
         )
     if len(topology.uplinks) > 1:
         uplinks = ", ".join(f"{uplink:g}" for uplink in topology.uplinks)

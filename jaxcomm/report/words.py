@@ -13,6 +13,7 @@ from jaxcomm.plan.values import (
     DirectJoin,
     HalvingDoubling,
     Hierarchical,
+    HierarchicalHalves,
     Hybrid,
     Nccl,
     Spec,
@@ -98,6 +99,8 @@ def spec_text(spec: Spec) -> str:
         case Hierarchical():
             early = f", {spec.within} within and {spec.across} across early" if spec.late else ""
             return f"hierarchical, {spec.chunks} chunk{'s' * (spec.chunks != 1)}{early}"
+        case HierarchicalHalves():
+            return "hierarchical halves"
         case DirectJoin():
             return f"direct join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case StragglerSpec():

@@ -10,7 +10,7 @@ from jaxcomm.schedules.chain import chain
 from jaxcomm.schedules.direct import direct
 from jaxcomm.schedules.direct_join import direct_join
 from jaxcomm.schedules.find_template import template
-from jaxcomm.schedules.halves import half, hierarchical_half
+from jaxcomm.schedules.halves import half, hierarchical_half, hierarchical_halves
 from jaxcomm.schedules.halving_doubling import halving_doubling, orders_by_host
 from jaxcomm.schedules.hierarchical import hierarchical
 from jaxcomm.schedules.hybrid import hybrid
@@ -34,6 +34,7 @@ __all__ = [
     "halving_doubling",
     "hierarchical",
     "hierarchical_half",
+    "hierarchical_halves",
     "hybrid",
     "listed",
     "orders_by_host",

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxcomm.schedules.list_scheduling import PendingMove, in_rounds
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, loads, measure
-from jaxcomm.schedules.tiers import ports_between
+from jaxcomm.schedules.tiers import arrival, ports_between
 
 Half = Literal["reduce_scatter", "all_gather"]
 
@@ -48,6 +48,7 @@ def hierarchical_half(
     nic: Literal["rank", "host"],
     slow: float,
     racks: Sequence[int] = (),
+    nics: Sequence[float] = (),
 ) -> Schedule:
     """Reduce-scatter that sums within hosts, then within racks, then across them; or that backwards as an all-gather.
 
@@ -60,6 +61,7 @@ def hierarchical_half(
       nic: whose a NIC is, the rank's or all the host's.
       slow: how many times as long a chunk takes between hosts; moves are ordered by it.
       racks: the rack of every host; () means that all are in one.
+      nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
 
     Raises:
       ValueError: fewer than two ranks, or racks that are not those of the hosts.
@@ -67,16 +69,52 @@ def hierarchical_half(
     check_ranks(len(hosts))
     if len(racks) not in (0, max(hosts) + 1):
         raise ValueError(f"racks has {len(racks)} entries; there are {max(hosts) + 1} hosts")
-    return _hierarchical_half(collective, tuple(hosts), nic, float(slow), tuple(racks))
+    return _hierarchical_half(collective, tuple(hosts), nic, float(slow), tuple(racks), tuple(map(float, nics)))
+
+
+def hierarchical_halves(
+    hosts: Sequence[int],
+    nic: Literal["rank", "host"],
+    slow: float,
+    racks: Sequence[int] = (),
+    nics: Sequence[float] = (),
+) -> Schedule:
+    """AllReduce by the two hierarchical halves: every rank sums one of as many chunks as ranks, and gives it to all.
+
+    Where many ranks are in racks, each rank's own chunk goes another way through them, and few chunks fill all links.
+    The all-gather of some chunks runs beside the reduce-scatter of others.
+
+    Args:
+      hosts: the host of every rank, numbered as they appear.
+      nic: whose a NIC is, the rank's or all the host's.
+      slow: how many times as long a chunk takes between hosts; moves are ordered by it.
+      racks: the rack of every host; () means that all are in one.
+      nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
+
+    Raises:
+      ValueError: fewer than two ranks, or racks that are not those of the hosts.
+    """
+    half = hierarchical_half("reduce_scatter", hosts, nic, slow, racks, nics)
+    name, ranks, rounds, ports = "hierarchical_halves", half.ranks, 2 * half.num_rounds, half.ports
+    return Schedule(name, ranks, ranks, rounds, 2 * half.volume, ports, _halves_table, half.parameters[1:])
+
+
+def _halves_table(
+    hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...], nics: tuple[float, ...]
+) -> Table:
+    table = _scatter_on_hosts(hosts, nic, slow, racks, nics)
+    after = _backwards(table)
+    after[:, 0] += 1 + table[:, 0].max(initial=-1)
+    return join([table, after])
 
 
 @lru_cache(maxsize=8)
 def _hierarchical_half(
-    collective: Half, hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...]
+    collective: Half, hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...], nics: tuple[float, ...]
 ) -> Schedule:
-    sends, receives = loads(_scatter_on_hosts(hosts, nic, slow, racks))
+    sends, receives = loads(_scatter_on_hosts(hosts, nic, slow, racks, nics))
     measured = *measure(sends, receives), int(max((1, *sends.peers, *receives.peers)))
-    ranks, parameters = len(hosts), (collective, hosts, nic, slow, racks)
+    ranks, parameters = len(hosts), (collective, hosts, nic, slow, racks, nics)
     return Schedule("hierarchical", ranks, ranks, *measured, _hierarchical_table, parameters, collective=collective)
 
 
@@ -92,9 +130,9 @@ def _half(collective: Half, whole: Schedule) -> Table:
 
 
 def _hierarchical_table(
-    collective: Half, hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...]
+    collective: Half, hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...], nics: tuple[float, ...]
 ) -> Table:
-    table = _scatter_on_hosts(hosts, nic, slow, racks)
+    table = _scatter_on_hosts(hosts, nic, slow, racks, nics)
     return table.copy() if collective == "reduce_scatter" else _backwards(table)
 
 
@@ -107,14 +145,16 @@ def _backwards(table: Table) -> Table:
 
 
 @lru_cache(maxsize=4)
-def _scatter_on_hosts(hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...]) -> Table:
+def _scatter_on_hosts(
+    hosts: tuple[int, ...], nic: str, slow: float, racks: tuple[int, ...], nics: tuple[float, ...]
+) -> Table:
     members = [[rank for rank, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
     rack_of = racks or (0,) * len(members)
     moves: list[PendingMove] = []
 
     def send(src: int, dst: int, chunk: int, priority: tuple[float, int]) -> None:
-        ports, seconds = ports_between(src, dst, hosts, nic == "rank"), slow if hosts[src] != hosts[dst] else 1.0
-        moves.append(PendingMove(priority, src, dst, chunk, Op.REDUCE, False, seconds, ports))
+        ports = ports_between(src, dst, hosts, nic == "rank", slow, nics or (1.0,) * len(hosts))
+        moves.append(PendingMove(priority, src, dst, chunk, Op.REDUCE, False, arrival(ports), ports))
 
     for owner, home in enumerate(hosts):
         place = members[home].index(owner)

@@ -10,7 +10,9 @@ from jaxcomm.schedules.list_scheduling import in_two_phases
 from jaxcomm.schedules.schedule import Schedule, Table, check_rank, check_ranks, loads, measure
 from jaxcomm.schedules.tiers import Tiers
 
-_Parameters = tuple[tuple[int, ...], str, float, int, tuple[int, ...], int, int, tuple[int, ...]]
+_Parameters = tuple[
+    tuple[int, ...], str, float, int, tuple[int, ...], int, int, tuple[int, ...], tuple[float, ...], tuple[float, ...]
+]
 
 
 def hierarchical(
@@ -22,6 +24,8 @@ def hierarchical(
     within: int = 0,
     across: int = 0,
     racks: Sequence[int] = (),
+    nics: Sequence[float] = (),
+    uplinks: Sequence[float] = (),
 ) -> Schedule:
     """AllReduce in tiers, each with as little as possible through its own links, all of them busy at once.
 
@@ -35,6 +39,11 @@ def hierarchical(
     A rank that is late by d buffers' time leaves `max{F(m; 1, d), F(h; u, d)}` of it, where m ranks of a host send
     through their NICs what one of them sends in 1/u of the time, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
 
+    The owner of a chunk, which sums it, carries more of it than the others. So where NICs or uplinks have unlike rates,
+    slower ones own fewer chunks (`jaxcomm.schedules.owners`): of hosts whose links take r₁, r₂, … times as long, with
+    many chunks the time tends to `max(max rᵢ, 2(h-1)/Σ 1/rᵢ)` times the buffer's through a fast link, which no schedule
+    can beat. One of four hosts at half the rate costs a third of the time more, instead of twice the time.
+
     Args:
       hosts: the host of every rank, numbered as they appear.
       nic: whose a NIC is, the rank's or all the host's.
@@ -44,6 +53,8 @@ def hierarchical(
       within: chunks of which the late ranks' mates sum theirs before, in [0, chunks].
       across: chunks of which the other hosts sum theirs before, in [0, chunks].
       racks: the rack of every host; () means that all are in one.
+      nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
+      uplinks: by rack, how many times as long a byte takes through its uplink; () means that all are alike.
 
     Returns:
       A schedule whose `precondition` is what the others do before, if `late` names anybody.
@@ -64,7 +75,11 @@ def hierarchical(
             raise ValueError(f"{name} is {count}; it must be in [0, {chunks if late else 0}]")
     if len(racks) not in (0, max(hosts) + 1):
         raise ValueError(f"racks has {len(racks)} entries; there are {max(hosts) + 1} hosts")
-    return _made((tuple(hosts), nic, float(slow), chunks, tuple(sorted(late)), within, across, tuple(racks)))
+    for name, given, count in (("nics", nics, ranks), ("uplinks", uplinks, max(racks, default=-1) + 1)):
+        if len(given) not in (0, count) or not all(each > 0 for each in given):
+            raise ValueError(f"{name} is {list(given)}; it must be {count} positive numbers, or none")
+    unlike = tuple(() if len({*given}) < 2 else tuple(map(float, given)) for given in (nics, uplinks))
+    return _made((tuple(hosts), nic, float(slow), chunks, tuple(sorted(late)), within, across, tuple(racks), *unlike))
 
 
 @lru_cache(maxsize=128)  # as many as a plan compares, each timed for many sizes
@@ -118,9 +133,11 @@ def _tables(
     within: int,
     across: int,
     racks: tuple[int, ...],
+    nics: tuple[float, ...],
+    uplinks: tuple[float, ...],
 ) -> tuple[Table, Table]:
     """The transfers before and after the late ranks' arrival."""
-    tiers = Tiers(hosts, nic, slow, chunks, frozenset(late), within, across, racks)
+    tiers = Tiers(hosts, nic, slow, chunks, frozenset(late), within, across, racks, nics, uplinks)
     for chunk in range(chunks):
         tiers.sum(chunk)
     return in_two_phases(tiers.moves, frozenset(late), tiers.delay)

@@ -20,10 +20,20 @@ Port = tuple[str, int]
 _EXCHANGE: Final = 2  # for the core, beside the numbers of Op
 
 
+class PortUse(NamedTuple):
+    """A port that a move takes for `seconds`, at any time from its start until it has arrived.
+
+    Of a fast and a slow link, the fast one carries other moves meanwhile.
+    """
+
+    port: Port
+    seconds: float
+
+
 class PendingMove(NamedTuple):
     """A chunk on its way, or, of an exchange, the same chunk in both directions at once.
 
-    Of moves that could start, the one of least `priority` does; it takes `seconds` of its `ports`.
+    Of moves that could start, the one of least `priority` does; it arrives after `seconds`, and takes its `ports`.
     """
 
     priority: tuple[float, int]
@@ -33,7 +43,7 @@ class PendingMove(NamedTuple):
     op: Op
     exchange: bool
     seconds: float
-    ports: tuple[Port, ...]
+    ports: tuple[PortUse, ...]
 
 
 def in_rounds(moves: Sequence[PendingMove]) -> Table:
@@ -62,7 +72,8 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     times, steps = np.array([move.priority for move in moves], float).reshape(-1, 2).T
     urgency[np.lexsort((steps, times))] = np.arange(len(moves))
     routes = {ports: number for number, ports in enumerate(dict.fromkeys(move.ports for move in moves))}
-    ports = {port: number for number, port in enumerate(dict.fromkeys(chain.from_iterable(routes)))}
+    uses = [*chain.from_iterable(routes)]
+    ports = {port: number for number, port in enumerate(dict.fromkeys(use.port for use in uses))}
     is_late = np.zeros(ranks, np.int64)
     is_late[sorted(late)] = 1
     round_, phase = np.empty((2, len(moves)), np.int64)
@@ -72,7 +83,8 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
         np.array([routes[move.ports] for move in moves], np.int64),
         urgency,
         np.cumsum([0, *map(len, routes)], dtype=np.int64),
-        np.array([ports[port] for port in chain.from_iterable(routes)], np.int64),
+        np.array([ports[use.port] for use in uses], np.int64),
+        np.array([use.seconds for use in uses], float),
         is_late,
     )
     sizes = len(moves), ranks, chunks, len(ports), len(routes)

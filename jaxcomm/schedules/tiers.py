@@ -8,8 +8,9 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from jaxcomm.schedules.find_template import template as find_template
-from jaxcomm.schedules.list_scheduling import PendingMove, Port
+from jaxcomm.schedules.list_scheduling import PendingMove, PortUse
 from jaxcomm.schedules.one_late_rank import straggler_table
+from jaxcomm.schedules.owners import Roots, lane_shares, roots, turns
 from jaxcomm.schedules.schedule import Op
 
 LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
@@ -30,25 +31,51 @@ class Tiers:
         within: int,
         across: int,
         racks: tuple[int, ...],
+        nics: tuple[float, ...],
+        uplinks: tuple[float, ...],
     ) -> None:
         self.moves: list[PendingMove] = []
-        self._known_ports: dict[tuple[int, int, bool], tuple[Port, ...]] = {}
+        self._known_ports: dict[tuple[int, int, bool], tuple[PortUse, ...]] = {}
         self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
         homes = racks or (0,) * len(self._members)
         self._racks = [[g for g, rack in enumerate(homes) if rack == r] for r in sorted({*homes})]
         self._late_hosts = {hosts[rank] for rank in late}
+        self._nics = nics or (1.0,) * len(hosts)
+        is_unlike = len({*self._nics}) > 1 or len({*uplinks}) > 1
         # A late rank that also had to carry its host's sums through its NIC would do more than anybody else.
         least = min(map(len, self._members))
         self._spare = 0
-        if len(late) == 1 and within == chunks and least > 2 and slow <= (least - 1 if self._per_rank else 2):
+        if (
+            not is_unlike
+            and len(late) == 1
+            and within == chunks
+            and least > 2
+            and slow <= (least - 1 if self._per_rank else 2)
+        ):
             self._spare = 1
         self._rails = least - self._spare
         self._pace = max(1.0, slow / self._rails if self._per_rank else slow)  # time per chunk
         self._channels = self._rails if self._per_rank else 1
-        self._templated = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1 and across > 0
+        one_late_host = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1
+        self._templated = one_late_host and across > 0 and not is_unlike
         self._template_rows = self._rows_by_chunk() if self._templated else {}
+        self._lane_shares = [self._shares_of(members) for members in self._members]
+        self._host_nics = [
+            max(share * self._nics[rank] for share, rank in zip(shares, members, strict=True))
+            for shares, members in zip(self._lane_shares, self._members, strict=True)
+        ]
+        self._lanes: list[list[int]] = []  # by host, the place of the rank that has its sum of a chunk
+        self._roots: dict[bool, list[Roots]] = {}  # by whether the late ranks' part is awaited
+        if is_unlike:
+            self._pace = max(1.0, slow * max(self._host_nics))
+            count = -(-chunks // self._channels)
+            self._roots = {
+                early: roots(self._racks, self._host_nics, uplinks or (1.0,) * len(self._racks), absent, count)
+                for early, absent in ((False, set[int]()), (True, self._late_hosts))
+            }
+            self._lanes = [self._lanes_of(host) for host in range(len(self._members))]
 
     def sum(self, chunk: int) -> None:
         """Adds the moves of one chunk."""
@@ -76,9 +103,26 @@ class Tiers:
         if not self._late or self._within == self._across == self._chunks:
             return math.inf
         sizes = [len(members) for members in self._members]
-        unit = self._slow / min(sizes) if self._per_rank else self._slow
+        unit = self._slow * max(self._host_nics)
         tiers = (max(sizes), self._within), (len(sizes), self._across * unit)
         return max((nodes - 2) / (nodes - 1) * work for nodes, work in tiers if nodes > 1)
+
+    def _shares_of(self, members: list[int]) -> list[float]:
+        """The share of the chunks that each rank of a host sends on through its NIC."""
+        hosts = len(self._members)
+        if not self._per_rank or hosts == 1:
+            return [1 / len(members)] * len(members) if self._per_rank else [1.0] * len(members)
+        each_way = 2 * (hosts - 1) / hosts  # what leaves a host, in buffers, if all are alike
+        return lane_shares([self._slow * self._nics[rank] * each_way for rank in members])
+
+    def _lanes_of(self, host: int) -> list[int]:
+        """By chunk, the place of the rank that has a host's sum: by the rates of their NICs, whatever the host sums."""
+        rack = next(index for index, members in enumerate(self._racks) if host in members)
+        kinds = []
+        for chunk in range(self._chunks):
+            root = self._roots[chunk < min(self._within, self._across)][chunk // self._channels]
+            kinds.append((self._racks[rack][root.hosts[rack]] == host) * (1 + (root.rack == rack)))
+        return turns(self._lane_shares[host], kinds)
 
     @property
     def _lead(self) -> float:
@@ -86,6 +130,8 @@ class Tiers:
 
     def _end(self, members: list[int], chunk: int) -> int:
         """The rank of a host that has its sum of a chunk."""
+        if self._lanes and self._per_rank:
+            return members[self._lanes[self._hosts[members[0]]][chunk]]
         rails = members
         if self._spare:
             (late,) = self._late
@@ -127,27 +173,29 @@ class Tiers:
     def _by_turns(self, chunk: int, ends: list[int], turn: int) -> None:
         """Across hosts and racks, each of which is the root in turn."""
         early = chunk < min(self._within, self._across)
-        roots, spreads = [], []
-        for members in self._racks:
-            root, count = turn % len(members), len(members)
+        tops, spreads = [], []
+        unlike = self._roots[early][turn] if self._roots else None
+        for rack, members in enumerate(self._racks):
+            root, count = unlike.hosts[rack] if unlike else turn % len(members), len(members)
             nodes = [ends[host] for host in members]
             late = {ends[host] for host in members if host in self._late_hosts} if early else set[int]()
-            time = self._pace * (chunk - root * self._channels)
+            time = self._pace * (chunk - (0 if unlike else root * self._channels))
             self._gather(nodes, root, late, chunk, turn // count, early, time, 0.0, 1)
-            roots.append(nodes[root])
+            tops.append(nodes[root])
             rest = nodes[root + 1 :] + nodes[:root]
             spreads.append((time, _spread(nodes[root], rest, late, turn // count)))
-        if len(roots) > 1:
+        if len(tops) > 1:
             turn //= max(map(len, self._racks))
-            pairs = zip(roots, self._racks, strict=True)
-            late = {root for root, members in pairs if early and self._late_hosts & {*members}}
-            root = turn % len(roots)
+            pairs = zip(tops, self._racks, strict=True)
+            late = {top for top, members in pairs if early and self._late_hosts & {*members}}
+            root = unlike.rack if unlike else turn % len(tops)
             time = self._pace * chunk
-            self._gather(roots, root, late, chunk, turn // len(roots), early, time, 0.0, 1)
-            spreads.insert(0, (time, _spread(roots[root], roots[root + 1 :] + roots[:root], late, turn // len(roots))))
+            self._gather(tops, root, late, chunk, turn // len(tops), early, time, 0.0, 1)
+            spreads.insert(0, (time, _spread(tops[root], tops[root + 1 :] + tops[:root], late, turn // len(tops))))
         for time, copies in spreads:
             for step, (src, dst) in enumerate(copies):
-                priority = time + self._slow * (len(self._members) + step), 1
+                lead = len(self._members) + step
+                priority = time + (self._pace / 4 if unlike else self._slow) * lead, 1
                 self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
@@ -190,20 +238,30 @@ class Tiers:
         if (src, dst, exchange) not in self._known_ports:
             links = [(src, dst), (dst, src)][: 1 + exchange]
             self._known_ports[src, dst, exchange] = tuple(
-                port for link in links for port in ports_between(*link, self._hosts, self._per_rank)
+                use
+                for link in links
+                for use in ports_between(*link, self._hosts, self._per_rank, self._slow, self._nics)
             )
-        seconds = self._slow if self._hosts[src] != self._hosts[dst] else 1.0
-        self.moves.append(
-            PendingMove(priority, src, dst, chunk, op, exchange, seconds, self._known_ports[src, dst, exchange])
-        )
+        ports = self._known_ports[src, dst, exchange]
+        self.moves.append(PendingMove(priority, src, dst, chunk, op, exchange, arrival(ports), ports))
 
 
-def ports_between(src: int, dst: int, hosts: Sequence[int], per_rank: bool) -> tuple[Port, ...]:
-    """The links that a transfer occupies, where NICs are the ranks' or else the hosts'."""
+def ports_between(
+    src: int, dst: int, hosts: Sequence[int], per_rank: bool, slow: float, nics: Sequence[float]
+) -> tuple[PortUse, ...]:
+    """The links that a chunk takes, where NICs are the ranks' or else the hosts'."""
     if hosts[src] == hosts[dst]:
-        return ("send", src), ("receive", dst)
-    shared = () if per_rank else (("host out", hosts[src]), ("host in", hosts[dst]))
-    return (*shared, ("NIC out", src), ("NIC in", dst))
+        return PortUse(("send", src), 1.0), PortUse(("receive", dst), 1.0)
+    out, into = slow * nics[src], slow * nics[dst]
+    ranks = PortUse(("NIC out", src), out), PortUse(("NIC in", dst), into)
+    if per_rank:
+        return ranks
+    return PortUse(("host out", hosts[src]), out), PortUse(("host in", hosts[dst]), into), *ranks
+
+
+def arrival(ports: Sequence[PortUse]) -> float:
+    """Seconds until a chunk has arrived: as long as its slowest link takes."""
+    return max(use.seconds for use in ports)
 
 
 def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:

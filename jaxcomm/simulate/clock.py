@@ -152,11 +152,11 @@ def _busiest(schedule: Schedule, topology: Topology) -> float:
     """The load of the busiest port or uplink of every round, summed over the rounds, in chunks over a fast link."""
     round_, src, dst = schedule.table()[:, :3].T.astype(np.int64)
     cluster = Cluster(0.0, 1.0, topology)
-    remote, beta = cluster.remote(src, dst), cluster.port_beta(src, dst)
+    remote, (out, into) = cluster.remote(src, dst), cluster.port_betas(src, dst)
     most = np.zeros(schedule.num_rounds)
     for port, cost in [
-        (2 * src + remote, beta),
-        (2 * dst + remote, beta),
+        (2 * src + remote, out),
+        (2 * dst + remote, into),
         *zip(*cluster.shared(src, dst), strict=True),
     ]:
         used, width = port >= 0, int(port.max(initial=-1)) + 1

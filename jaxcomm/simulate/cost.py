@@ -160,7 +160,8 @@ def lower_bound(
     If that port drives p peers at once, what a rank knows reaches at most p+1 times as many ranks per round, so
     log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
     rank's port moves the buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits
-    into it.
+    into it. Where NICs are unlike, the same holds for hosts and their rates: each sends its buffer once, and all
+    together 2(h-1) of them.
 
     Args:
       ranks: number of ranks n.
@@ -171,9 +172,13 @@ def lower_bound(
       ports: peers that a rank can exchange with in one round.
       topology: what differs between the links; a rank drives its port and its NIC at once.
     """
-    if topology and len({*topology.hosts}) > 1:
-        beta /= 1 + 1 / topology.slow
-    volume = np.maximum(nbytes * beta, (ranks - 1) / ranks * (2 * nbytes * beta - delays.seconds))
+    own = beta / (1 + 1 / topology.slow) if topology and len({*topology.hosts}) > 1 else beta
+    volume = np.maximum(nbytes * own, (ranks - 1) / ranks * (2 * nbytes * own - delays.seconds))
+    if topology and topology.is_unlike:
+        slowness = topology.host_slowness
+        rates = [1 / (each * nbytes * beta) for each in slowness]  # buffers per second
+        messages = 2 * (len(rates) - 1) - delays.seconds * (sum(rates) - min(rates))
+        volume = np.maximum(volume, np.maximum(max(slowness) * nbytes * beta, messages / sum(rates)))
     return _rounds(ranks, ports) * alpha + float(volume.mean())
 
 

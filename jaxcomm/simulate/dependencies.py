@@ -13,6 +13,7 @@ from jaxcomm.schedules import Op, Schedule
 READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Lists(NamedTuple):
@@ -39,14 +40,16 @@ class Dependencies(NamedTuple):
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
     point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
-    only for ports. An earlier message has the smaller index; points are an exception.
+    only for ports. An earlier message has the smaller index; points are an exception. Where one port of a message is
+    faster than the other, it serves the message at any time between its start and its arrival, and others meanwhile:
+    points say when. A point comes `early` seconds, of a chunk of one byte, before the end of what it awaits.
     """
 
     round: Ints
     src: Ints
     dst: Ints
     chunks: Ints
-    points: int
+    early: Floats
     on_end: Ints
     on_free: Ints
 
@@ -63,21 +66,38 @@ class Dependencies(NamedTuple):
         known, points = _chunk_edges(ends, uses, np.tile(message, 2), schedule.num_rounds + 1, len(keys))
         round_, src = keys // (n * n), keys % n
         dst = (src + keys // n % n) % n
-        remote = network.remote(src, dst)
-        before, after = (
-            np.concatenate(each) for each in zip(*(_following(2 * rank + remote) for rank in (src, dst)), strict=True)
-        )
-        same = round_[before] == round_[after]
-        known = np.concatenate([known, np.stack([before, after], axis=1)[~same]])
-        ports = np.stack([before, after], axis=1)[same]
-        count = len(keys) + points
+        remote, slower = network.remote(src, dst), network.port_beta(src, dst)
+        early, on_end = [np.zeros(points)], [known]
+        on_free: list[Ints] = []
+        for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):
+            before, after = _following(2 * rank + remote)
+            same = round_[before] == round_[after]
+            fast = np.flatnonzero(beta < slower)
+            first = len(keys) + sum(map(len, early))
+            starts, served, may_start = (first + part * len(fast) + np.arange(len(fast)) for part in range(3))
+            early += [(each * chunks)[fast] for each in (slower, -beta, slower - beta)]
+            point_of, starts_of = np.full((2, len(keys)), -1)
+            point_of[fast], starts_of[fast] = served, starts
+            begin_of = np.arange(len(keys))
+            begin_of[fast] = may_start
+            is_fast = point_of >= 0
+            release = np.where(is_fast[before], point_of[before], before)
+            on_end += [
+                np.stack([starts, served], axis=1),
+                np.stack([may_start, fast], axis=1),
+                np.stack([release, point_of[after]], axis=1)[is_fast[after]],
+            ]
+            for rows, which in ((on_end, ~same), (on_free, same)):
+                rows.append(np.stack([release, begin_of[after]], axis=1)[which])
+                rows.append(np.stack([before, starts_of[before]], axis=1)[which & is_fast[before]])
+        known, count = np.concatenate(on_end), len(keys) + sum(map(len, early))
         known = np.stack(np.divmod(np.unique(known[:, 0] * count + known[:, 1]), count), axis=1)
-        return cls(round_, src, dst, chunks, points, known, ports)
+        return cls(round_, src, dst, chunks, np.concatenate(early), known, np.concatenate(on_free))
 
     @property
     def nodes(self) -> int:
         """The number of messages and points."""
-        return len(self.src) + self.points
+        return len(self.src) + len(self.early)
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:

@@ -106,6 +106,7 @@ class _Phase:
         self._network = network
         self._needs = needs = Dependencies.of(schedule, network)
         self._share = needs.chunks / schedule.num_chunks
+        self._early = needs.early / schedule.num_chunks
         self._beta = network.port_beta(needs.src, needs.dst)
         link, self._link_beta = network.shared(needs.src, needs.dst)
         self._links = Links(needs, link)
@@ -121,7 +122,8 @@ class _Phase:
             resent = (again * np.minimum(size, sizes)).astype(np.float64)
         clean_s, port_s = sizes * self._beta, (sizes + resent) * self._beta
         there = np.maximum(ready[needs.src], ready[needs.dst])
-        start_s, free_s, end_s = self._links.times(there, port_s, alpha + wait_s, (sizes + resent) * self._link_beta)
+        lag_s, link_s = alpha + wait_s, (sizes + resent) * self._link_beta
+        start_s, free_s, end_s = self._links.times(there, port_s, self._early * nbytes, lag_s, link_s)
         return Messages(
             needs.round,
             needs.src,

@@ -33,26 +33,27 @@ class Links:
 
     def __init__(self, needs: Dependencies, link: Ints) -> None:
         """Takes the shared links on the way of each message, as [stages, messages]; -1: none."""
-        self._points = needs.points
+        self._points = len(needs.early)
         self._after_end, self._after_free = (Lists.of(edges, needs.nodes) for edges in (needs.on_end, needs.on_free))
         self._waits = np.bincount(np.concatenate([needs.on_end, needs.on_free])[:, 1], minlength=needs.nodes)
         self._stages = Lists.of(np.stack(np.nonzero(link.T >= 0), axis=1), needs.nodes)
         self._link = np.ascontiguousarray(link, np.int64)
         self._shared = int(link.max(initial=-1)) + 1
 
-    def times(self, ready: Floats, port_s: Floats, lag_s: Floats, link_s: Floats) -> Times:
+    def times(self, ready: Floats, port_s: Floats, early_s: Floats, lag_s: Floats, link_s: Floats) -> Times:
         """The times of a run.
 
         Args:
           ready: when the ranks of each message are there.
-          port_s: seconds that each takes of its ports.
+          port_s: seconds that each takes of its slower port.
+          early_s: by point, the seconds by which a faster port is free before that.
           lag_s: seconds from its ports' being free to its arrival.
           link_s: seconds that each takes of the shared links on its way, as [stages, messages].
         """
         nothing = np.zeros(self._points)
         start, free, end = (
             np.concatenate([known, at_points])
-            for known, at_points in ((ready, nothing - np.inf), (port_s, nothing), (lag_s, nothing))
+            for known, at_points in ((ready, nothing - np.inf), (port_s, -early_s), (lag_s, nothing))
         )
         taken = np.ascontiguousarray(link_s, np.float64)
         lists = (self._after_end, self._after_free)

@@ -70,6 +70,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("halves", to=replaced(HALVES, 1, "schedule", to={"kind": "hierarchical", "chunks": 6})),
         "network is null, but halves[1].schedule is made for the hosts",
     ),
+    "hierarchical halves without hosts": (
+        changed("collectives", 0, "schedule", to={"kind": "hierarchical_halves"}),
+        "network is null, but collectives[0].schedule is made for the hosts",
+    ),
     "halves of no power of two": (
         changed("halves", to=replaced(HALVES, 0, "schedule", to={"kind": "halving_doubling"})),
         "halves[0].schedule.kind is halving_doubling, but 6 ranks are no power of two",

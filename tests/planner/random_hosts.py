@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jaxcomm import planner, profile, schedules, simulate
@@ -71,8 +71,58 @@ def random_cluster(seed: int) -> Profile:
     )
 
 
+def unlike_cluster(seed: int) -> Profile:
+    """Hosts whose NICs have any rates, in racks or in none, with a late rank or without."""
+    dice = random.Random(seed)
+    alone = dice.random() < 0.6
+    sizes = [1 if alone else dice.randrange(1, 4) for _ in range(dice.randrange(2, 9 if alone else 5))]
+    if sum(sizes) < 3:
+        sizes.append(1)
+    hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
+
+    def slowness() -> float:
+        return dice.choice([1.0, 1.0, 1.25, 1.5, 2.0, 4.0, 10.0]) if dice.random() < 0.7 else dice.uniform(1.0, 5.0)
+
+    of_host, nic = [slowness() for _ in sizes], dice.choice(["rank", "host"])
+    own = [of_host[host] if nic == "host" or dice.random() < 0.7 else slowness() for host in hosts]
+    row = [0.0] * len(hosts)
+    if dice.random() < 0.3:
+        row[dice.randrange(1, len(hosts))] = dice.choice([1e-4, 1e-3, 1e-2, 1.0])
+    racks = []
+    if len(sizes) > 2 and dice.random() < 0.3:
+        cut = dice.randrange(1, len(sizes))
+        parts = [[r for r, host in enumerate(hosts) if (host < cut) == first] for first in (True, False)]
+        racks = [
+            {"name": f"{i}", "ranks": part, "uplink": dice.choice([1.0, 2.0, 4.0])} for i, part in enumerate(parts)
+        ]
+    topology = {"hosts": hosts, "nic": nic, "slow": dice.choice([1.0, 2.0, 4.0])}
+    return profile.validate(
+        {
+            "format": "jaxcomm-profile",
+            "version": 1,
+            "ranks": len(hosts),
+            "link": {
+                "alpha_s": 10 ** dice.uniform(-6, -5),
+                "beta_s_per_byte": 10 ** dice.uniform(-11, -9),
+                "source": "a test",
+            },
+            "arrivals": [row] * 3 if any(row) else [],
+            "topology": None if alone and not racks else topology,
+            "racks": racks,
+            "nics": own if len({*own}) > 1 else [2.0, *[1.0] * (len(own) - 1)],
+            "provenance": {"source": "a test", "tool": "pytest"},
+        },
+        "a test",
+    )
+
+
 def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
-    """Rivals of a plan: the usual schedules, and those for hosts, with and without the late ranks."""
+    """Rivals of a plan: the usual schedules, and those for hosts, with and without the late ranks; where
+    links are unlike, also those that take them for alike."""
+    if topology.is_unlike:
+        alike = topology.model_copy(update={"nics": (), "uplinks": tuple(1.0 for _ in topology.uplinks)})
+        many = [k * len(topology.hosts) for k in (1, 4, 16)]
+        return [*rivals(alike, late), *(_hierarchical(topology, k) for k in many)]
     ranks, network = len(topology.hosts), (topology.hosts, topology.nic, topology.slow)
     orders = schedules.orders_by_host(topology.hosts).values()
     found = [schedules.ring(ranks), schedules.direct(ranks), *(schedules.halving_doubling(ranks, o) for o in orders)]
@@ -87,9 +137,14 @@ def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
     return found
 
 
-def compared(seed: int) -> Iterator[Comparison]:
+def _hierarchical(topology: Topology, chunks: int) -> Schedule:
+    unlike = {"racks": topology.racks, "nics": topology.nics, "uplinks": topology.uplinks}
+    return schedules.hierarchical(topology.hosts, topology.nic, topology.slow, chunks, **unlike)
+
+
+def compared(seed: int, of: Callable[[int], Profile] = random_cluster) -> Iterator[Comparison]:
     """Plans for a cluster, and compares the plan's choices with their rivals."""
-    cluster = random_cluster(seed)
+    cluster = of(seed)
     assert cluster.network
     made = planner.plan(cluster, time_limit=0.2, model_bytes=2**20)
     late, link = LateRanks.of(cluster).ranks, (cluster.link.alpha_s, cluster.link.beta_s_per_byte)

@@ -16,7 +16,7 @@ from jaxcomm.report.explanation import explanation
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from tests.planner.profiles import made
-from tests.planner.random_hosts import compared
+from tests.planner.random_hosts import compared, unlike_cluster
 
 SHAPES = [(2, 4), (4, 4)]
 SLOW = [1.0, 2.0, 4.0, 9.0]
@@ -179,6 +179,13 @@ def test_racks_are_a_third_tier() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 4, 8, 99, 108, 163, 233, 261, 284])
 def test_no_plan_is_slower_than_what_else_there_is(seed: int) -> None:
     for comparison in compared(seed):
+        assert comparison.passes, comparison
+
+
+# Likewise of the 300 whose NICs are unlike: hosts of one rank and of several, in racks, one of them late.
+@pytest.mark.parametrize("seed", [2, 3, 6, 9, 21, 33, 81])
+def test_no_plan_for_unlike_nics_is_slower_than_what_else_there_is(seed: int) -> None:
+    for comparison in compared(seed, unlike_cluster):
         assert comparison.passes, comparison
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -86,6 +87,67 @@ CASES |= {
     ),
 }
 
+CASES |= {
+    "hierarchical halves": lambda n: schedules.hierarchical_halves(on_hosts(n, 4), "rank", 4.0),
+    "hierarchical halves, in racks": lambda n: schedules.hierarchical_halves(
+        on_hosts(n, 2), "host", 2.0, on_hosts(-(-n // 2), 2)
+    ),
+}
+
+
+def rates(count: int, seed: int = 0) -> list[float]:
+    """How many times as long a byte takes through each of some links: from none to all of them are slow."""
+    dice = random.Random(1000 * seed + count)
+    return [dice.choice([1.0, 1.0, 1.25, 2.0, 4.0, 10.0]) for _ in range(count)]
+
+
+def of_hosts(hosts: Sequence[int], seed: int = 0) -> list[float]:
+    """The same by rank, where the ranks of a host share a link."""
+    each = rates(max(hosts) + 1, seed)
+    return [each[host] for host in hosts]
+
+
+CASES |= {
+    "unlike, one slow": lambda n: schedules.hierarchical(
+        range(n), "rank", 1.0, min(2 * n, 40), nics=[2.0] + [1.0] * (n - 1)
+    ),
+    "unlike, all slow but one": lambda n: schedules.hierarchical(
+        range(n), "rank", 1.0, min(3 * n, 40), nics=[4.0] * (n - 1) + [1.0]
+    ),
+    "unlike, any rates": lambda n: schedules.hierarchical(range(n), "rank", 1.0, min(n, 32) + 3, nics=rates(n)),
+    "unlike, NICs of ranks on hosts": lambda n: schedules.hierarchical(
+        on_hosts(n, 4), "rank", 2.0, 11, nics=rates(n, 1)
+    ),
+    "unlike, NICs of hosts": lambda n: schedules.hierarchical(
+        on_hosts(n, 3), "host", 2.0, 9, nics=of_hosts(on_hosts(n, 3))
+    ),
+    "unlike, in racks": lambda n: schedules.hierarchical(
+        range(n), "rank", 1.0, 9, racks=on_hosts(n, 3), nics=rates(n), uplinks=rates(-(-n // 3), 2)
+    ),
+    "unlike, hosts in racks": lambda n: schedules.hierarchical(
+        on_hosts(n, 2), "rank", 2.0, 7, racks=on_hosts(-(-n // 2), 2), uplinks=rates(-(-n // 4), 3)
+    ),
+    "unlike, one late": lambda n: schedules.hierarchical(range(n), "rank", 1.0, 9, [n // 2], 9, 9, nics=rates(n, 4)),
+    "unlike, the slow one late by a little": lambda n: schedules.hierarchical(
+        range(n), "rank", 1.0, 9, [0], 9, 4, nics=[2.0] + [1.0] * (n - 1)
+    ),
+    "unlike, late on hosts": lambda n: schedules.hierarchical(
+        on_hosts(n, 4), "rank", 2.0, 9, [n - 1], 9, 7, nics=rates(n, 5)
+    ),
+    "unlike, two late in racks": lambda n: schedules.hierarchical(
+        on_hosts(n, 2),
+        "host",
+        2.0,
+        7,
+        range(min(2, n - 1)),
+        7,
+        7,
+        on_hosts(-(-n // 2), 2),
+        of_hosts(on_hosts(n, 2), 6),
+        rates(-(-n // 4), 6),
+    ),
+}
+
 # Reduce-scatters, and backwards all-gathers.
 HALVES: dict[str, Callable[[Half, int], Schedule]] = {
     "direct": lambda half, n: schedules.half(half, schedules.direct(n)),
@@ -99,6 +161,9 @@ HALVES: dict[str, Callable[[Half, int], Schedule]] = {
     "hierarchical, one NIC per host": lambda half, n: schedules.hierarchical_half(half, on_hosts(n, 3), "host", 2.0),
     "hierarchical, racks": lambda half, n: schedules.hierarchical_half(
         half, on_hosts(n, 2), "rank", 2.0, on_hosts(len({*on_hosts(n, 2)}), 2)
+    ),
+    "hierarchical, unlike NICs": lambda half, n: schedules.hierarchical_half(
+        half, on_hosts(n, 4), "rank", 2.0, nics=rates(n)
     ),
 }
 

@@ -205,3 +205,24 @@ def test_a_profile_becomes_its_network() -> None:
     )
     found = Network.of(profile, bound=0.1)
     assert found == Network(ALPHA, BETA, None, (1, 0, 1, 0), (2.0, 4.0), (1.0, 2.0, 1.0, 1.0), 1.0, LOSS, 0.1)
+
+
+# Rank 1 takes 2 seconds for a chunk, the others 1. (sender, receiver) in rounds, and when each starts and has arrived.
+@pytest.mark.parametrize(
+    ("moves", "starts", "ends"),
+    [
+        ([(0, 1), (0, 2)], [0, 1], [2, 2]),  # rank 0 has sent its chunk after 1 second
+        ([(1, 0), (2, 0)], [0, 1], [2, 2]),  # rank 0 takes 1 second of its port for what comes slowly
+        ([(2, 0), (1, 0)], [0, 0], [1, 2]),  # which may be the last 1 of the 2 seconds
+        ([(0, 1), (2, 1)], [0, 2], [2, 4]),  # a slow port serves one message at a time
+        ([(1, 0), (1, 2)], [0, 2], [2, 4]),
+        ([(1, 0), (2, 0), (2, 0)], [0, 1, 2], [2, 2, 3]),
+    ],
+)
+def test_a_fast_port_serves_others_beside_a_slow_one(
+    moves: list[tuple[int, int]], starts: list[float], ends: list[float]
+) -> None:
+    table = [(round_, src, dst, round_, schedules.Op.COPY) for round_, (src, dst) in enumerate(moves)]
+    schedule = schedules.Schedule.from_table(table, kind="by hand", ranks=3, num_chunks=len(moves))
+    [messages] = simulate.run(schedule, len(moves), Network(0.0, 1.0, nics=(1.0, 2.0, 1.0))).phases
+    assert (messages.start_s.tolist(), messages.end_s.tolist()) == (starts, ends)

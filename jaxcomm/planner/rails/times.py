@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile import Profile, Rail, Sample, fit
 from jaxcomm.profile.fit import Curve, without_noise
+
+BEYOND: Final = 2.0  # times the last size of a table, up to which its slope there is taken for measured
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class RailOption:
         return self.curve.bytes(seconds / self.rail.slowdown)
 
     def measured(self, nbytes: float) -> bool:
-        """Whether the table covers the size, so that its time is not extrapolated."""
-        return self.curve.sizes[0] <= nbytes <= self.curve.sizes[-1]
+        """Whether the table covers the size, or goes on to it for `BEYOND` times its last one at most."""
+        return self.curve.sizes[0] <= nbytes <= BEYOND * self.curve.sizes[-1]
 
     def best_rate(self, nbytes: float) -> float:
         """The most bytes per second of any call of at most `nbytes`."""

@@ -52,7 +52,7 @@ def plain(setting: Setting, nbytes: int) -> Spec:
 def host_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best of every kind that is made for hosts and cannot use a delay, as far as it may take less than `limit`."""
     call = setting, nbytes, limit
-    return [*on_hosts.halving_doubling_specs(*call), *on_hosts.hierarchical_specs(*call)]
+    return [*on_hosts.halving_doubling_specs(*call), *on_hosts.hierarchical_specs(*call), *on_hosts.halves_specs(*call)]
 
 
 def plain_schedule(setting: Setting, nbytes: int) -> Plain:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
-from jaxcomm.plan.values import HalvingDoubling, Hierarchical, Spec
+from jaxcomm.plan.values import HalvingDoubling, Hierarchical, HierarchicalHalves, Spec
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules.setting import Setting, spec_of
 from jaxcomm.profile.cluster import SOLVED, Cluster, Topology
@@ -19,6 +19,9 @@ from jaxcomm.simulate import clock, tune
 
 # Chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
+UNLIKE: Final = 3  # of these, tried above `SOLVED` ranks where rates are unlike: one chunk per rank shares out nothing
+FINE: Final = (*MULTIPLES, 32)  # where rates are unlike, up to `FEW` ranks
+FEW: Final = 8
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
 
 
@@ -38,6 +41,14 @@ def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> 
     return fastest(
         setting, [spec_of(Hierarchical, chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes, limit
     )
+
+
+def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
+    """The hierarchical halves as one all-reduce, above `SOLVED` ranks: fewer are served by more chunks."""
+    topology, ranks = setting.links.topology, setting.ranks
+    if not topology or not topology.has_tiers or not SOLVED < ranks <= clock.TIMED:
+        return []
+    return fastest(setting, [spec_of(HierarchicalHalves)], nbytes, limit)
 
 
 def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
@@ -95,11 +106,13 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float =
 
 
 def _counts(setting: Setting, nbytes: int) -> list[int]:
-    """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier."""
+    """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier, of like links."""
     topology, ranks = setting.links.topology, setting.ranks
-    if not topology or not 1 < len({*topology.hosts}) < (ranks if not topology.racks else ranks + 1):
+    if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
-    multiples = MULTIPLES if ranks <= SOLVED else MULTIPLES[:1] if ranks <= clock.TIMED else ()
+    few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
+    multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
+    multiples = FINE if topology.is_unlike and ranks <= FEW else multiples
     limit = tune.max_chunks(ranks, nbytes)
     return [ranks * multiple for multiple in multiples if ranks * multiple <= limit] or [ranks][: len(multiples)]
 
@@ -126,7 +139,8 @@ def _longest(nodes: int, unit: float) -> float:
 
 
 def _unit(topology: Topology, sizes: Sequence[int]) -> float:
-    return topology.slow / min(sizes) if topology.nic == "rank" else topology.slow
+    slow = topology.slow * max(topology.nics, default=1.0)
+    return slow / min(sizes) if topology.nic == "rank" else slow
 
 
 @lru_cache(maxsize=1024)
@@ -144,14 +158,14 @@ def _port_loads(
         for name in ("round", "src", "dst", "chunks")
     )
     phase = np.repeat(range(len(phases)), [after.sum() for after in late])
-    remote, beta = network.remote(src, dst), network.port_beta(src, dst) * chunks
+    remote = network.remote(src, dst)
     rounds: list[NDArray[np.float64]] = []
     volumes: list[NDArray[np.float64]] = []
-    for rank in (src, dst):
+    for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):
         port = 2 * rank + remote
         own = np.unique(np.stack([port, phase, round_], axis=1), axis=0)[:, 0]
         rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
-        volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks).astype(np.float64))
+        volumes.append(np.bincount(port, beta * chunks, minlength=2 * schedule.ranks).astype(np.float64))
     for link, link_beta in zip(*network.shared(src, dst), strict=True):
         if (link >= 0).any():
             volumes.append(np.bincount(link[link >= 0], (link_beta * chunks)[link >= 0]).astype(np.float64))

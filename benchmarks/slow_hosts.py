@@ -1,0 +1,113 @@
+"""An all-reduce of hosts of which one is slow, with a plan and without, beside the time of that host's bytes alone.
+
+    jaxcomm testbed run benchmarks/slow_host.toml -- jaxcomm profile slow.json --job
+    jaxcomm plan slow.json -o plan.json
+    jaxcomm testbed run benchmarks/slow_host.toml -- python benchmarks/slow_hosts.py --plan plan.json
+
+The ways take turns. The bound is the time of one TCP connection between the slow host and another, on which each sends
+the other a whole buffer at once: no all-reduce asks less of the slow host's link. One process per host, as on a
+testbed, whose addresses are assumed.
+"""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from absl import app, flags
+
+import jaxcomm
+from jaxcomm import plan
+from jaxcomm.cli.common import spmd
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
+ROUNDS = flags.DEFINE_integer("rounds", 7, "turns of each way", lower_bound=1)
+PLANS = flags.DEFINE_multi_string("plan", [], "a plan; may be given several times")
+SLOW = flags.DEFINE_integer("slow", -1, "the slow host's process; -1 is the last")
+ADDRESS, PORT = "10.77.0.{}", 28711
+
+
+def exchange(nbytes: int) -> float | None:
+    """Seconds until the slow host and another have each other's buffer; None on the rest."""
+    process, slow = jax.process_index(), SLOW.value % jax.process_count()
+    other = 1 if slow == 0 else 0
+    if process not in (slow, other):
+        return None
+    if process == other:
+        with socket.create_server((ADDRESS.format(other + 1), PORT)) as server:
+            own, _ = server.accept()
+    else:
+        own = connected(ADDRESS.format(other + 1))
+    with own:
+        own.sendall(b"?")
+        own.recv(1)
+        start = time.perf_counter()
+        sender = threading.Thread(target=own.sendall, args=(bytes(nbytes),))
+        sender.start()
+        left = nbytes
+        while left:
+            left -= len(own.recv(min(left, 1 << 20)))
+        sender.join()
+        return time.perf_counter() - start
+
+
+def connected(address: str) -> socket.socket:
+    """A connection, as soon as the other end listens."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection((address, PORT), 30)
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def main(_: list[str]) -> None:
+    jax.distributed.initialize()
+    jaxcomm.init()
+    mesh = spmd.mesh(jax.device_count())
+    ways: dict[str, Any] = {"without a plan": {}, **{path: plan.load(path) for path in PLANS.value}}
+    rows = []
+    for nbytes in BYTES.value:
+        x = spmd.place(np.ones((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
+        steps = {
+            way: jax.jit(
+                jax.shard_map(
+                    lambda x, plan=each: jaxcomm.psum(x, spmd.AXIS, plan=plan),
+                    mesh=mesh,
+                    in_specs=spmd.SPLIT,
+                    out_specs=spmd.SPLIT,
+                    check_vma=False,
+                )
+            )
+            for way, each in ways.items()
+        }
+        found: dict[str, list[float]] = {way: [] for way in ways}
+        for step in steps.values():
+            got = jax.block_until_ready(step(x))
+            assert np.all(np.asarray(got.addressable_data(0)) == mesh.size)
+        bound = [exchange(nbytes) for _ in range(3)]
+        jax.block_until_ready(steps["without a plan"](x))
+        for _ in range(ROUNDS.value):
+            for way, step in steps.items():
+                start = time.perf_counter()
+                jax.block_until_ready(step(x))
+                found[way].append(time.perf_counter() - start)
+        if jax.process_index() == SLOW.value % jax.process_count():
+            alone = statistics.median(each for each in bound if each is not None)
+            times = {way: statistics.median(each) for way, each in found.items()}
+            cells = [f"{seconds_text(each)}, {each / alone:.2f} ×" for each in times.values()]
+            rows.append([bytes_text(nbytes), seconds_text(alone), *cells])
+    if rows:
+        print(table(["bytes", "the slow host's bytes", *ways], rows))
+
+
+if __name__ == "__main__":
+    app.run(main)
