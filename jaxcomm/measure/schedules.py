@@ -1,0 +1,175 @@
+"""Times whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.errors import PlanError
+from jaxcomm.log import say
+from jaxcomm.plan import Plan
+from jaxcomm.plan.timed import single, timed_spec
+from jaxcomm.plan.values import Spec
+from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
+
+SIZES: Final = tuple(2**power for power in (12, 14, 16, 18, 20, 21, 22, 23, 24, 26))
+SECONDS: Final = 30.0
+MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
+
+_ROUNDS: Final = 5  # turns of each schedule, if the time suffices
+_CALLS: Final = 5  # of one turn that count; the first one of each does not
+_LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
+_LEAST_LATE_S: Final = 5e-3
+
+Floats = NDArray[np.float64]
+
+
+class Times(NamedTuple):
+    """Median seconds from the last arrival to the end, of the process that ends last: with nobody late, and with one
+    rank late by `late_by_s`."""
+
+    together_s: float
+    late_s: float
+    late_by_s: float
+
+
+def time_schedules(
+    mesh: Any,
+    executor: TimedExecutor,
+    late: int,
+    sizes: Sequence[int] = SIZES,
+    *,
+    seconds: float = SECONDS,
+    progress: Callable[[float], object] = lambda share: None,
+) -> TimedSchedules:
+    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+
+    Args:
+      mesh: the ranks, along one axis "data"; all of their processes call this.
+      executor: the one that runs their sums.
+      late: the rank that is made late.
+      sizes: bytes per rank; the largest are left out as far as the time does not suffice, but never the first.
+      seconds: for all of it, roughly.
+      progress: called with the finished share, from 0 to 1.
+
+    Raises:
+      JaxcommError: a process ended, or missed the deadline.
+    """
+    named = schedules_of(mesh.size)
+    plans = _plans(named, mesh.size, late)
+    found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
+    begun, took, before = time.monotonic(), 0.0, 0
+    for index, size in enumerate(sorted(sizes)):
+        used = time.monotonic() - begun
+        left = _agreed(seconds - used)
+        if index and took * size / before > left:
+            break
+        started = time.monotonic()
+        timed = take_turns(mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index))
+        took, before = _agreed(time.monotonic() - started), size
+        for name, times in zip(plans, timed, strict=True):
+            found[name].append(ScheduleSample(bytes=size // 4 * 4, **times._asdict()))
+        progress((index + 1) / len(sizes))
+    tables = [TimedSchedule(kind=kind, chunks=chunks, samples=each) for (kind, chunks), each in found.items()]
+    return TimedSchedules(executor=executor, late=late, schedules=tables)
+
+
+def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
+    """The kinds of schedule that are timed among so many ranks, each with its chunks."""
+    others = ranks - 1
+    plain: list[tuple[TimedKind, int | None]] = [("direct", None), ("ring", None), ("halving_doubling", None)]
+    joins: list[tuple[TimedKind, int | None]] = [("direct_join", others)] * (others > 1)
+    return [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
+
+
+def take_turns(
+    mesh: Any, plans: Sequence[Plan], nbytes: int, late: int, *, seconds: float, late_s: float | None = None
+) -> list[Times]:
+    """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
+
+    All work on the same buffers, so that none finds another's in the caches. All processes of the mesh call it.
+
+    Args:
+      mesh: the ranks, along one axis "data".
+      plans: what to time; all for as many ranks.
+      nbytes: bytes of one rank's f32 buffer.
+      late: the late rank.
+      seconds: for all of it, roughly; two rounds at least, five at most.
+      late_s: how late that rank comes; None: as long as the schedule takes, and a little more.
+    """
+    from jaxcomm import errors
+    from jaxcomm.measure import psum_loop
+
+    begun = time.monotonic()
+    loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
+    x = psum_loop.zeros(mesh, nbytes)
+    nobody = np.zeros(mesh.size, np.float32)
+    rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
+    with errors.translated():
+        for loop in loops:  # compiles it, and touches its memory
+            x = loop(x, nobody, 1).block_until_ready()
+        rounds = done = 1
+        while done <= rounds:
+            started = time.monotonic()
+            for loop, row in zip(loops, rows, strict=True):
+                x, together = _turn(loop, x, nobody, None)
+                by_s = max(_LEAST_LATE_S, _LATE * together) if late_s is None else late_s
+                one = np.where(np.arange(mesh.size) == late, by_s, 0).astype(np.float32)
+                x, after = _turn(loop, x, one, late)
+                row.append((together, after, by_s))
+            round_s = time.monotonic() - started
+            if done == 1:
+                left = seconds - (time.monotonic() - begun)
+                rounds = int(_agreed(min(_ROUNDS, max(2, 1 + left // round_s))))
+            done += 1
+    return [Times(*np.median(row, axis=0).tolist()) for row in rows]
+
+
+def _turn(loop: Any, x: Any, seconds: Floats, late: int | None) -> tuple[Any, float]:
+    """The buffers, and the median call of a turn, in the process that ends last; of calls to which `late` came last."""
+    from jaxcomm import ffi
+
+    ffi.reset_stats()
+    x = loop(x, seconds, 1 + _CALLS).block_until_ready()
+    [site] = [site for site in ffi.sites() if site["calls"]]
+    after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
+    last = np.argmax(arrivals, axis=1) == late
+    kept = after[last] if late is not None and last.any() else after
+    return x, max(1e-9, _longest(float(np.median(kept))))
+
+
+def _plans(
+    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int
+) -> dict[tuple[TimedKind, int | None], Plan]:
+    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = single(timed_spec(*name), ranks, late)
+        except PlanError as error:
+            say(f"{name[0]} is not timed: {error}")
+    return found
+
+
+def _agreed(value: float) -> float:
+    """The first process's value, in all of them."""
+    return float(_gathered(value)[0])
+
+
+def _longest(value: float) -> float:
+    """The largest of all processes' values."""
+    return float(_gathered(value).max())
+
+
+def _gathered(value: float) -> Floats:
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return np.array([value])
+    gathered: Any = multihost_utils.process_allgather(np.float64(value))
+    return np.asarray(gathered, np.float64)
