@@ -36,7 +36,10 @@ def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
 
 
 def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
-    """A jitted, donated loop of psums under a plan, of buffers, each rank's seconds to wait before each, and calls."""
+    """A jitted, donated loop of psums under a plan, of buffers, each rank's seconds to wait before each, and calls.
+
+    Each rank writes its buffer just before, as a step that computes gradients does: parts of it are in the caches.
+    """
     import jax
 
     from jaxcomm import collectives, ffi
@@ -45,7 +48,7 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
 
     def steps(x: Any, seconds: Any, count: Any) -> Any:
         own = seconds[jax.lax.axis_index("data")]
-        return jax.lax.fori_loop(0, count, lambda _, x: collectives.psum(ffi.delay(x, own), "data", plan=plan), x)
+        return jax.lax.fori_loop(0, count, lambda _, x: collectives.psum(ffi.delay(x / 2, own), "data", plan=plan), x)
 
     specs = (spec("data"), spec(), spec())
     mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,14 +13,14 @@ from jaxcomm.errors import PlanError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
-from jaxcomm.plan.values import Spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
 
 SIZES: Final = tuple(2**power for power in (12, 14, 16, 18, 20, 21, 22, 23, 24, 26))
-SECONDS: Final = 30.0
+SECONDS: Final = 35.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
 
-_ROUNDS: Final = 5  # turns of each schedule, if the time suffices
+_MOST: Final = 7  # turns of each schedule, if the time suffices
+_FEWEST: Final = 3
 _CALLS: Final = 5  # of one turn that count; the first one of each does not
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
 _LEAST_LATE_S: Final = 5e-3
@@ -29,11 +29,13 @@ Floats = NDArray[np.float64]
 
 
 class Times(NamedTuple):
-    """Median seconds from the last arrival to the end, of the process that ends last: with nobody late, and with one
-    rank late by `late_by_s`."""
+    """Seconds from the last arrival to the end in the process that ends last, the median call of each turn.
 
-    together_s: float
-    late_s: float
+    In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
+    """
+
+    together: list[float]
+    late: list[float]
     late_by_s: float
 
 
@@ -62,15 +64,13 @@ def time_schedules(
     named = schedules_of(mesh.size)
     plans = _plans(named, mesh.size, late)
     found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
-    begun, took, before = time.monotonic(), 0.0, 0
+    begun, round_s, before = time.monotonic(), 0.0, 1
     for index, size in enumerate(sorted(sizes)):
-        used = time.monotonic() - begun
-        left = _agreed(seconds - used)
-        if index and took * size / before > left:
+        left = _agreed(seconds - (time.monotonic() - begun))
+        if index and (1 + _FEWEST) * round_s * size / before > left:
             break
-        started = time.monotonic()
-        timed = take_turns(mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index))
-        took, before = _agreed(time.monotonic() - started), size
+        timed, round_s = take_turns(mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index))
+        before = size
         for name, times in zip(plans, timed, strict=True):
             found[name].append(ScheduleSample(bytes=size // 4 * 4, **times._asdict()))
         progress((index + 1) / len(sizes))
@@ -88,18 +88,21 @@ def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
 
 def take_turns(
     mesh: Any, plans: Sequence[Plan], nbytes: int, late: int, *, seconds: float, late_s: float | None = None
-) -> list[Times]:
+) -> tuple[list[Times], float]:
     """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
 
-    All work on the same buffers, so that none finds another's in the caches. All processes of the mesh call it.
+    All work on the same buffers, which each rank writes before each call. All processes of the mesh call it.
 
     Args:
       mesh: the ranks, along one axis "data".
       plans: what to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
-      seconds: for all of it, roughly; two rounds at least, five at most.
+      seconds: for all of it, roughly; three rounds at least, seven at most.
       late_s: how late that rank comes; None: as long as the schedule takes, and a little more.
+
+    Returns:
+      The times of each plan, and the seconds of a round.
     """
     from jaxcomm import errors
     from jaxcomm.measure import psum_loop
@@ -107,26 +110,26 @@ def take_turns(
     begun = time.monotonic()
     loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)
-    nobody = np.zeros(mesh.size, np.float32)
+    nobody = np.zeros(mesh.size)
     rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
     with errors.translated():
         for loop in loops:  # compiles it, and touches its memory
             x = loop(x, nobody, 1).block_until_ready()
-        rounds = done = 1
-        while done <= rounds:
+        rounds, round_s = 1, 0.0
+        while len(rows[0]) < rounds:
             started = time.monotonic()
             for loop, row in zip(loops, rows, strict=True):
                 x, together = _turn(loop, x, nobody, None)
                 by_s = max(_LEAST_LATE_S, _LATE * together) if late_s is None else late_s
-                one = np.where(np.arange(mesh.size) == late, by_s, 0).astype(np.float32)
+                one = np.where(np.arange(mesh.size) == late, by_s, 0.0)
                 x, after = _turn(loop, x, one, late)
                 row.append((together, after, by_s))
-            round_s = time.monotonic() - started
-            if done == 1:
+            if rounds == 1:
+                round_s = _agreed(time.monotonic() - started)
                 left = seconds - (time.monotonic() - begun)
-                rounds = int(_agreed(min(_ROUNDS, max(2, 1 + left // round_s))))
-            done += 1
-    return [Times(*np.median(row, axis=0).tolist()) for row in rows]
+                rounds = int(_agreed(min(_MOST, max(_FEWEST, 1 + left // round_s))))
+    columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
+    return [Times(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
 
 def _turn(loop: Any, x: Any, seconds: Floats, late: int | None) -> tuple[Any, float]:

@@ -40,7 +40,7 @@ def timed_spec(kind: TimedKind, chunks: int | None) -> Spec:
 
 
 def single(spec: Spec, ranks: int, late: int = 0) -> Plan:
-    """A plan that runs one schedule, of any of the kinds for at most one late rank, for every size; it predicts nothing.
+    """A plan that runs one schedule, for at most one late rank, for calls of every size; it predicts nothing.
 
     Args:
       spec: the schedule; its late rank has the role "straggler".
@@ -69,7 +69,5 @@ def single(spec: Spec, ranks: int, late: int = 0) -> Plan:
             min_gain=0.0,
             delay=None,
         ),
-        provenance=PlanProvenance(
-            profile="0" * 64, solver="none", status="NOT_NEEDED", gap=0.0, seed=0, versions={}
-        ),
+        provenance=PlanProvenance(profile="0" * 64, solver="none", status="NOT_NEEDED", gap=0.0, seed=0, versions={}),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from statistics import median
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -11,23 +13,34 @@ from jaxcomm.files import Bytes, Positive, Seconds, Value
 from jaxcomm.profile.racks_and_rails import Rank
 
 TimedExecutor = Literal["memory", "messages", "xla"]
+Turns = Annotated[list[Annotated[Seconds, Field(gt=0)]], Field(min_length=1, max_length=64)]
 TimedKind = Literal["direct", "ring", "halving_doubling", "broadcast", "direct_join", "straggler"]
 
 
 class ScheduleSample(Value):
-    """The times of one schedule for one size, from the last arrival to the end.
+    """The times of one schedule for one size, from the last arrival to the end, each the median call of one turn.
 
-    `together_s` is the median where nobody is late, `late_s` where one rank comes `late_by_s` after the others.
+    In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
     """
 
     bytes: Bytes
-    together_s: Annotated[Seconds, Field(gt=0)]
-    late_s: Annotated[Seconds, Field(gt=0)]
+    together: Turns
+    late: Turns
     late_by_s: Seconds
+
+    @property
+    def together_s(self) -> float:
+        """The median turn in which nobody is late."""
+        return median(self.together)
+
+    @property
+    def late_s(self) -> float:
+        """The median turn in which one rank is late."""
+        return median(self.late)
 
 
 class TimedSchedule(Value):
-    """A schedule by its kind, and by its chunks where these are chosen (null: they are not); times by ascending size."""
+    """A schedule by its kind, and by its chunks where these can be chosen (else null); samples by ascending size."""
 
     kind: TimedKind
     chunks: Positive | None = None
@@ -53,10 +66,13 @@ class TimedSchedules(Value):
             if names.index((each.kind, each.chunks)) < i:
                 raise ValueError(f"schedules[{i}] is {each.kind} again; each schedule has one table")
             own = [sample.bytes for sample in each.samples]
-            if any(low >= high for low, high in zip(own, own[1:], strict=False)):
+            if any(low >= high for low, high in itertools.pairwise(own)):
                 raise ValueError(f"schedules[{i}].samples have sizes {own}; sizes must ascend")
             if own != sizes:
-                raise ValueError(f"schedules[{i}].samples have sizes {own}, those of schedules[0] {sizes}; time all alike")
+                raise ValueError(f"schedules[{i}].samples have sizes {own}; those of schedules[0] are {sizes}")
+        turns = [(len(sample.together), len(sample.late)) for each in self.schedules for sample in each.samples]
+        if any(together != late for together, late in turns):
+            raise ValueError("a sample has not as many turns with one rank late as with nobody late")
         if "direct" not in {each.kind for each in self.schedules}:
             raise ValueError("schedules lack direct, which the others are compared with")
         return self
