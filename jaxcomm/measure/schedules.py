@@ -1,4 +1,4 @@
-"""Times whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
+"""TurnTimes whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST_LATE_S: Final = 5e-3
 Floats = NDArray[np.float64]
 
 
-class Times(NamedTuple):
+class TurnTimes(NamedTuple):
     """Seconds from the last arrival to the end in the process that ends last, the median call of each turn.
 
     In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
@@ -48,7 +48,7 @@ def time_schedules(
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+    """TurnTimes direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
 
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
@@ -88,8 +88,8 @@ def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
 
 def take_turns(
     mesh: Any, plans: Sequence[Plan], nbytes: int, late: int, *, seconds: float, late_s: float | None = None
-) -> tuple[list[Times], float]:
-    """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
+) -> tuple[list[TurnTimes], float]:
+    """TurnTimes plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
 
     All work on the same buffers, which each rank writes before each call. All processes of the mesh call it.
 
@@ -129,7 +129,7 @@ def take_turns(
                 left = seconds - (time.monotonic() - begun)
                 rounds = int(_agreed(min(_MOST, max(_FEWEST, 1 + left // round_s))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
-    return [Times(together, after, late_by[-1]) for together, after, late_by in columns], round_s
+    return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
 
 def _turn(loop: Any, x: Any, seconds: Floats, late: int | None) -> tuple[Any, float]:
