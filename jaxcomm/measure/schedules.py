@@ -1,4 +1,4 @@
-"""TurnTimes whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
+"""Times whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def time_schedules(
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """TurnTimes direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
 
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
@@ -89,7 +89,7 @@ def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
 def take_turns(
     mesh: Any, plans: Sequence[Plan], nbytes: int, late: int, *, seconds: float, late_s: float | None = None
 ) -> tuple[list[TurnTimes], float]:
-    """TurnTimes plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
+    """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
 
     All work on the same buffers, which each rank writes before each call. All processes of the mesh call it.
 
