@@ -15,7 +15,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
 
-SIZES: Final = tuple(2**power for power in (12, 14, 16, 18, 20, 21, 22, 23, 24, 26))
+SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 26))
 SECONDS: Final = 35.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
 
@@ -23,7 +23,7 @@ _MOST: Final = 7  # turns of each schedule, if the time suffices
 _FEWEST: Final = 3
 _CALLS: Final = 5  # of one turn that count; the first one of each does not
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
-_LEAST_LATE_S: Final = 5e-3
+_LEAST_LATE_S: Final = 3e-3
 
 Floats = NDArray[np.float64]
 

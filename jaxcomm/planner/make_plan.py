@@ -75,7 +75,8 @@ def plan(
         `planner.rails.split`).
       seed: of the searches, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1); None:
-        the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
+        the residual of the link's fit, or, of schedules that were timed whole, twice the deviation of their turns, but
+        at least 2 %, and for a split over rails, which their tables time
         themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
       drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
@@ -96,7 +97,8 @@ def plan(
     _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
     digest = profile.hash
     profile, executed = choose_executor(profile)
-    least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
+    error = 0.0 if profile.timed_schedules else profile.link.residual  # timed schedules have errors of their own
+    least_gain = min(MOST_GAIN, max(LEAST_GAIN, error)) if min_gain is None else min_gain
     setting = _setting(profile, executed, ports, least_gain, min_gain is not None)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
     network, decision = profile.network, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)

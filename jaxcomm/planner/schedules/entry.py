@@ -83,7 +83,7 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
     """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
-    if setting.links.topology:
+    if setting.links.topology or setting.timed:
         return late_specs(setting, nbytes)
     links = setting.links
     always = simulate.tuned_straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)
