@@ -21,6 +21,7 @@ MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of t
 
 _MOST: Final = 7  # turns of each schedule, if the time suffices
 _FEWEST: Final = 3
+_FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
 _CALLS: Final = 5  # of one turn that count; the first one of each does not
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
 _LEAST_LATE_S: Final = 3e-3
@@ -67,7 +68,7 @@ def time_schedules(
     begun, round_s, before = time.monotonic(), 0.0, 1
     for index, size in enumerate(sorted(sizes)):
         left = _agreed(seconds - (time.monotonic() - begun))
-        if index and (1 + _FEWEST) * round_s * size / before > left:
+        if index and (1 + _FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
             break
         timed, round_s = take_turns(mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index))
         before = size
