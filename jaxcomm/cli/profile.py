@@ -44,8 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seconds",
         type=arguments.seconds,
         metavar="S",
-        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}); of a job, for the transfers, and as many for the "
-        f"schedules ({SECONDS:g})",
+        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}); of a job, for transfers and schedules ({SECONDS:g})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")

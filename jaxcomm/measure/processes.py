@@ -23,7 +23,8 @@ from jaxcomm.profile.racks_and_rails import MOST_LOST
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
-SECONDS: Final = 20.0  # for the transfers
+SECONDS: Final = 45.0  # for transfers and schedules
+_TRANSFERS: Final = 0.3  # of them, for the transfers
 
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
@@ -60,7 +61,7 @@ def measure_processes(
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
       steps: rows of `arrivals`, at least 1.
       schedule_sizes: bytes per rank for which whole schedules are timed.
-      seconds: for the transfers, roughly, and as many for the schedules.
+      seconds: for transfers and schedules, roughly; three tenths of them for transfers.
       late: seconds by rank by which to make ranks late on purpose, in the psums only.
       progress: called with the finished share, from 0 to 1.
 
@@ -81,12 +82,17 @@ def measure_processes(
             "  Cure: jaxcomm launch -n 4 -- jaxcomm profile, or jax.distributed.initialize() in each process."
         )
     job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
-    found = measure_transfers(job, sizes, seconds, lambda share: progress(0.4 * share))
+    found = measure_transfers(job, sizes, _TRANSFERS * seconds, lambda share: progress(0.4 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
     latest = max(late, key=lambda rank: late[rank], default=len(devices) - 1)
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     timed = time_schedules(
-        mesh, "messages", latest, schedule_sizes, seconds=seconds, progress=lambda share: progress(0.4 + 0.5 * share)
+        mesh,
+        "messages",
+        latest,
+        schedule_sizes,
+        seconds=(1 - _TRANSFERS) * seconds,
+        progress=lambda share: progress(0.4 + 0.5 * share),
     )
     packet_loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, late)
