@@ -16,11 +16,11 @@ from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
 
 SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 26))
-SECONDS: Final = 35.0
+SECONDS: Final = 40.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
 
-_MOST: Final = 7  # turns of each schedule, if the time suffices
-_FEWEST: Final = 3
+MOST: Final = 7  # turns of each schedule, if the time suffices
+FEWEST: Final = 3
 _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
 _CALLS: Final = 5  # of one turn that count; the first one of each does not
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
@@ -68,9 +68,12 @@ def time_schedules(
     begun, round_s, before = time.monotonic(), 0.0, 1
     for index, size in enumerate(sorted(sizes)):
         left = _agreed(seconds - (time.monotonic() - begun))
-        if index and (1 + _FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
+        if index and (1 + FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
             break
-        timed, round_s = take_turns(mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index))
+        most = FEWEST + 1 if size < _FEW_BYTES else MOST
+        timed, round_s = take_turns(
+            mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index), most=most
+        )
         before = size
         for name, times in zip(plans, timed, strict=True):
             found[name].append(ScheduleSample(bytes=size // 4 * 4, **times._asdict()))
@@ -88,7 +91,15 @@ def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
 
 
 def take_turns(
-    mesh: Any, plans: Sequence[Plan], nbytes: int, late: int, *, seconds: float, late_s: float | None = None
+    mesh: Any,
+    plans: Sequence[Plan],
+    nbytes: int,
+    late: int,
+    *,
+    seconds: float,
+    late_s: float | None = None,
+    least: int = FEWEST,
+    most: int = MOST,
 ) -> tuple[list[TurnTimes], float]:
     """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
 
@@ -99,8 +110,10 @@ def take_turns(
       plans: what to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
-      seconds: for all of it, roughly; three rounds at least, seven at most.
+      seconds: for all of it, roughly.
       late_s: how late that rank comes; None: as long as the schedule takes, and a little more.
+      least: turns of each plan, however long they take.
+      most: turns of each plan, if the time suffices.
 
     Returns:
       The times of each plan, and the seconds of a round.
@@ -128,7 +141,7 @@ def take_turns(
             if rounds == 1:
                 round_s = _agreed(time.monotonic() - started)
                 left = seconds - (time.monotonic() - begun)
-                rounds = int(_agreed(min(_MOST, max(_FEWEST, 1 + left // round_s))))
+                rounds = int(_agreed(min(most, max(least, 1 + left // round_s))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 

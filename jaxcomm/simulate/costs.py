@@ -30,7 +30,9 @@ from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, Timed
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_work import Work, link_seconds, work_of
 
-SPREADS: Final = 2.0  # standard deviations of a turn that a timed schedule must gain
+ERRORS: Final = 2.0  # standard deviations, or errors, that a timed schedule must gain
+EXPECTED: Final = 0.9  # of another schedule's time that the model must predict, to expect a gain
+MEDIAN: Final = 1.2533  # standard errors of a median, in those of a mean
 
 Floats = NDArray[np.float64]
 Key = tuple[str, int | None]
@@ -151,19 +153,22 @@ class TimedCosts(Costs):
         above = bisect.bisect_left(self.sizes, nbytes)
         return self.sizes[max(0, above - (above == len(self.sizes) or self.sizes[above] != nbytes)) : above + 1]
 
-    def margin(self, schedule: Schedule, nbytes: int) -> float:
-        """The share of another's time that a schedule must save, as errors may not make it up.
+    def margin(self, schedule: Schedule, nbytes: int, other: Schedule) -> float:
+        """The share of another schedule's time that a schedule must save, as errors may not make it up.
 
-        Of a timed schedule `SPREADS` times the deviation of its turns from each other, beside direct's; of another one
-        the model's error.
+        Of a schedule that was not timed, the model's error. Of a timed one twice the deviation of its turns, beside
+        direct's; or, where the model, which is fitted to all schedules together, expects a gain as well, twice the
+        standard error of their median.
         """
         at = [self.sizes.index(size) for size in self.about(nbytes)]
         samples = self._samples(schedule)
         if samples is None:
             return 1 - math.exp(-max(self.errors[i] for i in at))
         direct = self._tables["direct", None]
-        spreads = [np.log(np.array(samples[i].late) / np.array(direct[i].late)).std() for i in at]
-        return 1 - math.exp(-SPREADS * float(max(spreads)))
+        turns = [np.log(np.array(samples[i].late) / np.array(direct[i].late)) for i in at]
+        is_expected = self.model.cost(schedule, nbytes, math.inf) < EXPECTED * self.model.cost(other, nbytes, math.inf)
+        errors = [each.std() * (MEDIAN / math.sqrt(len(each)) if is_expected else 1.0) for each in turns]
+        return 1 - math.exp(-ERRORS * float(max(errors)))
 
     @property
     def error(self) -> float:

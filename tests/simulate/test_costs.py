@@ -94,12 +94,14 @@ def test_the_margin_is_what_turns_deviate_or_the_error_of_the_model() -> None:
         for sample in each.samples:
             sample.late[:] = [0.9 * sample.late[0], sample.late[0], 1.1 * sample.late[0]]
     found = TimedCosts.of(noisy, RANKS, LINKS)
-    straggler = made("straggler", 7)
+    straggler, direct = made("straggler", 7), made("direct", None)
     deviation = np.log([0.9, 1.0, 1.1]).std()
-    assert found.margin(straggler, MIB) == pytest.approx(1 - np.exp(-2 * deviation))
-    assert TimedCosts.of(measured(machine()), RANKS, LINKS).margin(straggler, MIB) == pytest.approx(0, abs=1e-9)
+    assert found.margin(straggler, MIB, direct) == pytest.approx(1 - np.exp(-2 * deviation))  # no gain is expected
+    error = 1.2533 * deviation / 3**0.5
+    assert found.margin(straggler, 64 * MIB, direct) == pytest.approx(1 - np.exp(-2 * error))
+    assert TimedCosts.of(measured(machine()), RANKS, LINKS).margin(straggler, MIB, direct) == pytest.approx(0, abs=1e-9)
     other = schedules.straggler(RANKS, LATE, 56)
-    assert found.margin(other, 5 * MIB) == pytest.approx(1 - np.exp(-max(found.errors[3:5])))
+    assert found.margin(other, 5 * MIB, direct) == pytest.approx(1 - np.exp(-max(found.errors[3:5])))
     assert found.about(5 * MIB) == (4 * MIB, 8 * MIB) and found.about(8 * MIB) == (8 * MIB,)
     assert found.about(1) == (4096,) and found.about(2**40) == (64 * MIB,)
 

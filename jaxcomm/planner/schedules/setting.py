@@ -80,11 +80,11 @@ class Setting:
         least = [self.seconds(timed_spec(each.kind, each.chunks), nbytes) for each in timed]
         return min([simulate.lower_bound(*call), *least])
 
-    def least_gain(self, spec: Spec, nbytes: int) -> float:
+    def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
         """What a schedule must save of another's time: `min_gain`, or the error of times on the timed executor."""
         if not self.timed or isinstance(spec, Nccl) or self.has_given_gain:
             return self.min_gain
-        return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes))
+        return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes, self.schedule(other)))
 
     def gains(self, rival: Spec, choice: Spec, nbytes: int) -> bool:
         """Whether a schedule saves enough of another's time to be taken in its place.
@@ -93,7 +93,7 @@ class Setting:
         """
         sizes = (nbytes, *self.timed.about(nbytes)) if self.timed else (nbytes,)
         return all(
-            self.seconds(rival, size) < (1 - self.least_gain(rival, size)) * self.seconds(choice, size)
+            self.seconds(rival, size) < (1 - self.least_gain(rival, choice, size)) * self.seconds(choice, size)
             for size in sizes
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jaxcomm.plan.values import Entry, TimedBasis
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules.candidates import timed_specs
+from jaxcomm.planner.schedules.candidates import plain, timed_specs
 from jaxcomm.planner.schedules.setting import Setting
 
 
@@ -16,10 +16,11 @@ def basis(setting: Setting, entries: Sequence[Entry]) -> TimedBasis | None:
     if timed is None:
         return None
     late = [spec for spec in timed_specs(setting) if setting.schedule(spec).precondition]
-    margins = [setting.least_gain(spec, size) for spec in late for size in timed.sizes] or [setting.min_gain]
+    plains = {size: plain(setting, size) for size in timed.sizes}
+    margins = [setting.least_gain(spec, plains[size], size) for spec in late for size in timed.sizes]
     unused = next((entry.min_bytes for entry in entries if _uses_delay(setting, entry)), timed.sizes[-1] + 1)
     same = [size for size in timed.sizes if size < unused and setting.late.roles]
-    plain = next((entry.schedule for entry in reversed(entries) if same and entry.min_bytes <= same[-1]), None)
+    chosen = next((entry.schedule for entry in reversed(entries) if same and entry.min_bytes <= same[-1]), None)
     return TimedBasis(
         executor=timed.timed.executor,
         schedules=len(timed.timed.schedules),
@@ -29,7 +30,7 @@ def basis(setting: Setting, entries: Sequence[Entry]) -> TimedBasis | None:
         margins=(significant(min(margins)), significant(max(margins))),
         model_error=significant(timed.error),
         same_bytes=same[-1] if same else None,
-        same_s=significant(setting.seconds(plain, same[-1])) if plain else None,
+        same_s=significant(setting.seconds(chosen, same[-1])) if chosen else None,
     )
 
 
