@@ -77,7 +77,15 @@ def measure_devices(
     with communicator.use_plan(None):
         if on == "cpu":
             latest = max(late, key=lambda rank: late[rank], default=devices - 1)
-            timed = time_schedules(mesh, "memory", latest, sizes, seconds=seconds, progress=lambda x: progress(0.9 * x))
+            timed = time_schedules(
+                mesh,
+                "memory",
+                latest,
+                sizes,
+                late_s=late.get(latest, 0.0),
+                seconds=seconds,
+                progress=lambda share: progress(0.9 * share),
+            )
             direct = next(each.samples for each in timed.schedules if each.kind == "direct")
             samples = [Sample(bytes=each.bytes, seconds=each.together_s) for each in direct]
         else:

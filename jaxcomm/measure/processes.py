@@ -91,6 +91,7 @@ def measure_processes(
         "messages",
         latest,
         schedule_sizes,
+        late_s=late.get(latest, 0.0),
         seconds=(1 - _TRANSFERS) * seconds,
         progress=lambda share: progress(0.4 + 0.5 * share),
     )

@@ -16,15 +16,17 @@ from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
 
 SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 26))
-SECONDS: Final = 40.0
+SECONDS: Final = 45.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
 
 MOST: Final = 7  # turns of each schedule, if the time suffices
-FEWEST: Final = 3
+FEWEST: Final = 4
 _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
-_CALLS: Final = 5  # of one turn that count; the first one of each does not
+_CALLS: Final = 3  # of one turn that count, one less of many bytes; the first one of each does not
+_MANY_BYTES: Final = 1 << 24
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
-_LEAST_LATE_S: Final = 3e-3
+LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
+MOST_LATE_S: Final = 0.02  # if the schedule takes less
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +48,7 @@ def time_schedules(
     late: int,
     sizes: Sequence[int] = SIZES,
     *,
+    late_s: float = 0.0,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
@@ -56,6 +59,8 @@ def time_schedules(
       executor: the one that runs their sums.
       late: the rank that is made late.
       sizes: bytes per rank; the largest are left out as far as the time does not suffice, but never the first.
+      late_s: how late that rank is in training, at least 10 and at most 20 ms of which count; a schedule that takes
+        longer is timed with a rank that is later.
       seconds: for all of it, roughly.
       progress: called with the finished share, from 0 to 1.
 
@@ -65,15 +70,15 @@ def time_schedules(
     named = schedules_of(mesh.size)
     plans = _plans(named, mesh.size, late)
     found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
+    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
     begun, round_s, before = time.monotonic(), 0.0, 1
     for index, size in enumerate(sorted(sizes)):
         left = _agreed(seconds - (time.monotonic() - begun))
         if index and (1 + FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
             break
-        most = FEWEST + 1 if size < _FEW_BYTES else MOST
-        timed, round_s = take_turns(
-            mesh, list(plans.values()), size, late, seconds=left / (len(sizes) - index), most=most
-        )
+        most = FEWEST if size < _FEW_BYTES else MOST
+        for_size = left / (len(sizes) - index)
+        timed, round_s = take_turns(mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, most=most)
         before = size
         for name, times in zip(plans, timed, strict=True):
             found[name].append(ScheduleSample(bytes=size // 4 * 4, **times._asdict()))
@@ -98,6 +103,7 @@ def take_turns(
     *,
     seconds: float,
     late_s: float | None = None,
+    least_s: float = LEAST_LATE_S,
     least: int = FEWEST,
     most: int = MOST,
 ) -> tuple[list[TurnTimes], float]:
@@ -111,7 +117,8 @@ def take_turns(
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
       seconds: for all of it, roughly.
-      late_s: how late that rank comes; None: as long as the schedule takes, and a little more.
+      late_s: how late that rank comes; None: as long as the schedule takes and a little more, at least `least_s`.
+      least_s: see `late_s`.
       least: turns of each plan, however long they take.
       most: turns of each plan, if the time suffices.
 
@@ -125,6 +132,7 @@ def take_turns(
     loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)
     nobody = np.zeros(mesh.size)
+    calls = 1 + _CALLS - (nbytes >= _MANY_BYTES)
     rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
     with errors.translated():
         for loop in loops:  # compiles it, and touches its memory
@@ -133,10 +141,10 @@ def take_turns(
         while len(rows[0]) < rounds:
             started = time.monotonic()
             for loop, row in zip(loops, rows, strict=True):
-                x, together = _turn(loop, x, nobody, None)
-                by_s = max(_LEAST_LATE_S, _LATE * together) if late_s is None else late_s
+                x, together = _turn(loop, x, nobody, calls, None)
+                by_s = max(least_s, _LATE * together) if late_s is None else late_s
                 one = np.where(np.arange(mesh.size) == late, by_s, 0.0)
-                x, after = _turn(loop, x, one, late)
+                x, after = _turn(loop, x, one, calls, late)
                 row.append((together, after, by_s))
             if rounds == 1:
                 round_s = _agreed(time.monotonic() - started)
@@ -146,12 +154,12 @@ def take_turns(
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
 
-def _turn(loop: Any, x: Any, seconds: Floats, late: int | None) -> tuple[Any, float]:
+def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float]:
     """The buffers, and the median call of a turn, in the process that ends last; of calls to which `late` came last."""
     from jaxcomm import ffi
 
     ffi.reset_stats()
-    x = loop(x, seconds, 1 + _CALLS).block_until_ready()
+    x = loop(x, seconds, calls).block_until_ready()
     [site] = [site for site in ffi.sites() if site["calls"]]
     after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
     last = np.argmax(arrivals, axis=1) == late

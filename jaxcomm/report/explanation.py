@@ -195,9 +195,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     if given.timed:
         least, most = given.timed.margins
         yield (
-            "A schedule that uses the delay must save, of the fastest that cannot, two standard deviations of its "
-            "turns, or standard errors where the model expects a gain, too, at the timed sizes on both sides: "
-            f"{least:.0%} to {most:.0%}, by size and schedule."
+            "A schedule that uses the delay must save, of the fastest that cannot, more than its turns deviate by "
+            f"chance (95%), at the timed sizes on both sides: {least:.0%} to {most:.0%}, by size and schedule."
         )
     elif not given.alpha_assumed:
         yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."

@@ -30,7 +30,8 @@ from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, Timed
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_work import Work, link_seconds, work_of
 
-ERRORS: Final = 2.0  # standard deviations, or errors, that a timed schedule must gain
+# Student's t for 95 %, by turns: standard deviations, or errors, that a timed schedule must gain.
+STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45}
 EXPECTED: Final = 0.9  # of another schedule's time that the model must predict, to expect a gain
 MEDIAN: Final = 1.2533  # standard errors of a median, in those of a mean
 
@@ -156,9 +157,9 @@ class TimedCosts(Costs):
     def margin(self, schedule: Schedule, nbytes: int, other: Schedule) -> float:
         """The share of another schedule's time that a schedule must save, as errors may not make it up.
 
-        Of a schedule that was not timed, the model's error. Of a timed one twice the deviation of its turns, beside
-        direct's; or, where the model, which is fitted to all schedules together, expects a gain as well, twice the
-        standard error of their median.
+        Of a schedule that was not timed, the model's error. Of a timed one how far its turns, beside direct's, deviate
+        by chance (95 %); or, where the model, which is fitted to all schedules together, expects a gain as well, their
+        median.
         """
         at = [self.sizes.index(size) for size in self.about(nbytes)]
         samples = self._samples(schedule)
@@ -167,8 +168,7 @@ class TimedCosts(Costs):
         direct = self._tables["direct", None]
         turns = [np.log(np.array(samples[i].late) / np.array(direct[i].late)) for i in at]
         is_expected = self.model.cost(schedule, nbytes, math.inf) < EXPECTED * self.model.cost(other, nbytes, math.inf)
-        errors = [each.std() * (MEDIAN / math.sqrt(len(each)) if is_expected else 1.0) for each in turns]
-        return 1 - math.exp(-ERRORS * float(max(errors)))
+        return 1 - math.exp(-max(_error(each, is_expected) for each in turns))
 
     @property
     def error(self) -> float:
@@ -197,6 +197,15 @@ def _schedule(timed: TimedSchedule, ranks: int, late: int) -> Schedule:
     spec = timed_spec(timed.kind, timed.chunks)
     template = schedules.template(ranks) if timed.kind == "straggler" else None
     return build(spec, ranks, {ROLE: late}, template)
+
+
+def _error(turns: Floats, of_median: bool) -> float:
+    """How far one turn may lie from the others' mean by chance, or their median."""
+    if len(turns) < 2:
+        return math.inf
+    return (
+        STUDENT.get(len(turns), 2.2) * float(turns.std(ddof=1)) * (MEDIAN / math.sqrt(len(turns)) if of_median else 1)
+    )
 
 
 def _seconds(sample: ScheduleSample) -> tuple[float, float]:

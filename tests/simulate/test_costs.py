@@ -95,10 +95,10 @@ def test_the_margin_is_what_turns_deviate_or_the_error_of_the_model() -> None:
             sample.late[:] = [0.9 * sample.late[0], sample.late[0], 1.1 * sample.late[0]]
     found = TimedCosts.of(noisy, RANKS, LINKS)
     straggler, direct = made("straggler", 7), made("direct", None)
-    deviation = np.log([0.9, 1.0, 1.1]).std()
-    assert found.margin(straggler, MIB, direct) == pytest.approx(1 - np.exp(-2 * deviation))  # no gain is expected
+    deviation = np.log([0.9, 1.0, 1.1]).std(ddof=1)
+    assert found.margin(straggler, MIB, direct) == pytest.approx(1 - np.exp(-4.3 * deviation))  # no gain is expected
     error = 1.2533 * deviation / 3**0.5
-    assert found.margin(straggler, 64 * MIB, direct) == pytest.approx(1 - np.exp(-2 * error))
+    assert found.margin(straggler, 64 * MIB, direct) == pytest.approx(1 - np.exp(-4.3 * error))
     assert TimedCosts.of(measured(machine()), RANKS, LINKS).margin(straggler, MIB, direct) == pytest.approx(0, abs=1e-9)
     other = schedules.straggler(RANKS, LATE, 56)
     assert found.margin(other, 5 * MIB, direct) == pytest.approx(1 - np.exp(-max(found.errors[3:5])))
