@@ -75,8 +75,8 @@ def plan(
         `planner.rails.split`).
       seed: of the searches, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1); None:
-        the residual of the link's fit, or how far the turns of a timed schedule deviate by chance, but at least 2 %, and for a split over rails, which their tables time
-        themselves, `rails.MIN_GAIN`.
+        the residual of the link's fit, or how far the turns of a timed schedule deviate by chance, but at least 2 %,
+        and for a split over rails, which their tables time themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
       drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
       drop_budget: the share of all gradients together that may be lost; None: the bound.

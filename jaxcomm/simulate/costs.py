@@ -203,9 +203,8 @@ def _error(turns: Floats, of_median: bool) -> float:
     """How far one turn may lie from the others' mean by chance, or their median."""
     if len(turns) < 2:
         return math.inf
-    return (
-        STUDENT.get(len(turns), 2.2) * float(turns.std(ddof=1)) * (MEDIAN / math.sqrt(len(turns)) if of_median else 1)
-    )
+    share = MEDIAN / math.sqrt(len(turns)) if of_median else 1.0
+    return STUDENT.get(len(turns), 2.2) * share * float(turns.std(ddof=1))
 
 
 def _seconds(sample: ScheduleSample) -> tuple[float, float]:
