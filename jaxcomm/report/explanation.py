@@ -97,7 +97,8 @@ def summary(plan: Plan) -> str:
     given = plan.assumptions
     lines = [table(head, rows)]
     lines += [alpha_assumed_text(given.alpha_s)] * given.alpha_assumed
-    lines += [nothing_to_plan_text(plan)] * (given.timed is not None and given.timed.same_bytes is not None)
+    if given.timed and given.timed.same_bytes:
+        lines.append(nothing_to_plan_text(plan))
     return "\n".join(lines)
 
 
