@@ -16,15 +16,14 @@ from jaxcomm.log import say_once
 from jaxcomm.measure import incast, lost_packets, placement, psum_loop
 from jaxcomm.measure.links import MeasuredJob, Progress, measure_transfers
 from jaxcomm.measure.placement import Exchanges
-from jaxcomm.measure.schedules import SIZES as SCHEDULE_SIZES
-from jaxcomm.measure.schedules import time_schedules
+from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
-SECONDS: Final = 45.0  # for transfers and schedules
-_TRANSFERS: Final = 0.3  # of them, for the transfers
+SECONDS: Final = 50.0  # for transfers and schedules
+_TRANSFERS: Final = 0.2  # of them, for the transfers
 
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
@@ -40,7 +39,7 @@ class Measured(NamedTuple):
 def measure_processes(
     sizes: Sequence[int] = SIZES,
     steps: int = 50,
-    schedule_sizes: Sequence[int] = SCHEDULE_SIZES,
+    schedule_sizes: Sequence[int] = JOB_SIZES,
     *,
     seconds: float = SECONDS,
     late: Mapping[int, float] | None = None,
@@ -61,7 +60,7 @@ def measure_processes(
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
       steps: rows of `arrivals`, at least 1.
       schedule_sizes: bytes per rank for which whole schedules are timed.
-      seconds: for transfers and schedules, roughly; three tenths of them for transfers.
+      seconds: for transfers and schedules, roughly; a fifth of them for transfers.
       late: seconds by rank by which to make ranks late on purpose, in the psums only.
       progress: called with the finished share, from 0 to 1.
 

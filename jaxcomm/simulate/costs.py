@@ -154,6 +154,11 @@ class TimedCosts(Costs):
         above = bisect.bisect_left(self.sizes, nbytes)
         return self.sizes[max(0, above - (above == len(self.sizes) or self.sizes[above] != nbytes)) : above + 1]
 
+    def beside(self, nbytes: int) -> tuple[int, ...]:
+        """The timed sizes before and after a timed one; itself, if it is the only one."""
+        at = self.sizes.index(nbytes)
+        return (*self.sizes[max(0, at - 1) : at], *self.sizes[at + 1 : at + 2]) or (nbytes,)
+
     def margin(self, schedule: Schedule, nbytes: int, other: Schedule) -> float:
         """The share of another schedule's time that a schedule must save, as errors may not make it up.
 

@@ -90,12 +90,19 @@ class Setting:
         """Whether a schedule saves enough of another's time to be taken in its place.
 
         On an executor that was timed it must do so at the timed sizes next to this one, too: between them nothing was.
+        A gain at one timed size alone is taken for chance.
         """
-        sizes = (nbytes, *self.timed.about(nbytes)) if self.timed else (nbytes,)
-        return all(
-            self.seconds(rival, size) < (1 - self.least_gain(rival, choice, size)) * self.seconds(choice, size)
-            for size in sizes
-        )
+
+        def saves(size: int) -> bool:
+            least = self.least_gain(rival, choice, size)
+            return self.seconds(rival, size) < (1 - least) * self.seconds(choice, size)
+
+        if not self.timed or not saves(nbytes):
+            return saves(nbytes)
+        about = self.timed.about(nbytes)
+        if len(about) > 1 or about[0] != nbytes:
+            return all(map(saves, about))
+        return any(map(saves, self.timed.beside(nbytes)))
 
     def nccl_seconds(self, nbytes: int) -> float:
         """Seconds of NCCL's own allreduce; infinite if it was not timed."""
