@@ -15,7 +15,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
 
-SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 26))
+SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 25, 26))
 JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # compiling takes longer there
 SECONDS: Final = 45.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
