@@ -17,7 +17,7 @@ from jaxcomm.simulate.cost import (
     stages,
     staggered,
 )
-from jaxcomm.simulate.costs import Costs, LinkCosts, TimedCosts
+from jaxcomm.simulate.costs import Costs, LinkCosts, TermCosts, TimedCosts
 from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
@@ -40,6 +40,7 @@ __all__ = [
     "Run",
     "Simulation",
     "SweepRow",
+    "TermCosts",
     "TimedCosts",
     "Tuned",
     "best",
