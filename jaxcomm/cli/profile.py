@@ -59,12 +59,19 @@ def run(args: Namespace) -> int:
         return _of_a_run(args)
     if is_job():
         return _of_a_job(args)
+    if args.seconds is not None and args.on == "cuda":
+        raise JaxcommError("--seconds is for the schedules that are timed on CPUs.\n  Cure: leave it out.")
     seconds = args.seconds or SCHEDULE_SECONDS
     args.devices, args.sizes = args.devices or 8, args.sizes or list(SIZES)
     late = {each.rank: each.seconds for each in args.late}
     if args.dry_run and args.json:
         lates = [each._asdict() for each in args.late]
-        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "seconds": seconds}
+        wanted = {
+            "on": args.on,
+            "devices": args.devices,
+            "sizes": args.sizes,
+            "seconds": seconds if args.on == "cpu" else None,
+        }
         wanted |= {"steps": args.steps, "late": lates}
         output.print_json("profile-dry-run", wanted)
         return 0
