@@ -16,7 +16,8 @@ from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, require_extras
-from jaxcomm.measure.devices import SIZES, measure_devices
+from jaxcomm.measure.devices import measure_devices
+from jaxcomm.measure.schedules import SIZES
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
 from jaxcomm.report import demo, plots, timeline
@@ -84,8 +85,14 @@ def run(args: Namespace) -> int:
     from jaxcomm.collectives import communicator
 
     communicator.set_trial(False)  # the trainings with the plan and without it are what is compared
-    with progress.clock("1/4 profiling"):
-        measured = measure_devices(args.devices, _sizes(args.hidden), 50, late={args.late.rank: args.late.seconds})
+    with progress.Bar(1.0, "1/4 profiling") as bar:
+        measured = measure_devices(
+            args.devices,
+            _sizes(args.hidden),
+            50,
+            late={args.late.rank: args.late.seconds},
+            progress=lambda share: bar.update(share - bar.n),
+        )
         profile.save(measured, out / "profile.json")
     with progress.clock("2/4 planning, trying and proving"):
         made = planner.plan(measured)

@@ -11,9 +11,11 @@ from jaxcomm.cli.common import arguments, job, options, output, profiles, progre
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
-from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices
+from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, measure_devices
 from jaxcomm.measure.processes import SECONDS
 from jaxcomm.measure.processes import SIZES as JOB_SIZES
+from jaxcomm.measure.schedules import SECONDS as SCHEDULE_SECONDS
+from jaxcomm.measure.schedules import SIZES, schedules_of
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 EXAMPLE = """
@@ -35,10 +37,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=arguments.sizes,
-        help=f"bytes per rank; A..B in steps of 4x ({low}..{high}; of a job {bytes_text(min(JOB_SIZES))}..{high})",
+        help=f"bytes per rank; A..B in steps of 4x ({low} to {high}; transfers of a job {bytes_text(min(JOB_SIZES))} "
+        f"to {bytes_text(max(JOB_SIZES))})",
     )
     parser.add_argument(
-        "--seconds", type=arguments.seconds, metavar="S", help=f"of a job: roughly, for the transfers ({SECONDS:g})"
+        "--seconds",
+        type=arguments.seconds,
+        metavar="S",
+        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}); of a job, for transfers and schedules ({SECONDS:g})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")
@@ -53,32 +59,47 @@ def run(args: Namespace) -> int:
         return _of_a_run(args)
     if is_job():
         return _of_a_job(args)
-    if args.seconds is not None:
-        raise JaxcommError(
-            "--seconds is for the transfers between the processes of a job, and this process is in none.\n"
-            "  Cure: leave out --seconds, or jaxcomm launch -n 4 -- jaxcomm profile"
-        )
+    if args.seconds is not None and args.on == "cuda":
+        raise JaxcommError("--seconds is for the schedules that are timed on CPUs.\n  Cure: leave it out.")
+    seconds = args.seconds or SCHEDULE_SECONDS
     args.devices, args.sizes = args.devices or 8, args.sizes or list(SIZES)
     late = {each.rank: each.seconds for each in args.late}
     if args.dry_run and args.json:
         lates = [each._asdict() for each in args.late]
-        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "seconds": None}
+        wanted = {
+            "on": args.on,
+            "devices": args.devices,
+            "sizes": args.sizes,
+            "seconds": seconds if args.on == "cpu" else None,
+        }
         wanted |= {"steps": args.steps, "late": lates}
         output.print_json("profile-dry-run", wanted)
         return 0
     if args.dry_run:
         made_late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in late.items())
         sizes = ", ".join(map(bytes_text, args.sizes))
-        gpus = f"GPUs, and {LOOPS * CALLS_PER_SIZE} beside as many of NCCL's,"
-        which = "host devices" if args.on == "cpu" else gpus
-        print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
+        if args.on == "cpu":
+            count = len(schedules_of(args.devices))
+            print(f"Would time {count} schedules between {args.devices} host devices, nobody late and one rank late,")
+            print(f"at each of {sizes}, as far as {seconds:g} s suffice;")
+        else:
+            print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} GPUs, and {LOOPS * CALLS_PER_SIZE} beside")
+            print(f"as many of NCCL's, at each of {sizes};")
         print(f"then record who arrives when in {args.steps} steps{made_late}; then write {args.out}.")
         return 0
     files.check_writable(args.out)
     if args.on == "cpu":
         use_host_devices(args.devices)
-    with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
-        found = measure_devices(args.devices, args.sizes, args.steps, late=late, on=args.on)
+    with progress.Bar(1.0, f"measuring {len(args.sizes)} sizes and {args.steps} steps") as bar:
+        found = measure_devices(
+            args.devices,
+            args.sizes,
+            args.steps,
+            late=late,
+            on=args.on,
+            seconds=seconds,
+            progress=lambda share: bar.update(share - bar.n),
+        )
     profiles.finish(found, args.out, args)
     return 0
 

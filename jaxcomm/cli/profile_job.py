@@ -8,6 +8,7 @@ from collections.abc import Callable
 from jaxcomm.cli.common import job, output, progress
 from jaxcomm.measure import placement
 from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processes
+from jaxcomm.measure.schedules import JOB_SIZES, schedules_of
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 
@@ -29,8 +30,10 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
         )
         return
     late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.late)
-    print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time, for {seconds:g} s,")
+    print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time,")
     print(f"at up to {len(sizes)} sizes from {bytes_text(min(sizes))} to {bytes_text(max(sizes))};")
+    count = len(schedules_of(ranks))
+    print(f"then {count} schedules, with nobody late and with one rank late, in all for {seconds:g} s;")
     print("then, between several hosts, count the packets that get lost, for 5 s;")
     print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
 
@@ -40,8 +43,8 @@ def measure(args: Namespace) -> Measured:
     seconds, late = args.seconds or SECONDS, {each.rank: each.seconds for each in args.late}
 
     def measured(update: Callable[[float], object]) -> Measured:
-        sizes = args.sizes or SIZES
-        return measure_processes(sizes, args.steps, seconds=seconds, late=late, progress=update)
+        sizes, whole = args.sizes or SIZES, args.sizes or JOB_SIZES
+        return measure_processes(sizes, args.steps, whole, seconds=seconds, late=late, progress=update)
 
     if not job.is_first():
         return measured(lambda share: None)

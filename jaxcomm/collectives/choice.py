@@ -85,6 +85,9 @@ def choose_messages(
     Args as in `choose`, but all kinds follow plans; `hosts` has a number of each rank's host.
     """
     schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    is_planned_direct = source != "direct" and kind == "all_reduce" and schedule.kind == "direct"
+    if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # one round in place of two
+        return Choice(f"all_reduce/flat/{ranks}", source)
     if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
         return Choice((f"{kind}/direct/{ranks}",), source)
     if source != "direct":

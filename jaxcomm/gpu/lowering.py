@@ -73,7 +73,7 @@ def lower(
     request = Request(name, collective.kind, collective.reduction, axes, plan, gpus(devices))
     if use == "nccl":
         return nccl.lower(context, operands, request)
-    config = attributes(request, [(aval.shape, aval.dtype) for aval in avals], fused.device_key)
+    config = _attributes(request, nbytes, dtype)
     call = mlir.lower_fun(functools.partial(_reduce, config), multiple_results=True)
     results: Sequence[Any] = call(context, *operands)
     return results

@@ -17,11 +17,11 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, loop, run, wrong_late_ranks, zeros
+from jaxcomm.measure.schedules import SECONDS, SIZES, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
 
-SIZES = tuple(2**power for power in range(12, 25, 2))
 CALLS_PER_SIZE = 40
 LOOPS = 5  # of as many calls, of each executor
 _CALLS_KEPT = 64  # of how many last calls every core has the times
@@ -36,13 +36,17 @@ def measure_devices(
     *,
     late: Mapping[int, float] | None = None,
     on: Platform = "cpu",
+    seconds: float = SECONDS,
+    progress: Callable[[float], object] = lambda share: None,
 ) -> Profile:
     """Profiles `devices` of this process's CPU devices or GPUs.
 
-    A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. For
-    each size the median over 40 warm calls in a jitted loop is a sample. The arrivals are those of `steps` further
-    calls at the largest size, in a loop that does nothing else: who is late there is late by the machine, or by
-    `late`. On GPUs the psum is the fused executor's; it and NCCL's allreduce are also timed alike, in loops of 40.
+    A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. On
+    CPUs whole schedules are timed in turns, with nobody late and with one rank late: the one that is latest in `late`,
+    or the last one. α and β are fitted to the direct schedule with nobody late. On GPUs the psum is the fused
+    executor's, and the median over 40 warm calls in a jitted loop is a sample of each size; it and NCCL's allreduce are
+    also timed alike, in loops of 40. The arrivals are those of `steps` further calls at the largest timed size, in a
+    loop that does nothing else: who is late there is late by the machine, or by `late`.
 
     Args:
       devices: ranks n, at least 2; JAX must have as many.
@@ -50,6 +54,8 @@ def measure_devices(
       steps: rows of `arrivals`, at least 1.
       late: seconds by rank by which to make ranks late on purpose, in the steps only.
       on: "cpu" or "cuda".
+      seconds: for the schedules on CPUs, roughly: the largest sizes are left out as far as they do not suffice.
+      progress: called with the finished share, from 0 to 1.
 
     Returns:
       The profile. The psum runs the direct schedule, and α and β are fitted as such.
@@ -67,17 +73,29 @@ def measure_devices(
     mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
     where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
     host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
-    samples = []
+    timed = None
     with communicator.use_plan(None):
-        timed = loop(mesh, {})
-        for size in sorted(sizes):
-            calls = run(timed, zeros(mesh, size), CALLS_PER_SIZE)
-            samples.append(Sample(bytes=size // 4 * 4, seconds=float(np.median(calls["after_arrival_s"]))))
+        if on == "cpu":
+            latest = max(late, key=lambda rank: late[rank], default=devices - 1)
+            timed = time_schedules(
+                mesh,
+                "memory",
+                latest,
+                sizes,
+                late_s=late.get(latest, 0.0),
+                seconds=seconds,
+                progress=lambda share: progress(0.9 * share),
+            )
+            direct = next(each.samples for each in timed.schedules if each.kind == "direct")
+            samples = [Sample(bytes=each.bytes, seconds=each.together_s) for each in direct]
+        else:
+            samples = _samples(mesh, sizes)
         stepped = loop(mesh, late)
         arrivals: list[list[float]] = []
         while len(arrivals) < steps:
             count = min(steps - len(arrivals), _CALLS_KEPT)
-            arrivals += run(stepped, zeros(mesh, max(sizes)), count)["arrivals"]
+            arrivals += run(stepped, zeros(mesh, samples[-1].bytes), count)["arrivals"]
+            progress(0.9 + 0.1 * len(arrivals) / steps)
         executors = _executors(mesh, sorted(sizes), host) if on == "cuda" else {}
     link = fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct")
     return Profile(
@@ -87,6 +105,7 @@ def measure_devices(
         warmup_dropped=WARMUP_STEPS,
         collective=Collective(bytes=samples[-1].bytes, seconds=samples[-1].seconds),
         executors=executors,
+        timed_schedules=timed,
         provenance=Provenance(
             source=host + late_text(late),
             tool="jaxcomm profile",
@@ -94,6 +113,15 @@ def measure_devices(
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         ),
     )
+
+
+def _samples(mesh: Any, sizes: Sequence[int]) -> list[Sample]:
+    """The median of warm calls in a jitted loop, of each size."""
+    timed, samples = loop(mesh, {}), []
+    for size in sorted(sizes):
+        calls = run(timed, zeros(mesh, size), CALLS_PER_SIZE)
+        samples.append(Sample(bytes=size // 4 * 4, seconds=float(np.median(calls["after_arrival_s"]))))
+    return samples
 
 
 def _devices(count: int, on: Platform) -> list[Any]:

@@ -16,12 +16,14 @@ from jaxcomm.log import say_once
 from jaxcomm.measure import incast, lost_packets, placement, psum_loop
 from jaxcomm.measure.links import MeasuredJob, Progress, measure_transfers
 from jaxcomm.measure.placement import Exchanges
+from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
-SECONDS: Final = 20.0  # for the transfers
+SECONDS: Final = 50.0  # for transfers and schedules
+_TRANSFERS: Final = 0.2  # of them, for the transfers
 
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
@@ -37,6 +39,7 @@ class Measured(NamedTuple):
 def measure_processes(
     sizes: Sequence[int] = SIZES,
     steps: int = 50,
+    schedule_sizes: Sequence[int] = JOB_SIZES,
     *,
     seconds: float = SECONDS,
     late: Mapping[int, float] | None = None,
@@ -48,14 +51,16 @@ def measure_processes(
     arrival: no clocks are compared. First all ranks do so in pairs at once, each with every other one, in several
     orders; then each pair alone. Of more than 16 ranks 120 pairs are measured alone, drawn with a fixed seed, and of
     more than 64 each rank meets 63 others: enough to find the racks of hosts, whose names all processes publish. Sizes
-    are left out, from the largest, as far as the time does not suffice. Several hosts then each send the next one
-    packets, for five seconds, and the profile has the share that gets lost on the worst way. Then `steps` psums of
-    1 MiB are watched.
+    are left out, from the largest, as far as the time does not suffice. Then whole schedules of all ranks are timed in
+    turns, with nobody late and with one rank late: the one that is latest in `late`, or the last one. Several hosts
+    then each send the next one packets, for five seconds, and the profile has the share that gets lost on the worst
+    way. Then `steps` psums of 1 MiB are watched.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
       steps: rows of `arrivals`, at least 1.
-      seconds: for the transfers, roughly.
+      schedule_sizes: bytes per rank for which whole schedules are timed.
+      seconds: for transfers and schedules, roughly; a fifth of them for transfers.
       late: seconds by rank by which to make ranks late on purpose, in the psums only.
       progress: called with the finished share, from 0 to 1.
 
@@ -76,8 +81,19 @@ def measure_processes(
             "  Cure: jaxcomm launch -n 4 -- jaxcomm profile, or jax.distributed.initialize() in each process."
         )
     job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
-    found = measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
+    found = measure_transfers(job, sizes, _TRANSFERS * seconds, lambda share: progress(0.4 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
+    latest = max(late, key=lambda rank: late[rank], default=len(devices) - 1)
+    mesh = jax.sharding.Mesh(np.array(devices), ("data",))
+    timed = time_schedules(
+        mesh,
+        "messages",
+        latest,
+        schedule_sizes,
+        late_s=late.get(latest, 0.0),
+        seconds=(1 - _TRANSFERS) * seconds,
+        progress=lambda share: progress(0.4 + 0.5 * share),
+    )
     packet_loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, late)
     progress(1.0)
@@ -98,6 +114,7 @@ def measure_processes(
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
+        "timed_schedules": timed.model_dump(),
         "provenance": provenance.model_dump(),
     }
     return Measured(validate(document, provenance.source), found)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
 
 WARMUP_STEPS = 5
 
@@ -29,6 +32,26 @@ def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
         return jax.lax.fori_loop(0, count, step, x)
 
     mapped = jax.shard_map(steps, mesh=mesh, in_specs=(spec("data"), spec()), out_specs=spec("data"), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
+    """A jitted, donated loop of psums under a plan, of buffers, each rank's seconds to wait before each, and calls.
+
+    Each rank writes its buffer just before, as a step that computes gradients does: parts of it are in the caches.
+    """
+    import jax
+
+    from jaxcomm import collectives, ffi
+
+    spec: Any = jax.sharding.PartitionSpec
+
+    def steps(x: Any, seconds: Any, count: Any) -> Any:
+        own = seconds[jax.lax.axis_index("data")]
+        return jax.lax.fori_loop(0, count, lambda _, x: collectives.psum(ffi.delay(x / 2, own), "data", plan=plan), x)
+
+    specs = (spec("data"), spec(), spec())
+    mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)
     return jax.jit(mapped, donate_argnums=0)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from jaxcomm.files import Value
-from jaxcomm.plan.values import Count, Seconds, Sha256, Token
+from jaxcomm.plan.values import Count, Number, Seconds, Sha256, Token
 
 
 class Delay(Value):
@@ -22,6 +22,26 @@ class Delay(Value):
     last_quarter_s: Seconds
 
 
+class TimedBasis(Value):
+    """The whole schedules that were timed on the ranks' own executor, on whose times the choice rests.
+
+    `schedules` of them were timed at `sizes` sizes from `smallest` to `largest` bytes. `margins` are the least and the
+    most that one must save of another's time, by the deviation of its turns; `model_error` is the median error, as a
+    share, of modelled times on schedules that the model was not fitted to. For sums of up to `same_bytes`, which take
+    `same_s` there, no schedule that uses the delay saves as much (null: some does at every size, or nobody is late).
+    """
+
+    executor: Literal["memory", "messages", "xla"]
+    schedules: Count
+    sizes: Count
+    smallest: Count
+    largest: Count
+    margins: tuple[Number, Number]
+    model_error: Seconds
+    same_bytes: Count | None = None
+    same_s: Seconds | None = None
+
+
 class Assumptions(Value):
     """The assumptions of the predictions.
 
@@ -29,7 +49,8 @@ class Assumptions(Value):
     `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With
     `alpha_assumed` no measurement tells `alpha_s`, and no schedule that uses a delay was considered. A rank can
     exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
-    times as long (null: not measured). `delay` is null if the late rank is unknown.
+    times as long (null: not measured). `delay` is null when no arrivals were measured, `timed` when no whole schedules
+    were timed.
     """
 
     alpha_s: Seconds
@@ -42,6 +63,7 @@ class Assumptions(Value):
     incast: Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)] | None = None
     min_gain: Seconds
     delay: Delay | None
+    timed: TimedBasis | None = None
 
 
 class PlanProvenance(Value):

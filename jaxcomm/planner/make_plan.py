@@ -12,7 +12,7 @@ from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
+from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance, TimedBasis
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
@@ -29,11 +29,13 @@ from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
+from jaxcomm.planner.schedules.timed_basis import basis
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, find_straggler
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
+from jaxcomm.simulate.costs import TimedCosts
 
 LEAST_GAIN: Final = 0.02  # that a schedule which uses a delay must save however well the link is known
 MOST_GAIN: Final = 0.9  # and however badly
@@ -70,8 +72,8 @@ def plan(
         `planner.rails.split`).
       seed: of the searches, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1); None:
-        the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
-        themselves, `rails.MIN_GAIN`.
+        the residual of the link's fit, or how far the turns of a timed schedule deviate by chance, but at least 2 %,
+        and for a split over rails, which their tables time themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
       drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
       drop_budget: the share of all gradients together that may be lost; None: the bound.
@@ -91,8 +93,9 @@ def plan(
     _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
     digest = profile.hash
     profile, executed = choose_executor(profile)
-    least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
-    setting = _setting(profile, executed, ports, least_gain)
+    error = 0.0 if profile.timed_schedules else profile.link.residual  # timed schedules have errors of their own
+    least_gain = min(MOST_GAIN, max(LEAST_GAIN, error)) if min_gain is None else min_gain
+    setting = _setting(profile, executed, ports, least_gain, min_gain is not None)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
     network, decision = profile.network, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
@@ -118,7 +121,7 @@ def plan(
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
         halves=halves.decide(setting),
-        assumptions=_assumptions(profile, ports, least_gain),
+        assumptions=_assumptions(profile, ports, least_gain, basis(setting, found)),
         executors=executed,
         step=step,
         rails=split,
@@ -142,21 +145,28 @@ def _check(ranks: int, *, time_limit: float, seed: int, min_gain: float | None, 
         raise ProfileError(f"ranks is {ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
 
 
-def _setting(profile: Profile, executed: Executors | None, ports: int, least_gain: float) -> Setting:
+def _setting(
+    profile: Profile, executed: Executors | None, ports: int, least_gain: float, has_given_gain: bool
+) -> Setting:
     """The setting of all searches, without solved schedules."""
     late, link = LateRanks.of(profile), profile.link
+    links = Cluster(link.alpha_s, link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0)
+    timed = profile.timed_schedules if executed is None else None
     return Setting(
         ranks=profile.ranks,
-        links=Cluster(link.alpha_s, link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0),
+        links=links,
         ports=ports,
         min_gain=least_gain,
         late=late,
         template=schedules.template(profile.ranks) if late.roles else None,
         executors=executed,
+        timed=TimedCosts.of(timed, profile.ranks, replace(links, nics=tuple(profile.nics))) if timed else None,
+        has_given_gain=has_given_gain,
+        hosts=len({*profile.hosts}) or 1,
     )
 
 
-def _assumptions(profile: Profile, ports: int, least_gain: float) -> Assumptions:
+def _assumptions(profile: Profile, ports: int, least_gain: float, timed: TimedBasis | None) -> Assumptions:
     link = profile.link
     return Assumptions(
         alpha_s=link.alpha_s,
@@ -169,6 +179,7 @@ def _assumptions(profile: Profile, ports: int, least_gain: float) -> Assumptions
         incast=profile.incast,
         min_gain=least_gain,
         delay=_delay(profile),
+        timed=timed,
     )
 
 

@@ -35,6 +35,7 @@ from jaxcomm.profile.schema import (
     json_schema,
 )
 from jaxcomm.profile.straggler import Straggler, find_straggler, late_ranks
+from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
 
 __all__ = [
@@ -52,8 +53,11 @@ __all__ = [
     "Rack",
     "Rail",
     "Sample",
+    "ScheduleSample",
     "Straggler",
     "Switch",
+    "TimedSchedule",
+    "TimedSchedules",
     "Tolerance",
     "Trial",
     "Trials",

@@ -255,6 +255,8 @@ def _check_rate(profile: Profile, rate: float) -> None:
 
 def _changed(profile: Profile, how: str, **fields: Any) -> Profile:
     document = profile.model_dump() | fields
+    if {"link", "rails", "racks", "nics"} & {*fields}:
+        document["timed_schedules"] = None  # they were timed on the links as they were
     source = profile.provenance.source
     document["provenance"]["source"] = f"{source}, {how}"[:4096]
     return validate(document, source)

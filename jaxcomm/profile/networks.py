@@ -36,7 +36,8 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
 
 
 def with_network(profile: Profile, found: Profile) -> Profile:
-    """The profile with the hosts, racks or NICs of another in place of its own; what was timed stays.
+    """The profile with the hosts, racks or NICs of another in place of its own; what was timed stays, but for whole
+    schedules.
 
     Args:
       profile: any profile.
@@ -49,7 +50,8 @@ def with_network(profile: Profile, found: Profile) -> Profile:
     fields = _hosts_like(profile, found) if _is_host(found) else _network(profile, found)
     source = f"{profile.provenance.source}, network of {found.provenance.source}"[:4096]
     provenance = profile.provenance.model_dump() | {"source": source}
-    return validate(profile.model_dump() | fields | {"provenance": provenance}, profile.provenance.source)
+    document = profile.model_dump() | fields | {"provenance": provenance, "timed_schedules": None}
+    return validate(document, profile.provenance.source)
 
 
 def _is_host(profile: Profile) -> bool:

@@ -21,6 +21,7 @@ from jaxcomm.profile.run_file import FORMAT, KIND, VERSION, RunSite, SavedRun, d
 from jaxcomm.profile.schema import Collective, Profile, Provenance
 
 NAME: Final = "a run's statistics"
+TOOL: Final = "jaxcomm.stats()"
 LOOKED_FOR: Final = f'"format": "{FORMAT}"'
 
 _NO_SUMS: Final = ("all_gather", "psum_scatter")
@@ -100,7 +101,7 @@ def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profi
         "arrivals": [[at for at in call if at is not None] for call in watched.arrivals[1:]],
         "warmup_dropped": 1,
         "collective": Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
-        "provenance": Provenance(source=source[:4096], tool="jaxcomm.stats()", created=created),
+        "provenance": Provenance(source=source[:4096], tool=TOOL, created=created),
     }
     return validate(found, where)
 

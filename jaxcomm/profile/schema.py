@@ -25,6 +25,7 @@ from jaxcomm.profile.racks_and_rails import (
     check_racks,
     check_rails,
 )
+from jaxcomm.profile.timed_schedules import TimedSchedules
 from jaxcomm.profile.tolerance import Tolerance
 
 FORMAT: Final = "jaxcomm-profile"
@@ -41,6 +42,7 @@ _CLUSTER: Final = (
     "packet_loss",
     "tolerance",
     "executors",
+    "timed_schedules",
 )
 
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
@@ -102,7 +104,7 @@ class Profile(Value):
     exchanges with several others, and not as in a ring (null: nobody measured it); `packet_loss` is the
     worst link's, taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
     allreduces timed on CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives
-    ("messages"), and NCCL's own.
+    ("messages"), and NCCL's own. `timed_schedules` are whole schedules that were timed on the ranks' own executor.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -123,6 +125,7 @@ class Profile(Value):
     packet_loss: PacketLoss | None = None
     tolerance: Tolerance | None = None
     executors: dict[ExecutorName, Link] = {}
+    timed_schedules: TimedSchedules | None = None
     provenance: Provenance
 
     @pydantic.model_validator(mode="after")
@@ -167,6 +170,13 @@ class Profile(Value):
                 raise ValueError(f"executors.{name} {what}; at least one timed all_reduce is needed")
             if any(sample.seconds <= 0 for sample in link.samples):
                 raise ValueError(f"executors.{name} has a sample of 0 s; a time must be above 0")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _late_rank_was_timed(self) -> Self:
+        if self.timed_schedules and self.timed_schedules.late >= self.ranks:
+            late = self.timed_schedules.late
+            raise ValueError(f"timed_schedules.late is {late}; with {self.ranks} ranks it must be below {self.ranks}")
         return self
 
     @property

@@ -37,6 +37,7 @@ from jaxcomm.report.words import (
     nobody_late_text,
     range_text,
     spec_text,
+    timed_text,
 )
 from jaxcomm.schedules import Schedule
 
@@ -98,10 +99,28 @@ def summary(plan: Plan) -> str:
     if any(entry.measured for entry, _ in _ranges(plan)):
         head += ["measured", "default", "saved"]
         rows = [row + measured_cells(entry) for row, (entry, _) in zip(rows, _ranges(plan), strict=True)]
-    return table(head, rows) + f"\n{alpha_assumed_text(given.alpha_s)}" * given.alpha_assumed
+    lines = [table(head, rows)]
+    lines += [alpha_assumed_text(given.alpha_s)] * given.alpha_assumed
+    if given.timed and given.timed.same_bytes:
+        lines.append(nothing_to_plan_text(plan))
+    return "\n".join(lines)
+
+
+def nothing_to_plan_text(plan: Plan) -> str:
+    """The sizes for which no schedule gains by a late rank's delay, in a sentence."""
+    timed, delay = plan.assumptions.timed, plan.assumptions.delay
+    assert timed and timed.same_bytes and timed.same_s is not None and delay
+    late, same = plan.roles["straggler"], bytes_text(timed.same_bytes)
+    return textwrap.fill(
+        f"rank {late} is late by {seconds_text(delay.median_s)}; after it comes a sum of {same} takes "
+        f"{seconds_text(timed.same_s)} whatever the schedule: nothing to plan for up to {same}.",
+        110,
+    )
 
 
 def _bound(plan: Plan) -> str:
+    if plan.assumptions.timed:
+        return "bound: by one port per rank at the speed below, or the least that was timed, if that is less."
     ports = plan.assumptions.ports
     peers = "one peer" if ports == 1 else f"{ports} peers"
     return f"bound: with one port per rank, at the speed below, that reaches {peers} at once, no allreduce takes less."
@@ -149,6 +168,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     speed = f"{1e-9 / given.beta_s_per_byte:.3g} GB/s" if given.beta_s_per_byte else "no limit of bandwidth"
     fit = fit_text(given.samples, given.residual, given.alpha_assumed)
     yield f"A round takes {seconds_text(given.alpha_s)} and moves {speed} per rank ({fit}; {given.link_source})."
+    if given.timed:
+        yield timed_text(given.timed)
     if given.incast:
         more = given.incast - 1
         yield f"Where a host exchanges with several others, and not as in a ring, a byte takes {more:.1%} longer."
@@ -174,7 +195,13 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     if plan.network:
         yield from network_lines(plan.network, plan.groups)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
-    if not given.alpha_assumed:
+    if given.timed:
+        least, most = given.timed.margins
+        yield (
+            "A schedule that uses the delay must save, of the fastest that cannot, more than its turns deviate by "
+            f"chance (95%), at the timed sizes on both sides: {least:.0%} to {most:.0%}, by size and schedule."
+        )
+    elif not given.alpha_assumed:
         yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
         yield from step_lines(plan.step)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from jaxcomm import profile
 from jaxcomm.profile import Profile
+from jaxcomm.profile.run_statistics import TOOL as RUN_TOOL
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import fit_text, nobody_late_text
 
-_SHOWN = 8  # hosts
+_SHOWN = 8  # hosts or NICs
 
 
 def summary(measured: Profile) -> str:
@@ -29,7 +30,8 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     link = measured.link
     yield "ranks", str(measured.ranks)
     yield "α, a round", seconds_text(link.alpha_s) + ", assumed" * link.alpha_assumed
-    yield "β, a rank", f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
+    rate = f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
+    yield "β, a rank", rate + ", if α is as assumed" * link.alpha_assumed
     yield "fit", fit_text(len(link.samples), link.residual, link.alpha_assumed)
     for name, timed in measured.executors.items():
         least, most = (end(sample.bytes for sample in timed.samples) for end in (min, max))
@@ -45,6 +47,15 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
         hosts, racks = len({*topology.hosts}), len(topology.uplinks)
         where = f"{hosts} host{'s' * (hosts != 1)}" + (f" in {racks} rack{'s' * (racks != 1)}" if racks else "")
         yield "topology", f"{where}, a NIC per {topology.nic}, links between {topology.slow:g} × slower"
+    if nics := [f"rank {rank} {nic:.3g} × slower" for rank, nic in enumerate(measured.nics) if nic > 1]:
+        more = f" and {len(nics) - _SHOWN} more" if len(nics) > _SHOWN else ""
+        yield "NICs", ", ".join(nics[:_SHOWN]) + more
+    if schedules := measured.timed_schedules:
+        sizes = [sample.bytes for sample in schedules.schedules[0].samples]
+        ends = f"{bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
+        yield "schedules", f"{len(schedules.schedules)} timed at {len(sizes)} size{'s' * (len(sizes) != 1)}, {ends}"
+    if measured.provenance.tool == RUN_TOOL:
+        yield "not recorded", "hosts, NICs, incast, times of other schedules: `jaxcomm profile` measures them"
     if measured.incast:
         yield (
             "incast",

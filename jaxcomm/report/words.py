@@ -6,7 +6,7 @@ import textwrap
 from typing import Final
 
 from jaxcomm.plan.byte_ranges import EntryRange
-from jaxcomm.plan.origin import Delay
+from jaxcomm.plan.origin import Delay, TimedBasis
 from jaxcomm.plan.values import (
     ByStep,
     Chain,
@@ -59,6 +59,17 @@ def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
     if alpha_assumed:
         return f"α assumed: {f'{calls} of about one size cannot tell it' if samples else 'no call was timed'}"
     return f"{calls}, residual {residual:.1%}" if samples else "given, not fitted"
+
+
+def timed_text(timed: TimedBasis) -> str:
+    """The measurements that a choice among timed schedules rests on."""
+    where = {"memory": "in memory that all ranks share", "messages": "between processes", "xla": "by XLA's permutes"}
+    return (
+        f"{timed.schedules} whole schedules were timed {where[timed.executor]}, with nobody late and with one rank "
+        f"late, at {timed.sizes} size{'s' * (timed.sizes != 1)} from {bytes_text(timed.smallest)} to "
+        f"{bytes_text(timed.largest)}; their times are interpolated. A model of the others that was fitted without a "
+        f"schedule is off by {timed.model_error:.0%} of its time (median)."
+    )
 
 
 def alpha_assumed_text(alpha_s: float) -> str:

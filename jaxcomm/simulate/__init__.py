@@ -17,6 +17,7 @@ from jaxcomm.simulate.cost import (
     stages,
     staggered,
 )
+from jaxcomm.simulate.costs import Costs, LinkCosts, TermCosts, TimedCosts
 from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
@@ -28,8 +29,10 @@ from jaxcomm.simulate.tune import Tuned, best, tuned_hybrid, tuned_straggler
 
 __all__ = [
     "PORTS",
+    "Costs",
     "Delays",
     "Forecast",
+    "LinkCosts",
     "Messages",
     "Network",
     "Parts",
@@ -37,6 +40,8 @@ __all__ = [
     "Run",
     "Simulation",
     "SweepRow",
+    "TermCosts",
+    "TimedCosts",
     "Tuned",
     "best",
     "critical_path",

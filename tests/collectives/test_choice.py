@@ -54,6 +54,18 @@ def test_without_a_plan_the_choice_follows_bytes_ranks_and_hosts(hosts: tuple[in
         assert choice.choose_messages("all_gather", *slice_, "", "psum", hosts) == made("all_gather", half)
 
 
+@pytest.mark.parametrize(("hosts", "most"), [((0, 1, 2, 3), 16 * KIB), ((5, 5, 5, 5), 64 * KIB)])
+def test_a_planned_direct_call_of_few_bytes_takes_one_round(hosts: tuple[int, ...], most: int) -> None:
+    plan = make((0, None, SPECS["direct"]), ranks=4)
+    PLANS[plan.hash] = plan
+    few, many = (
+        choice.choose_messages("all_reduce", 4, nbytes, "float32", plan.hash, "psum", hosts)
+        for nbytes in (most, most + 4)
+    )
+    assert few == ("all_reduce/flat/4", plan.hash[:8])
+    assert many.program != "all_reduce/flat/4" and many.plan == plan.hash[:8]
+
+
 def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> None:
     plan = make((0, 4 * MIB - 1, SPECS["direct"]), (4 * MIB, None, SPECS["ring"]), ranks=4)
     PLANS[plan.hash] = plan

@@ -105,8 +105,9 @@ def test_a_trial_says_what_would_be_measured(tmp_path: Path) -> None:
     done = launch(tmp_path, 2, *words)
     assert done.returncode == 0, done.stderr
     assert sorted(line for line in done.stdout.splitlines() if "Gloo" not in line) == [
-        "[0] Would time exchanges between 2 ranks, all at once and one pair at a time, for 20 s,",
+        "[0] Would time exchanges between 2 ranks, all at once and one pair at a time,",
         "[0] at up to 2 sizes from 1 KiB to 1 MiB;",
+        "[0] then 7 schedules, with nobody late and with one rank late, in all for 50 s;",
         "[0] then record who arrives when in 50 steps; then write profile.json.",
         "[0] then, between several hosts, count the packets that get lost, for 5 s;",
     ]
@@ -120,7 +121,7 @@ def test_a_process_alone_has_no_links_to_others() -> None:
 @pytest.mark.parametrize(
     ("words", "environment", "message"),
     [
-        (["--seconds", "5"], {}, "--seconds is for the transfers between the processes of a job, and this process is"),
+        (["--seconds", "5", "--on", "cuda"], {}, "--seconds is for the schedules that are timed on CPUs.\n  Cure: "),
         (["--devices", "4"], {"SLURM_NTASKS": "4"}, "all CPU devices of this job's processes are measured.\n  Cure: "),
     ],
 )

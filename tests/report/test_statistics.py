@@ -185,7 +185,8 @@ def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Cap
     file, out = tmp_path / "run.json", tmp_path / "profile.json"
     Stats([site(), site(nbytes=2**20)]).save(file)
     assert main(["profile", str(file), "--out", str(out)]) == 0
-    assert "rank 2, last in 9 of 9 steps" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "rank 2, last in 9 of 9 steps" in shown and "hosts, NICs, incast, times of other schedules" in shown
     assert profile.load(out).arrivals == profile.from_stats(file).arrivals == profile.read_any(file).arrivals
     assert main(["profile", str(file), "--out", str(tmp_path / "none.json"), "--dry-run"]) == 0
     assert not (tmp_path / "none.json").exists()

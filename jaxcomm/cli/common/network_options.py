@@ -73,7 +73,9 @@ def apply(args: Namespace, measured: Profile) -> Profile:
             f"--racks {_words(args.racks)} cuts a host in two; the hosts have {_words(hosts)} ranks.\n"
             "  Cure: give racks of whole hosts."
         )
-    return profile.validate({**measured.model_dump(), **fields}, args.profile) if fields else measured
+    if not fields:
+        return measured
+    return profile.validate({**measured.model_dump(), **fields, "timed_schedules": None}, args.profile)
 
 
 def _words(homes: tuple[int, ...]) -> str:

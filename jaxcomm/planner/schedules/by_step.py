@@ -111,7 +111,8 @@ def _by_step(setting: Setting, parts: Sequence[Setting], of: Entry) -> ByStep | 
     specs = list(dict.fromkeys([of.schedule, *_candidates(parts, of)]))
     times = _times(setting, specs, nbytes, delays)
     seen = np.concatenate([np.full(LAG, np.inf), delays[:-LAG]])  # the first calls know nothing
-    needed = 1 - setting.min_gain / (2 if _uses_delay(setting, of) else 1)
+    margin = max(setting.least_gain(spec, of.schedule, nbytes) for spec in specs)
+    needed = 1 - margin / (2 if _uses_delay(setting, of) else 1)
     if _tried(times, seen) > needed * times[0].mean():
         return None
     pair = _best(times, seen, np.ones(len(seen), bool))

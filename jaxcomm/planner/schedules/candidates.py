@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from jaxcomm import simulate
+from jaxcomm.plan.timed import timed_spec
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -33,20 +34,35 @@ def choose(setting: Setting, nbytes: int) -> Spec:
     choice: Spec = plain(setting, nbytes)
     for offers in (late_specs, late_sets):
         if rivals := offers(setting, nbytes, setting.seconds(choice, nbytes)):
-            rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
-            pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
-            choice = rival if pays else choice
+            worthwhile = [spec for spec in rivals if setting.gains(spec, choice, nbytes)]
+            choice = min(worthwhile, key=lambda spec: setting.seconds(spec, nbytes), default=choice)
     return choice
 
 
 def plain(setting: Setting, nbytes: int) -> Spec:
     """The fastest of what cannot use a delay: a schedule, or NCCL's own allreduce."""
+    if setting.timed:
+        return plain_timed(setting, nbytes)
     usual = plain_schedule(setting, nbytes)
     offers = [usual, *host_specs(setting, nbytes, setting.seconds(usual, nbytes))]
     best = min(offers, key=lambda spec: setting.seconds(spec, nbytes))
     if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
         return Nccl(otherwise=usual.kind)
     return best
+
+
+def plain_timed(setting: Setting, nbytes: int) -> Spec:
+    """What runs without a plan, or another schedule that cannot use a delay, if that saves enough by its timed calls.
+
+    Between hosts that is the faster of direct and ring: which of them runs depends on the bytes.
+    """
+    hosts = len({*setting.links.topology.hosts}) if setting.links.topology else setting.hosts
+    usual = [spec_of(Plain, kind=kind) for kind in (("direct", "ring") if hosts > 1 else ("direct",))]
+    choice: Spec = min(usual, key=lambda spec: setting.seconds(spec, nbytes))
+    offers = [spec for spec in timed_specs(setting) if not setting.schedule(spec).precondition]
+    offers += host_specs(setting, nbytes, setting.seconds(choice, nbytes))
+    worthwhile = [spec for spec in offers if setting.gains(spec, choice, nbytes)]
+    return min(worthwhile, key=lambda spec: setting.seconds(spec, nbytes), default=choice)
 
 
 def host_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
@@ -64,9 +80,7 @@ def plain_schedule(setting: Setting, nbytes: int) -> Plain:
 
 def call_lower_bound(setting: Setting, nbytes: int) -> float:
     """Mean seconds that no schedule of ours can beat, nor NCCL: its switches may add, which no rank's port bounds."""
-    links = setting.links
-    call = setting.ranks, nbytes, setting.late.window, links.alpha, links.beta, setting.ports, links.topology
-    return min(simulate.lower_bound(*call), setting.nccl_seconds(nbytes))
+    return min(setting.lower_bound(nbytes), setting.nccl_seconds(nbytes))
 
 
 def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
@@ -77,23 +91,35 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
     """
     if not setting.late.roles:
         return []
+    if setting.timed:
+        timed = [each for each in timed_specs(setting) if setting.schedule(each).precondition]
+        return [*timed, *(_late_on_hosts(setting, nbytes, timed, limit) if setting.links.topology else [])]
     if setting.links.topology:
-        solved = [
-            spec_of(Transfers, late=ROLE, chunks=found.chunks, index=index)
-            for index, found in enumerate(setting.solved)
-        ]
-        counts = dict.fromkeys(multiple * (setting.ranks - 1) for multiple in _multiples(setting, nbytes))
-        flat = [spec_of(StragglerSpec, late=ROLE, chunks=chunks) for chunks in counts]
-        usual = [
-            *on_hosts.fastest(setting, [spec_of(Broadcast, late=ROLE)], nbytes, limit),
-            *on_hosts.fastest(setting, flat, nbytes, limit),
-            *on_hosts.late_hierarchical_specs(setting, nbytes, limit),
-        ]
-        return [*usual, *direct_joins(setting, nbytes, [*usual, *solved], limit), *solved]
+        return _late_on_hosts(setting, nbytes, [spec_of(Broadcast, late=ROLE)], limit)
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.tuned_straggler(*call), simulate.tuned_hybrid(*call)
     specs: list[Spec] = [spec_of(Broadcast, late=ROLE), *(tuned_spec(member) for member in members if member)]
     return [*specs, *direct_joins(setting, nbytes, specs)]
+
+
+def _late_on_hosts(setting: Setting, nbytes: int, own: Sequence[Spec], limit: float) -> list[Spec]:
+    """The best of every kind whose time follows from the links of hosts, beside `own`."""
+    solved = [
+        spec_of(Transfers, late=ROLE, chunks=found.chunks, index=index) for index, found in enumerate(setting.solved)
+    ]
+    counts = dict.fromkeys(multiple * (setting.ranks - 1) for multiple in _multiples(setting, nbytes))
+    flat = [spec_of(StragglerSpec, late=ROLE, chunks=chunks) for chunks in counts]
+    usual = [
+        *on_hosts.fastest(setting, own, nbytes, limit),
+        *on_hosts.fastest(setting, flat, nbytes, limit),
+        *on_hosts.late_hierarchical_specs(setting, nbytes, limit),
+    ]
+    return [*usual, *direct_joins(setting, nbytes, [*usual, *solved], limit), *solved]
+
+
+def timed_specs(setting: Setting) -> list[Spec]:
+    """The schedules that were timed whole on the ranks' executor; empty if none were."""
+    return [timed_spec(each.kind, each.chunks) for each in (setting.timed.timed.schedules if setting.timed else ())]
 
 
 def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: float = math.inf) -> list[Spec]:

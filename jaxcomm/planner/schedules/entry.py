@@ -49,7 +49,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         gain = 1 - seconds / base if base > 0 else 0.0
         return Alternative(schedule=spec, seconds=significant(seconds), gain=significant(gain), verdict=verdict)
 
-    verdicts = {spec: _verdict(setting, times, spec, choice) for spec in times}
+    verdicts = {spec: _verdict(setting, times, spec, choice, nbytes) for spec in times}
     rows = [
         row(spec, seconds, verdicts[spec])
         for spec, seconds in times.items()
@@ -69,22 +69,21 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     return Entry(min_bytes=low, max_bytes=high, schedule=choice, predicted=predicted, alternatives=tuple(rows))
 
 
-def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spec) -> Verdict:
+def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spec, nbytes: int) -> Verdict:
     if spec == choice:
         return "chosen"
     if too_many_ports(setting, spec):
         return "too_many_ports"
     if times[spec] >= times[choice]:
         return "slower"
-    worthwhile = times[spec] < (1 - setting.min_gain) * times[choice]
-    if worthwhile:
+    if setting.gains(spec, choice, nbytes):
         return "calls_only" if isinstance(spec, Chain) else "window_taken"
     return "below_threshold"
 
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
     """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
-    if setting.links.topology:
+    if setting.links.topology or setting.timed:
         return late_specs(setting, nbytes)
     links = setting.links
     always = simulate.tuned_straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)

@@ -27,14 +27,15 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
     """
 
     links = setting.links
-    tolerance = UNEVEN if not links.topology and ALIGNMENT * links.beta > (LEAST_JUMP - 1) * links.alpha else TOLERANCE
+    is_even = bool(links.topology or setting.timed)  # a topology's clock and timed sizes know no alignment
+    tolerance = UNEVEN if not is_even and ALIGNMENT * links.beta > (LEAST_JUMP - 1) * links.alpha else TOLERANCE
 
     def serves(choice: Spec, nbytes: int, best: Spec) -> bool:
         return choice == best or setting.seconds(choice, nbytes) <= tolerance * setting.seconds(best, nbytes)
 
     def jumps(choice: Spec, low: int, high: int) -> Iterator[int]:
         """The sizes at which the choice's chunks grow by the alignment: there it is the farthest behind the best."""
-        if links.topology or isinstance(choice, Nccl):  # the clock of a topology divides buffers evenly
+        if is_even or isinstance(choice, Nccl):
             return
         full = ALIGNMENT * setting.schedule(choice).num_chunks
         for nbytes in range(-(-low // full) * full, high, full):
@@ -44,7 +45,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
 
     choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves, jumps)
     sizes = sizes_between(known, STEPS)
-    if not links.topology:
+    if not is_even:
         choices, sizes = choices._replace(finest=1.0, step=ALIGNMENT), [ALIGNMENT, 2 * ALIGNMENT, *sizes]
     cuts = {*known, *(nbytes + 1 for nbytes in known)}
     return tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar, cast
@@ -12,11 +13,12 @@ from jaxcomm.files import Value
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedCall
+from jaxcomm.plan.timed import timed_spec
 from jaxcomm.plan.values import Chain, Nccl, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
-from jaxcomm.simulate import clock
+from jaxcomm.simulate.costs import Costs, LinkCosts, TimedCosts
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,9 @@ class Setting:
     `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
     that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is
     needed where somebody is late. `solved` are schedules for the links' topology and the late rank. `executors` holds
-    the times of NCCL's own allreduce, if it was timed.
+    the times of NCCL's own allreduce, if it was timed. `timed` are the costs of the executor on which whole schedules
+    were timed; None: α and β are all that is known. With `has_given_gain` its errors do not count beside `min_gain`.
+    `hosts` is how many hosts the ranks are on, where that makes no difference to links.
     """
 
     ranks: int
@@ -37,6 +41,9 @@ class Setting:
     template: Template | None = None
     solved: tuple[SolvedCall, ...] = ()
     executors: Executors | None = None
+    timed: TimedCosts | None = None
+    has_given_gain: bool = False
+    hosts: int = 1
     _built: dict[Spec, Schedule] = field(init=False, repr=False, compare=False, default_factory=dict)
     _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -51,13 +58,51 @@ class Setting:
         """Seconds before and after the arrival of the late ranks: of those that the schedule waits for, or the last."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
-        schedule = self.schedule(spec)
-        alpha, beta, topology = simulate.link_of(schedule, nbytes, self.links)
-        if topology is None:
-            return simulate.phases(schedule, nbytes, alpha, beta)
-        late = schedule.late_ranks or frozenset(self.late.ranks[-1:])
-        left = clock.left_seconds(schedule, nbytes, alpha, beta, topology, (late,) if late else ())
-        return left[0] - left[-1], left[-1]
+        return self.costs.phases(self.schedule(spec), nbytes)
+
+    @property
+    def costs(self) -> Costs:
+        """The costs of the executor that was timed, or else of the links."""
+        return self.timed or LinkCosts(self.links, self.late.ranks[-1:])
+
+    def is_timed(self, spec: Spec) -> bool:
+        """Whether the schedule itself was timed."""
+        return self.timed is not None and not isinstance(spec, Nccl) and self.timed.is_timed(self.schedule(spec))
+
+    def lower_bound(self, nbytes: int) -> float:
+        """Mean seconds after the last late rank's arrival that no schedule of ours can beat, by the links' α and β.
+
+        If an executor was timed, none of the timed schedules takes less: it may have no ports that bound it.
+        """
+        links = self.links
+        call = self.ranks, nbytes, self.late.window, links.alpha, links.beta, self.ports, links.topology
+        timed = self.timed.timed.schedules if self.timed else ()
+        least = [self.seconds(timed_spec(each.kind, each.chunks), nbytes) for each in timed]
+        return min([simulate.lower_bound(*call), *least])
+
+    def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
+        """What a schedule must save of another's time: `min_gain`, or the error of times on the timed executor."""
+        if not self.timed or isinstance(spec, Nccl) or self.has_given_gain:
+            return self.min_gain
+        return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes, self.schedule(other)))
+
+    def gains(self, rival: Spec, choice: Spec, nbytes: int) -> bool:
+        """Whether a schedule saves enough of another's time to be taken in its place.
+
+        On an executor that was timed it must do so at the timed sizes next to this one, too: between them nothing was.
+        A gain at one timed size alone is taken for chance.
+        """
+
+        def saves(size: int) -> bool:
+            least = self.least_gain(rival, choice, size)
+            return self.seconds(rival, size) < (1 - least) * self.seconds(choice, size)
+
+        if not self.timed or not saves(nbytes):
+            return saves(nbytes)
+        about = self.timed.about(nbytes)
+        if len(about) > 1 or about[0] != nbytes:
+            return all(map(saves, about))
+        return any(map(saves, self.timed.beside(nbytes)))
 
     def nccl_seconds(self, nbytes: int) -> float:
         """Seconds of NCCL's own allreduce; infinite if it was not timed."""
@@ -70,19 +115,27 @@ class Setting:
         return self._timed[spec, nbytes]
 
     def _seconds(self, spec: Spec, nbytes: int) -> float:
-        if self.links.topology and not isinstance(spec, Nccl):
+        if self.links.topology and not isinstance(spec, Nccl) and not self.is_timed(spec):
             schedule = self.schedule(spec)
             alpha, beta, topology = simulate.link_of(schedule, nbytes, self.links)
             assert topology
             stages = simulate.stage_seconds(schedule, nbytes, alpha, beta, topology, self.late.ranks)
-            return simulate.staggered(stages, self.late.arrivals)
+            return simulate.staggered(self._as_modelled(stages, schedule, nbytes), self.late.arrivals)
         if isinstance(spec, Stragglers | Chain):
             schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
             times = simulate.phase_seconds(schedule, nbytes, *simulate.link_of(schedule, nbytes, self.links))
+            fitted = self._as_modelled(times, schedule, nbytes)
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
-            return simulate.staggered(times, self.late.releases[list(needed)])
+            return simulate.staggered(fitted, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
         return float(self.late.delays.exposed(before)) + after
+
+    def _as_modelled(self, times: Sequence[float], schedule: Schedule, nbytes: int) -> list[float]:
+        """The links' times of phases, which together take what the executor's model says, where that was fitted."""
+        total = sum(times)
+        if not self.timed or not total:
+            return [*times]
+        return [seconds * self.timed.model.cost(schedule, nbytes) / total for seconds in times]
 
 
 S = TypeVar("S", bound=Value)

@@ -30,19 +30,13 @@ def calls_lower_bound(setting: Setting, nbytes: int) -> float:
     rate than the best of any size. If ours sum x bytes and NCCL the rest, their bound and the rest at that rate add up,
     which is convex in x: the least lies at an end, or where one more byte would cost ours as much as NCCL.
     """
-    own = _own(setting, nbytes)
+    own = setting.lower_bound(nbytes)
     if not setting.executors or not setting.executors.nccl:
         return own
     rate = setting.executors.nccl_best_rate(nbytes)
     equal = _equal_cost(setting, 1 / rate, nbytes)
-    both = [_own(setting, part) + (nbytes - part) / rate for part in (math.floor(equal), math.ceil(equal))]
+    both = [setting.lower_bound(part) + (nbytes - part) / rate for part in (math.floor(equal), math.ceil(equal))]
     return min(own, max(nbytes / rate, setting.nccl_seconds(1)), *both)
-
-
-def _own(setting: Setting, nbytes: int) -> float:
-    links = setting.links
-    call = setting.ranks, nbytes, setting.late.window, links.alpha, links.beta, setting.ports, links.topology
-    return simulate.lower_bound(*call)
 
 
 def _equal_cost(setting: Setting, per_byte: float, nbytes: int) -> float:

@@ -118,9 +118,11 @@ def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
     little to all covered."""
     specs: list[Spec] = [plain(setting, nbytes)]
     if count:
-        specs += late_specs(setting, nbytes)
-        specs += [spec for spec in late_sets(setting, nbytes) if not isinstance(spec, Chain)]
-    if count and setting.late.roles and not setting.links.topology:
+        rivals = [*late_specs(setting, nbytes), *late_sets(setting, nbytes)]
+        specs += [spec for spec in rivals if not isinstance(spec, Chain)]
+    if setting.timed:
+        specs = [specs[0], *(spec for spec in specs[1:] if setting.gains(spec, specs[0], nbytes))]
+    elif count and setting.late.roles and not setting.links.topology:
         longest, links = float(setting.late.delays.seconds[-1]), setting.links
         members = tune.covering(setting.ranks, nbytes, longest, links.alpha, links.beta, count)
         specs += map(tuned_spec, members)

@@ -80,7 +80,7 @@ class _Links(NamedTuple):
         )
         slowest = links.slowness(range(setting.ranks))
         slow = max(groups.nics) if link.topology else slowest
-        everybody = replace(setting, links=replace(link, beta=link.beta * slow))
+        everybody = replace(setting, links=replace(link, beta=link.beta * slow), timed=None)
         return cls(everybody, link.beta * slowest, packet_loss, rings)
 
     def whole(self, bucket: Planned, share: float | None) -> Times:

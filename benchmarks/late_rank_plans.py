@@ -1,0 +1,66 @@
+"""A plan of timed schedules beside what runs without it, while one rank is late: the prediction beside the measurement.
+
+    jaxcomm profile --late rank=3,ms=20 --out profile.json
+    python benchmarks/late_rank_plans.py profile.json
+    jaxcomm launch -n 4 -- jaxcomm profile --late rank=3,ms=20 --out profile.json
+    jaxcomm launch -n 4 benchmarks/late_rank_plans.py profile.json
+
+Both take turns in one launch, A B A B, and each rank writes its buffer before each call. The times are from the late
+rank's arrival to the end, medians of all turns, of the process that ends last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from absl import app, flags
+
+from jaxcomm import planner, profile
+from jaxcomm.cli.common import arguments, job, progress
+from jaxcomm.distributed.job import is_job
+from jaxcomm.measure.schedules import take_turns
+from jaxcomm.plan.timed import single
+from jaxcomm.plan.values import Plain
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.words import spec_text
+from jaxcomm.simulate import Delays
+from jaxcomm.simulate.costs import TimedCosts
+
+SIZES = flags.DEFINE_string("sizes", "64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB", "bytes per rank")
+TURNS = flags.DEFINE_integer("turns", 14, "of each side", lower_bound=2)
+
+
+def main(words: list[str]) -> None:
+    """Measures, and prints on the first process."""
+    measured = profile.load(words[1])
+    job.use_devices(measured.ranks)  # before JAX is imported
+    import jaxcomm
+    from jaxcomm.cli.common import spmd
+
+    if is_job():
+        jaxcomm.init()
+    made, late = planner.plan(measured), profile.find_straggler(measured)
+    assert measured.timed_schedules and made.roles
+    costs = TimedCosts.of(measured.timed_schedules, measured.ranks, made.links)
+    mesh, delays, rows = spmd.mesh(measured.ranks), Delays(late.delays), []
+    usual = single(Plain(kind="direct"), measured.ranks, late.rank)
+    sizes = arguments.sizes(SIZES.value)
+    with progress.Bar(len(sizes), "measuring") as bar:
+        for nbytes in sizes:
+            turns = {"least": TURNS.value, "most": TURNS.value, "late_s": late.median_s, "seconds": np.inf}
+            (direct, planned), _ = take_turns(mesh, [usual, made], nbytes, late.rank, **turns)
+            before, after = costs.phases(made.schedule_for(nbytes), nbytes)
+            predicted = float(delays.exposed(before)) + after
+            found, beside = np.median(planned.late), np.median(direct.late)
+            pairs = np.array(direct.late) / np.array(planned.late)
+            spec = made.collectives[made.index_for(nbytes)].schedule
+            times = [seconds_text(float(each)) for each in (beside, found, predicted)]
+            ratios = [f"{beside / found:.2f}", f"{np.sum(pairs > 1)} of {len(pairs)}", f"{predicted / found:.2f}"]
+            rows.append([bytes_text(nbytes), spec_text(spec), *times, *ratios])
+            bar.update()
+    if job.is_first():
+        head = ["bytes", "the plan runs", "direct", "plan", "predicted", "direct/plan", "pairs won", "predicted/plan"]
+        print(table(head, rows))
+
+
+if __name__ == "__main__":
+    app.run(main)

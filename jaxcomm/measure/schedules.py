@@ -1,0 +1,201 @@
+"""Times whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.errors import PlanError
+from jaxcomm.log import say
+from jaxcomm.plan import Plan
+from jaxcomm.plan.timed import single, timed_spec
+from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
+
+SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 25, 26))
+JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # compiling takes longer there
+SECONDS: Final = 45.0
+MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
+
+MOST: Final = 7  # turns of each schedule, if the time suffices
+FEWEST: Final = 4
+_FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
+_CALLS: Final = 3  # of one turn that count, one less of many bytes; the first one of each does not
+_MANY_BYTES: Final = 1 << 24
+_LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
+LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
+MOST_LATE_S: Final = 0.02  # if the schedule takes less
+
+Floats = NDArray[np.float64]
+
+
+class TurnTimes(NamedTuple):
+    """Seconds from the last arrival to the end in the process that ends last, the median call of each turn.
+
+    In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
+    """
+
+    together: list[float]
+    late: list[float]
+    late_by_s: float
+
+
+def time_schedules(
+    mesh: Any,
+    executor: TimedExecutor,
+    late: int,
+    sizes: Sequence[int] = SIZES,
+    *,
+    late_s: float = 0.0,
+    seconds: float = SECONDS,
+    progress: Callable[[float], object] = lambda share: None,
+) -> TimedSchedules:
+    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+
+    Args:
+      mesh: the ranks, along one axis "data"; all of their processes call this.
+      executor: the one that runs their sums.
+      late: the rank that is made late.
+      sizes: bytes per rank; the largest are left out as far as the time does not suffice, but never the first.
+      late_s: how late that rank is in training, at least 10 and at most 20 ms of which count; a schedule that takes
+        longer is timed with a rank that is later.
+      seconds: for all of it, roughly.
+      progress: called with the finished share, from 0 to 1.
+
+    Raises:
+      JaxcommError: a process ended, or missed the deadline.
+    """
+    named = schedules_of(mesh.size)
+    plans = _plans(named, mesh.size, late)
+    found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
+    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
+    begun, round_s, before = time.monotonic(), 0.0, 1
+    for index, size in enumerate(sorted(sizes)):
+        left = _agreed(seconds - (time.monotonic() - begun))
+        if index and (1 + FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
+            break
+        most = FEWEST if size < _FEW_BYTES else MOST
+        for_size = left / (len(sizes) - index)
+        timed, round_s = take_turns(mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, most=most)
+        before = size
+        for name, times in zip(plans, timed, strict=True):
+            found[name].append(ScheduleSample(bytes=size // 4 * 4, **times._asdict()))
+        progress((index + 1) / len(sizes))
+    tables = [TimedSchedule(kind=kind, chunks=chunks, samples=each) for (kind, chunks), each in found.items()]
+    return TimedSchedules(executor=executor, late=late, schedules=tables)
+
+
+def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
+    """The kinds of schedule that are timed among so many ranks, each with its chunks."""
+    others = ranks - 1
+    plain: list[tuple[TimedKind, int | None]] = [("direct", None), ("ring", None), ("halving_doubling", None)]
+    joins: list[tuple[TimedKind, int | None]] = [("direct_join", others)] * (others > 1)
+    return [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
+
+
+def take_turns(
+    mesh: Any,
+    plans: Sequence[Plan],
+    nbytes: int,
+    late: int,
+    *,
+    seconds: float,
+    late_s: float | None = None,
+    least_s: float = LEAST_LATE_S,
+    least: int = FEWEST,
+    most: int = MOST,
+) -> tuple[list[TurnTimes], float]:
+    """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
+
+    All work on the same buffers, which each rank writes before each call. All processes of the mesh call it.
+
+    Args:
+      mesh: the ranks, along one axis "data".
+      plans: what to time; all for as many ranks.
+      nbytes: bytes of one rank's f32 buffer.
+      late: the late rank.
+      seconds: for all of it, roughly.
+      late_s: how late that rank comes; None: as long as the schedule takes and a little more, at least `least_s`.
+      least_s: see `late_s`.
+      least: turns of each plan, however long they take.
+      most: turns of each plan, if the time suffices.
+
+    Returns:
+      The times of each plan, and the seconds of a round.
+    """
+    from jaxcomm import errors
+    from jaxcomm.measure import psum_loop
+
+    begun = time.monotonic()
+    loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
+    x = psum_loop.zeros(mesh, nbytes)
+    nobody = np.zeros(mesh.size)
+    calls = 1 + _CALLS - (nbytes >= _MANY_BYTES)
+    rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
+    with errors.translated():
+        for loop in loops:  # compiles it, and touches its memory
+            x = loop(x, nobody, 1).block_until_ready()
+        rounds, round_s = 1, 0.0
+        while len(rows[0]) < rounds:
+            started = time.monotonic()
+            for loop, row in zip(loops, rows, strict=True):
+                x, together = _turn(loop, x, nobody, calls, None)
+                by_s = max(least_s, _LATE * together) if late_s is None else late_s
+                one = np.where(np.arange(mesh.size) == late, by_s, 0.0)
+                x, after = _turn(loop, x, one, calls, late)
+                row.append((together, after, by_s))
+            if rounds == 1:
+                round_s = _agreed(time.monotonic() - started)
+                left = seconds - (time.monotonic() - begun)
+                rounds = int(_agreed(min(most, max(least, 1 + left // round_s))))
+    columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
+    return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
+
+
+def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float]:
+    """The buffers, and the median call of a turn, in the process that ends last; of calls to which `late` came last."""
+    from jaxcomm import ffi
+
+    ffi.reset_stats()
+    x = loop(x, seconds, calls).block_until_ready()
+    [site] = [site for site in ffi.sites() if site["calls"]]
+    after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
+    last = np.argmax(arrivals, axis=1) == late
+    kept = after[last] if late is not None and last.any() else after
+    return x, max(1e-9, _longest(float(np.median(kept))))
+
+
+def _plans(
+    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int
+) -> dict[tuple[TimedKind, int | None], Plan]:
+    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = single(timed_spec(*name), ranks, late)
+        except PlanError as error:
+            say(f"{name[0]} is not timed: {error}")
+    return found
+
+
+def _agreed(value: float) -> float:
+    """The first process's value, in all of them."""
+    return float(_gathered(value)[0])
+
+
+def _longest(value: float) -> float:
+    """The largest of all processes' values."""
+    return float(_gathered(value).max())
+
+
+def _gathered(value: float) -> Floats:
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return np.array([value])
+    gathered: Any = multihost_utils.process_allgather(np.float64(value))
+    return np.asarray(gathered, np.float64)

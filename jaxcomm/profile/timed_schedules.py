@@ -1,0 +1,78 @@
+"""Whole schedules that were timed on one executor, with nobody late and with one rank late."""
+
+from __future__ import annotations
+
+import itertools
+from statistics import median
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from jaxcomm.files import Bytes, Positive, Seconds, Value
+from jaxcomm.profile.racks_and_rails import Rank
+
+TimedExecutor = Literal["memory", "messages", "xla"]
+Turns = Annotated[list[Annotated[Seconds, Field(gt=0)]], Field(min_length=1, max_length=64)]
+TimedKind = Literal["direct", "ring", "halving_doubling", "broadcast", "direct_join", "straggler"]
+
+
+class ScheduleSample(Value):
+    """The times of one schedule for one size, from the last arrival to the end, each the median call of one turn.
+
+    In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
+    """
+
+    bytes: Bytes
+    together: Turns
+    late: Turns
+    late_by_s: Seconds
+
+    @property
+    def together_s(self) -> float:
+        """The median turn in which nobody is late."""
+        return median(self.together)
+
+    @property
+    def late_s(self) -> float:
+        """The median turn in which one rank is late."""
+        return median(self.late)
+
+
+class TimedSchedule(Value):
+    """A schedule by its kind, and by its chunks where these can be chosen (else null); samples by ascending size."""
+
+    kind: TimedKind
+    chunks: Positive | None = None
+    samples: Annotated[list[ScheduleSample], Field(min_length=1, max_length=64)]
+
+
+class TimedSchedules(Value):
+    """The schedules that were timed on an executor, in turns.
+
+    `executor` is "memory" (one process, whose ranks read each other's memory), "messages" (ranks of several processes)
+    or "xla" (rounds as collective-permutes). `late` is the rank that was made late.
+    """
+
+    executor: TimedExecutor
+    late: Rank
+    schedules: Annotated[list[TimedSchedule], Field(min_length=1, max_length=64)]
+
+    @pydantic.model_validator(mode="after")
+    def _times_can_be_compared(self) -> Self:
+        names = [(each.kind, each.chunks) for each in self.schedules]
+        sizes = [sample.bytes for sample in self.schedules[0].samples]
+        for i, each in enumerate(self.schedules):
+            if names.index((each.kind, each.chunks)) < i:
+                raise ValueError(f"schedules[{i}] is {each.kind} again; each schedule has one table")
+            own = [sample.bytes for sample in each.samples]
+            if any(low >= high for low, high in itertools.pairwise(own)):
+                raise ValueError(f"schedules[{i}].samples have sizes {own}; sizes must ascend")
+            if own != sizes:
+                raise ValueError(f"schedules[{i}].samples have sizes {own}; those of schedules[0] are {sizes}")
+        turns = [(len(sample.together), len(sample.late)) for each in self.schedules for sample in each.samples]
+        if any(together != late for together, late in turns):
+            raise ValueError("a sample has not as many turns with one rank late as with nobody late")
+        if "direct" not in {each.kind for each in self.schedules}:
+            raise ValueError("schedules lack direct, which the others are compared with")
+        return self

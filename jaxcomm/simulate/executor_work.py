@@ -1,0 +1,110 @@
+"""The work that each executor has with a schedule: the terms whose unit costs `costs` fits to timed schedules.
+
+A term that fitted times do not show gets the unit cost 0. Bounds are the core's: cc/executor/executor.cc and call.cc.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.profile.cluster import Cluster
+from jaxcomm.profile.timed_schedules import TimedExecutor
+from jaxcomm.program.lowering import lower
+from jaxcomm.schedules import Schedule
+from jaxcomm.simulate import clock
+from jaxcomm.simulate import cost as link_cost
+from jaxcomm.simulate.incast import link_of
+
+TINY_WORK: Final = 1 << 20  # bytes read and stored of a call that runs where its last rank arrives, without a worker
+STREAM_BYTES: Final = 64 << 20  # of all ranks' buffers, from which on stores go past the caches
+NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # of all ranks' buffers, in the nearer caches: one fits
+SEGMENT_BYTES: Final = 256 << 10  # of a message within a host
+
+Floats = NDArray[np.float64]
+Work = Callable[[Schedule, int], Floats]  # [2, terms]: before the late ranks' arrival, and after it
+
+
+def work_of(executor: TimedExecutor, links: Cluster, late: int) -> list[Work]:
+    """The descriptions of an executor's work to choose between, by how well they explain what was timed."""
+    if links.topology is not None or max(links.nics, default=1.0) > 1:
+        return [lambda schedule, nbytes: np.array(link_seconds(schedule, nbytes, links, (late,)))[:, None]]
+    if executor == "memory":
+        return [partial(_memory, near=near) for near in NEAR_BYTES]
+    return [_messages]
+
+
+def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
+    """Threads that read and store memory which all of them reach.
+
+    Terms: the call, and waking workers; operations; then bytes by where the buffers lie: in the nearer caches (of all
+    ranks up to `near` bytes), in the farther ones, or past them. In caches a line must be owned to be stored to, so the
+    bytes are those that are touched, read or stored, and those stored; past them stores need no read, so they are the
+    bytes read and those stored.
+    """
+    total, is_tiny = schedule.ranks * nbytes, _counts(schedule)[:, 1:].sum() * nbytes / schedule.num_chunks <= TINY_WORK
+    workers = 1 if is_tiny else min(schedule.ranks, os.cpu_count() or 1)
+    level = 2 if total >= STREAM_BYTES else int(total > near)
+    found = np.zeros((2, 3 + 3 * 2))
+    found[1, :2] = 1, not is_tiny
+    for phase, (ops, reads, stores, touched) in enumerate(_counts(schedule)):
+        found[phase, 2] = ops / workers
+        moved = (reads if level == 2 else touched, stores)
+        found[phase, 3 + 2 * level : 5 + 2 * level] = np.array(moved) * nbytes / schedule.num_chunks / workers
+    return found
+
+
+@lru_cache(maxsize=512)
+def _counts(schedule: Schedule) -> Floats:
+    """[2, 4]: operations, and chunks read, stored and touched, before the late ranks' arrival and after it."""
+    steps = lower(schedule)
+    before = len(lower(schedule.precondition)) if schedule.precondition else 0
+    rows = [(1.0, len(step.reads), len(step.writes), len({*step.reads, *step.writes})) for step in steps]
+    return np.array([np.sum(part, axis=0) if part else np.zeros(4) for part in (rows[:before], rows[before:])])
+
+
+def _messages(schedule: Schedule, nbytes: int) -> Floats:
+    """Processes that send each other messages, within a host or over links that are alike.
+
+    Terms: the call; rounds; messages and segments of all ranks, which share the host's processors; bytes of the busiest
+    port, and bytes of all ranks, small buffers' and large ones' apart.
+    """
+    chunk, found = nbytes / schedule.num_chunks, np.zeros((2, 8))
+    found[1, 0] = 1
+    for index, phase in enumerate(schedule.phases):
+        messages = _message_count(phase)
+        port = phase.volume * chunk
+        moved = messages * chunk
+        large = schedule.ranks * nbytes >= STREAM_BYTES // 4
+        terms: list[float] = [phase.num_rounds, messages, messages * math.ceil(chunk / SEGMENT_BYTES)]
+        terms += [0.0, 0.0, port, moved] if large else [port, moved, 0.0, 0.0]
+        found[int(index == len(schedule.phases) - 1), 1:] += terms
+    return found
+
+
+@lru_cache(maxsize=512)
+def _message_count(phase: Schedule) -> int:
+    return len(phase.table())
+
+
+def link_seconds(schedule: Schedule, nbytes: int, links: Cluster, late: tuple[int, ...]) -> tuple[float, float]:
+    """Seconds by α and β before the late ranks' arrival, and after it.
+
+    Args:
+      schedule: any schedule.
+      nbytes: size of the buffer.
+      links: where they differ, messages are timed one by one.
+      late: the ranks for which a schedule waits that names no late ranks, where links differ.
+    """
+    alpha, beta, topology = link_of(schedule, nbytes, links)
+    if topology is None:
+        return link_cost.phases(schedule, nbytes, alpha, beta)
+    comers = schedule.late_ranks or frozenset(late)
+    left = clock.left_seconds(schedule, nbytes, alpha, beta, topology, (comers,) if comers else ())
+    return left[0] - left[-1], left[-1]

@@ -1,0 +1,74 @@
+"""Whole schedules, timed in turns in this process: the tables they leave, and how much time they take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jaxcomm import profile
+from jaxcomm.measure import measure_devices
+from jaxcomm.measure.schedules import FEWEST, JOB_SIZES, SIZES, schedules_of, time_schedules
+from jaxcomm.profile import Profile
+from jaxcomm.profile.timed_schedules import TimedSchedules
+from jaxcomm.report import measurements
+
+
+@pytest.fixture(scope="module")
+def timed() -> TimedSchedules:
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
+    return time_schedules(mesh, "memory", 2, [4096, 65538], late_s=0.012, seconds=0.1)
+
+
+@pytest.fixture(scope="module")
+def shares() -> list[float]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def measured(shares: list[float]) -> Profile:
+    return measure_devices(2, [4096, 16384], steps=3, late={1: 0.01}, seconds=60, progress=shares.append)
+
+
+def test_every_kind_is_timed_with_nobody_late_and_with_one_rank_late(timed: TimedSchedules) -> None:
+    assert [(each.kind, each.chunks) for each in timed.schedules] == schedules_of(4)
+    assert [each.chunks for each in timed.schedules if each.kind == "straggler"] == [3, 12, 48]
+    assert (timed.late, timed.executor) == (2, "memory")
+    for each in timed.schedules:
+        first = each.samples[0]
+        assert first.bytes == 4096 and len(first.together) == len(first.late) >= FEWEST
+        assert min(*first.together, *first.late) > 0 and first.late_by_s >= 0.012
+
+
+def test_the_largest_sizes_are_left_out_where_time_does_not_suffice(timed: TimedSchedules) -> None:
+    assert [sample.bytes for sample in timed.schedules[0].samples] == [4096]
+
+
+def test_sizes_go_from_four_kibibytes_to_sixty_four_mebibytes() -> None:
+    for sizes in (SIZES, JOB_SIZES):
+        assert len(sizes) >= 6 and (min(sizes), max(sizes)) == (2**12, 2**26)
+
+
+def test_a_profile_holds_the_schedules_and_its_progress_is_shown(
+    measured: Profile, shares: list[float], tmp_path: Path
+) -> None:
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(1)
+    assert measured.timed_schedules and measured.timed_schedules.late == 1
+    direct = measured.timed_schedules.schedules[0]
+    assert [sample.seconds for sample in measured.link.samples] == [each.together_s for each in direct.samples]
+    assert "7 timed at 2 sizes, 4 KiB to 16 KiB" in measurements.summary(measured)
+    profile.save(measured, tmp_path / "profile.json")
+    assert profile.load(tmp_path / "profile.json") == measured
+
+
+def test_what_changes_the_links_forgets_the_times_of_schedules(measured: Profile) -> None:
+    assert profile.at_rate(measured, 0.5).timed_schedules is None
+    assert profile.with_late_rank(measured, 1, 0.1).timed_schedules == measured.timed_schedules
+
+
+def test_the_summary_shows_nics_that_are_slower(measured: Profile) -> None:
+    slow = measured.model_copy(update={"nics": [1.0, 1.99]})
+    assert "rank 1 1.99 × slower" in measurements.summary(slow)
+    assert "slower" not in measurements.summary(measured)

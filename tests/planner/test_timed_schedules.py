@@ -1,0 +1,122 @@
+"""Plans of profiles whose whole schedules were timed: the choice rests on these times, where they gain beyond doubt."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxcomm import plan, planner
+from jaxcomm.measure.schedules import schedules_of
+from jaxcomm.plan.values import Entry
+from jaxcomm.profile import Bucket, Link, Profile, Provenance
+from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
+from jaxcomm.report.explanation import explanation, summary
+
+RANKS, LATE, MIB = 8, 3, 2**20
+SIZES = (4096, 65536, MIB, 4 * MIB, 8 * MIB, 16 * MIB, 64 * MIB)
+NOISE = (0.99, 1.0, 1.01)
+
+
+def timed(gains: dict[int, float], noise: tuple[float, ...] = NOISE, kind: str = "straggler") -> TimedSchedules:
+    """Direct takes 0.1 ns a byte; schedules of one kind are faster by `gains` where a rank is late, others slower."""
+    tables = []
+    for name, chunks in schedules_of(RANKS):
+        samples = []
+        for nbytes in SIZES:
+            direct = 5e-6 + 1e-10 * nbytes
+            own = direct if name == "direct" else direct / gains.get(nbytes, 1.02) if name == kind else 1.5 * direct
+            turns = [own * each for each in (noise if name != "direct" else [1.0] * len(noise))]
+            samples.append(ScheduleSample(bytes=nbytes, together=[2 * own] * len(noise), late=turns, late_by_s=0.02))
+        tables.append(TimedSchedule(kind=name, chunks=chunks, samples=samples))
+    return TimedSchedules(executor="memory", late=LATE, schedules=tables)
+
+
+def profile(schedules: TimedSchedules | None, late_s: float = 0.02, **fields: object) -> Profile:
+    document = {
+        "ranks": RANKS,
+        "link": Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test"),
+        "arrivals": [[late_s * (rank == LATE) for rank in range(RANKS)]] * 30,
+        "timed_schedules": schedules,
+        "provenance": Provenance(source="a test", tool="pytest"),
+    }
+    return Profile.model_validate(document | fields)
+
+
+def entry(made: plan.Plan, nbytes: int) -> Entry:
+    return made.collectives[made.index_for(nbytes)]
+
+
+GAINS = {8 * MIB: 1.6, 16 * MIB: 1.5, 64 * MIB: 1.5}
+
+
+def test_a_plan_promises_nothing_where_no_timed_schedule_gains() -> None:
+    made = planner.plan(profile(timed(GAINS)))
+    for nbytes in (4096, MIB, 4 * MIB, 6 * MIB, 8 * MIB - 1):
+        assert entry(made, nbytes).schedule.kind == "direct"
+    for nbytes in (8 * MIB, 12 * MIB, 16 * MIB, 48 * MIB, 64 * MIB):
+        assert entry(made, nbytes).schedule.kind == "straggler"
+        assert plan.build(entry(made, nbytes).schedule, RANKS, made.roles, made.rotation).precondition
+    without = planner.plan(profile(None))  # links alone promise a gain that was measured not to be there
+    assert entry(without, 4 * MIB).schedule.kind != "direct"
+    words = summary(made).replace("\n", " ")
+    assert "rank 3 is late by 20 ms; after it comes a sum of 4 MiB takes 424 µs whatever the schedule" in words
+    assert "nothing to plan for up to 4 MiB" in words
+    assert "8 whole schedules were timed in memory that all ranks share" in explanation(made).replace("\n    ", " ")
+
+
+def test_times_between_sizes_follow_the_timed_sizes() -> None:
+    made = planner.plan(profile(timed(GAINS)))
+    found = entry(made, 16 * MIB).predicted
+    assert found.seconds == pytest.approx((5e-6 + 1e-10 * found.reference_bytes) / 1.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("noise", "gain", "kind"),
+    [((0.995, 1.0, 1.005), 1.05, "straggler"), ((0.9, 1.0, 1.1), 1.05, "direct"), ((0.9, 1.0, 1.1), 1.5, "straggler")],
+)
+def test_a_gain_counts_if_it_exceeds_what_turns_deviate(noise: tuple[float, ...], gain: float, kind: str) -> None:
+    made = planner.plan(profile(timed(dict.fromkeys(SIZES, gain), noise)))
+    assert entry(made, 16 * MIB).schedule.kind == kind
+    assert entry(planner.plan(profile(timed(dict.fromkeys(SIZES, 1.05), noise)), min_gain=0.01), MIB).schedule.late
+
+
+def test_a_rank_that_is_less_late_leaves_some_of_the_others_part_to_do() -> None:
+    made = planner.plan(profile(timed(GAINS), late_s=1e-4))
+    assert all(each.schedule.kind == "direct" for each in made.collectives)
+
+
+def test_another_plain_schedule_must_gain_as_much_to_replace_direct() -> None:
+    made = planner.plan(profile(timed({16 * MIB: 1.3, 64 * MIB: 1.3}, kind="ring")))
+    assert entry(made, 4 * MIB).schedule.kind == "direct" and entry(made, 32 * MIB).schedule.kind == "ring"
+
+
+def test_a_steps_buckets_use_the_delay_only_where_timed_schedules_gain() -> None:
+    buckets = [Bucket(name=str(i), bytes=size, ready_s=1e-3 * i) for i, size in enumerate((MIB, 4 * MIB, 16 * MIB))]
+    made = planner.plan(profile(timed(GAINS), buckets=buckets))
+    assert made.step
+    for bucket in made.step.planned:
+        assert bucket.schedule.kind in (("straggler",) if bucket.bytes >= 8 * MIB else ("direct",))
+
+
+def test_a_profile_of_timed_schedules_survives_its_file() -> None:
+    given = profile(timed(GAINS))
+    assert Profile.model_validate_json(given.model_dump_json()) == given
+    assert given.hash != profile(None).hash
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tables: tables.pop(0), "lack direct"),
+        (lambda tables: tables.append(tables[1]), "again"),
+        (lambda tables: tables[1]["samples"].pop(), "those of schedules\\[0\\]"),
+        (lambda tables: tables[0]["samples"].reverse(), "must ascend"),
+        (lambda tables: tables[2]["samples"][0]["late"].pop(), "as many turns"),
+        (lambda tables: tables[2]["samples"][0]["late"].__setitem__(0, 0.0), "greater than 0"),
+    ],
+)
+def test_tables_that_cannot_be_compared_are_refused(change: object, message: str) -> None:
+    document = timed(GAINS).model_dump()
+    assert callable(change)
+    change(document["schedules"])
+    with pytest.raises(ValueError, match=message):
+        TimedSchedules.model_validate(document)
