@@ -1,4 +1,4 @@
-"""What it brings to sum a step's gradients in the buckets of a plan, beside one call of all gradients: after the
+"""Gain of summing a step's gradients in the buckets of a plan, beside one call of all gradients: after the
 backward pass in the same jitted step, and from inside the backward pass.
 
     python benchmarks/buckets.py --layers 8 --width 1024 --batch 32 --late 20

@@ -1,4 +1,4 @@
-"""How much of the plans of several clusters the formats of `jaxcomm export` can hold, and why not the rest.
+"""The share of several clusters' plans that the formats of `jaxcomm export` can hold, and why not the rest.
 
     python benchmarks/exports.py
 

@@ -1,4 +1,4 @@
-"""What each process of `benchmarks/faults.py` does: calls, and one fault after the other, as the seed draws them.
+"""Each process of `benchmarks/faults.py`: calls, and one fault after the other, as the seed draws them.
 
 Prints one line of JSON per fault: what came of the calls during it, and whether calls work after it.
 """
@@ -37,7 +37,7 @@ _DROPS = {
     )
     for way, interface in (("in", "iifname"), ("out", "oifname"))
 }
-# What the victim starts when the calls begin; it has no other interface in the job's network.
+# The victim's command when the calls begin; the victim has no other interface in the job's network.
 COMMANDS = {
     "is stopped": "kill -STOP {pid}; sleep {lasts}; kill -CONT {pid}",
     "interface down": "ip link set {interface} down; sleep {lasts}; ip link set {interface} up",
@@ -51,7 +51,7 @@ FATAL = ("is killed", "leaves", "packets dropped for good")
 
 
 class Fault(NamedTuple):
-    """What goes wrong with one rank: `before` seconds after the calls begin, for `lasts` seconds."""
+    """A fault of one rank: `before` seconds after the calls begin, for `lasts` seconds."""
 
     kind: str
     victim: int
@@ -96,7 +96,7 @@ class Job:
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index]), np.sum(own, axis=0)
 
     def call(self, step: Any, elements: int, dtype: Any = np.float32) -> str:
-        """What came of one call: nothing, if its sum is right; else an error's words, or that it is wrong."""
+        """The outcome of one call: empty if its sum is right, else the error's words, or that it is wrong."""
         x, total = self.array(elements, dtype)
         try:
             with jaxcomm.errors.translated():
@@ -109,18 +109,18 @@ class Job:
         """Calls until one fails, at most five times, while the fault comes."""
         self.number = number
         barrier(f"{number} begins", self.rank)
-        begin, hit, said = time.monotonic(), self.rank == fault.victim, ""
+        begin, hit, text = time.monotonic(), self.rank == fault.victim, ""
         if hit and fault.kind in COMMANDS:
             start(fault)
         if hit and fault.kind == "is late":
             time.sleep(fault.lasts)
         if not hit or fault.kind != "leaves out a call":
             step, elements, dtype = self._mistake(fault.kind if hit else "", fault.elements)
-            said = self.call(step, elements, dtype)
+            text = self.call(step, elements, dtype)
         calls = 1
-        while not said and calls < CALLS:
-            said, calls = self.call(self.sum, fault.elements), calls + 1
-        return {"said": said, "calls": calls, "seconds": round(time.monotonic() - begin, 2)}
+        while not text and calls < CALLS:
+            text, calls = self.call(self.sum, fault.elements), calls + 1
+        return {"text": text, "calls": calls, "seconds": round(time.monotonic() - begin, 2)}
 
     def _mistake(self, kind: str, elements: int) -> tuple[Any, int, Any]:
         if kind == "another size":
@@ -132,7 +132,7 @@ class Job:
         return self.sum, elements, np.float32
 
     def recover(self, elements: int) -> list[str]:
-        """What came of calls until one worked: a rank that is behind the others fails once more for each launch."""
+        """The outcomes of calls until one worked: a rank that is behind the others fails once more for each launch."""
         found: list[str] = []
         while len(found) < TRIES and not (found and found[-1] in ("", "WRONG")):
             found.append(self.call(self.sum, elements))
@@ -180,10 +180,10 @@ def main(seed: int, count: int) -> None:
         sys.exit(0)
     if hit:
         start(last)
-    said = ""
-    while not said:
-        said = job.call(job.sum, last.elements)
-    report(fault=last, said=said, seconds=round(time.monotonic() - begin, 2))
+    text = ""
+    while not text:
+        text = job.call(job.sum, last.elements)
+    report(fault=last, text=text, seconds=round(time.monotonic() - begin, 2))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ MAY_PASS = ("interface down", "packets dropped", "one direction", "is stopped", 
 
 
 def run(layout: Layout, seed: int) -> tuple[list[list[dict[str, Any]]], str]:
-    """What each process of the seed's job reported, and what all of them printed."""
+    """The reports of all processes of the seed's job, and their output."""
     with contextlib.ExitStack() as stack:
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(layout.testbed.processes)]
         children = testbed_job.start(layout, [str(PROGRAM), str(seed), str(FAULTS)], outputs.__getitem__)
@@ -73,7 +73,7 @@ def judge(reports: Sequence[Sequence[dict[str, Any]]]) -> Iterator[tuple[str, st
         silent = [rank for rank, each in enumerate(found) if not each and not (last and rank == victim)]
         if silent:
             wrong.append(f"processes {silent} tell nothing")
-        others = [each.get("said", "") for rank, each in enumerate(found) if rank != victim]
+        others = [each.get("text", "") for rank, each in enumerate(found) if rank != victim]
         if kind not in MAY_PASS and not all(f"ank {victim}" in said for said in others):
             wrong.append(f"a process does not name rank {victim}: {others}")
         yield kind, "; ".join(wrong)
@@ -82,7 +82,7 @@ def judge(reports: Sequence[Sequence[dict[str, Any]]]) -> Iterator[tuple[str, st
 def _faults(each: dict[str, Any], last: bool) -> Iterator[str]:
     if "hangs" in each:
         yield f"waits for {each['hangs']}"
-    if each.get("said") == "WRONG" or "WRONG" in each.get("after", ()):
+    if each.get("text") == "WRONG" or "WRONG" in each.get("after", ()):
         yield "a wrong sum"
     if not last and each and each.get("after", [None])[-1] != "":
         yield f"no call works after it: {each.get('after')}"

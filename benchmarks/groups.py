@@ -1,4 +1,4 @@
-"""How far the groups of a plan are behind the best pattern of all, on networks small enough to try every one.
+"""Distance of a plan's groups from the best pattern of all, on networks small enough to try every one.
 
     python benchmarks/groups.py
 

@@ -1,4 +1,4 @@
-"""How much of a gradient, and of the optimizer's step, lies in the segments that matter least by the gradient.
+"""Share of a gradient, and of the optimizer's step, in the segments that matter least by the gradient.
 
     python benchmarks/importance.py
 

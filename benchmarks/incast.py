@@ -50,7 +50,7 @@ KINDS: Final = {
 
 
 class Offered(NamedTuple):
-    """What came to the receiver's port, in bytes with headers, packets that it dropped, and the messages in it."""
+    """Bytes with headers that came to the receiver's port, packets that it dropped, and the messages in them."""
 
     bytes: int
     packets: int
@@ -140,7 +140,7 @@ def row(kind: str, mib: int, rounds: Sequence[Sequence[float]]) -> tuple[str, ..
 
 
 def resent(kind: Kind, ports: Sequence[Offered]) -> float:
-    """What was offered beyond each packet of the messages once; a dropped packet counts as full."""
+    """Bytes sent in excess of one copy of each message; a dropped packet counts as full."""
     once = sum(port.messages for port in ports) * (MTU + ETHERNET) / kind.payload
     return sum(port.bytes + port.drops * (MTU + ETHERNET) for port in ports) / once - 1
 

@@ -1,4 +1,4 @@
-"""What each process of `benchmarks/incast.py` does: all but the first send it a message at once, again and again.
+"""Each process of `benchmarks/incast.py`: all but the first send it a message at once, again and again.
 
 The first prints "@incast MIB SECONDS SECONDS ..." each time: from the moment at which all began to send until it had
 each sender's message.

@@ -1,4 +1,4 @@
-"""What a late rank's join takes by the model, one chunk or as many as others at once.
+"""Time of a late rank's join by the model, with one chunk at once or one per other rank.
 
 Run from the repository's root: `.venv/bin/python benchmarks/join.py`
 """

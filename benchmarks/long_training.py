@@ -107,7 +107,7 @@ def train(by: str, steps: int, out: Path) -> None:
 
 
 def run(how: list[str], by: str, steps: int, folder: Path) -> list[dict[str, Any]]:
-    """What came of each process."""
+    """The outcome of each process."""
     out = folder / f"{by} {how[0]}"
     out.mkdir()
     words = [sys.executable, __file__, "--by", by, "--steps", str(steps), "--out", str(out)]

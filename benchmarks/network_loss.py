@@ -1,4 +1,4 @@
-"""What losses on the way cost a sum, and what they cost where some of a gradient may stay lost.
+"""Cost of packet loss for a sum, exact or with a part of the gradient that may stay lost.
 
     JAXCOMM_TRANSPORT=udp jaxcomm testbed run packet_loss.toml -- python benchmarks/network_loss.py
 

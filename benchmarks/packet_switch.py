@@ -1,4 +1,4 @@
-"""What a testbed's switch carries, and what it adds to the time of a packet, beside the kernel's bridges. Root.
+"""The rate of a testbed's switch, and the time that it adds to a packet, beside the kernel's bridges. Root.
 
     .venv/bin/python benchmarks/packet_switch.py
 
@@ -91,7 +91,7 @@ def round_trips(mbit: float, with_switch: bool) -> list[float]:
 
 
 def incast(mbit: float, threshold: int) -> str:
-    """What is dropped of packets half of which are important, and how long the others wait."""
+    """Drops among packets of which half are important, and the waiting time of the others."""
     fields = {"switch": {"buffer_bytes": 65536, "threshold_bytes": threshold}, "hosts": [{"name": n} for n in "abcd"]}
     wanted = Testbed.model_validate({"rails": [{"name": "eth0", "mbit": mbit}], **fields})
     with testbed.up(wanted) as layout, contextlib.ExitStack() as stack:

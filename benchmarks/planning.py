@@ -1,4 +1,4 @@
-"""How long `jaxcomm plan` takes from start to end, as a process of its own, for clusters of several kinds.
+"""Time of `jaxcomm plan` from start to end, as a process of its own, for clusters of several kinds.
 
     python benchmarks/planning.py
 

@@ -1,4 +1,4 @@
-"""What the programs of tests/newcomer/programs_patterns.py take a step, by lax or plain jit and by jaxcomm.
+"""Step times of the programs of tests/newcomer/programs_patterns.py, by lax or plain jit and by jaxcomm.
 
     python benchmarks/programs.py --units 1024 --rows 64
 

@@ -1,4 +1,4 @@
-"""What each process of `benchmarks/rail_cuts.py` does: one all-reduce after the other, until the first says the end.
+"""Each process of `benchmarks/rail_cuts.py`: one all-reduce after the other, until the first announces the end.
 
 Prints "@call BEGIN END RIGHT" after each, and "@lost AT COUNT" whenever the number of its lost rails changes. Seconds
 are of the monotonic clock, which is one on all hosts of a testbed.

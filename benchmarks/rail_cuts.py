@@ -80,7 +80,7 @@ class Job:
         return [file.read_text().splitlines(keepends=False) for file in self._files]
 
     def words(self, kind: str) -> list[list[list[str]]]:
-        """What follows this word in the lines of each process."""
+        """The text after this word in the lines of each process."""
         return [[line.split()[1:] for line in own if line.startswith(f"{kind} ")] for own in self.lines()]
 
     def calls(self) -> list[list[Call]]:
@@ -88,7 +88,7 @@ class Job:
         return [[Call(float(b), float(e), right == "1") for b, e, right in own] for own in self.words("@call")]
 
     def lost(self) -> list[list[tuple[float, int]]]:
-        """How many rails each process had lost, from when on."""
+        """The number of rails that each process had lost, and since when."""
         return [[(float(at), int(count)) for at, count in own] for own in self.words("@lost")]
 
     def is_running(self) -> bool:
@@ -153,7 +153,7 @@ class Figures(NamedTuple):
 
 
 def figures(calls: Sequence[Sequence[Call]], happened: Sequence[Happened]) -> Figures:
-    """What the calls took; a call takes as long as in its slowest process."""
+    """Times of the calls; a call takes as long as in its slowest process."""
     rounds = [Call(min(c.begin for c in each), max(c.end for c in each), True) for each in zip(*calls, strict=False)]
     seconds = [max(c.end - c.begin for c in each) for each in zip(*calls, strict=False)]
     spans = [(each.at, each.back or each.repaired) for each in happened]
@@ -176,7 +176,7 @@ def figures(calls: Sequence[Sequence[Call]], happened: Sequence[Happened]) -> Fi
 
 
 def other_losses(job_lost: Sequence[Sequence[tuple[float, int]]], happened: Sequence[Happened]) -> int:
-    """How often a process lost a rail though none was cut, and none had been shortly before."""
+    """Losses of a rail in a process while none was cut, and none had been shortly before."""
     spans = [(each.at, each.repaired + BACK_S if each.back is None else each.back + 0.5) for each in happened]
     losses = [when for own in job_lost for (_, was), (when, now) in itertools.pairwise([(0.0, 0), *own]) if now > was]
     return sum(not any(begin <= when <= end for begin, end in spans) for when in losses)

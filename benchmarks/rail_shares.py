@@ -1,4 +1,4 @@
-"""What an all-reduce takes over the rails of a job: by their rates, on each alone, and split evenly.
+"""Times of an all-reduce over the rails of a job: by their rates, on each alone, and split evenly.
 
     jaxcomm testbed run jaxcomm/testbed/examples/two_rails.toml -- python benchmarks/rail_shares.py
 
@@ -81,7 +81,7 @@ def gloo_calls() -> dict[int, dict[str, Callable[[], Any]]]:
 
 
 def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Median]:
-    """What each way takes."""
+    """The time of each way."""
     seconds: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(ROUNDS.value):
         for way, made in calls.items():

@@ -1,4 +1,4 @@
-"""How far a plan's split over rails is behind the best split of all, at every size, and never behind one rail alone.
+"""Distance of a plan's split over rails from the best split, at every size, and from one rail alone.
 
     python benchmarks/rails.py
 
@@ -67,7 +67,7 @@ def profile(kinds: Sequence[tuple[float, float]], rng: np.random.Generator | Non
 
 
 def behind(given: Profile, sizes: NDArray[np.int64] = SIZES, grid: int | None = None) -> Behind:
-    """How far the plan's splits are behind; with a grid, behind every multiple of 1/grid of a pair too."""
+    """Distances of the plan's splits; with a grid, also from every multiple of 1/grid of a pair."""
     found = rails.decide(given)
     assert found
     curves = [

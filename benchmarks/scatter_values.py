@@ -1,4 +1,4 @@
-"""How often `lax.psum_scatter` in groups of two devices is wrong, over Gloo or over jaxcomm.
+"""Counts wrong results of `lax.psum_scatter` in groups of two devices, over Gloo or over jaxcomm.
 
     jaxcomm launch -n 4 benchmarks/scatter_values.py --turns 1000
     jaxcomm launch -n 4 --every-collective benchmarks/scatter_values.py --turns 1000

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def cell(hosts: int, per_host: int, nic: str, slow: float, size: float, delay: float) -> str:
-    """What one network and delay take."""
+    """The time of one network and delay."""
     ranks = hosts * per_host
     topology = Topology.model_validate({"hosts": [r // per_host for r in range(ranks)], "nic": nic, "slow": slow})
     unit = size * ALPHA

@@ -2,7 +2,7 @@
 
     python benchmarks/unchanged.py --processes 4 --rounds 8
 
-Three jobs are alive at once, of which one works at a time. What is timed is one call and its `block_until_ready` on
+Three jobs are alive at once, of which one works at a time. The time is that of one call and its `block_until_ready` on
 process 0; medians over all rounds, in ms.
 """
 

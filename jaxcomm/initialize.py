@@ -41,7 +41,7 @@ def init(
         the mesh, or for all, see `jaxcomm.auto_plan`; elsewhere it is None, after one line in the log. A plan file also
         says whether TCP or UDP is to connect hosts.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
-        or with their Mbit/s "eth0:4000,eth1:1000". What each carries is the plan's to say, if it has rails.
+        or with their Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
         environment's JAXCOMM_DEADLINE_S, or 60.
 

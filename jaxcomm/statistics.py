@@ -136,20 +136,20 @@ def stats() -> Stats:
 
     `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
     process, rail, `is_open`, `has_left` (with its process), `fences` (how often it was taken out of service), `bytes`
-    that the process has received over it, and `shares`, its part of 1024 in calls from so many bytes on, as it is in
+    that the process has received over it, and `shares`, its part of 1024 by the least bytes of a call, as it is in
     force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
     calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
 
-    `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one saw
-    it), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
+    `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one
+    noticed), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
     `why` in words.
 
     `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
-    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
-    from so many bytes on, and those that calls switch between), `rails` (the threshold and the planned shares), and the
-    `file` of a plan that the run made. `events` has the last 256 things that plan="auto" has found or done: `at_s`,
-    what it `said`, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and what a step took,
-    `before_s` and `after_s` the switch.
+    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (schedules of all-reduces
+    by their least bytes, and those that calls switch between), `rails` (the threshold and the planned shares), and the
+    `file` of a plan that the run made. `events` has the last 256 findings and actions of plan="auto": `at_s`,
+    the `text` of the log, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and the step's time
+    before and after the switch, `before_s` and `after_s`.
     """
     sites, rails = ffi.sites(spans=True), ffi.rails()
     for record in (*sites, *rails):
@@ -170,9 +170,9 @@ def record_plans(plans: Iterable[Mapping[str, Any]]) -> None:
     _plans[:] = [{"since_s": _seconds(), **plan} for plan in plans]
 
 
-def record_event(said: str, outcome: Outcome, **about: Any) -> None:
-    """Records a deed of plan="auto": the log's line, and the rest of a record of `jaxcomm.stats().events`."""
-    _events.append({"at_s": _seconds(), "said": said, "outcome": outcome, **about})
+def record_event(text: str, outcome: Outcome, **about: Any) -> None:
+    """Records an action of plan="auto": the log's line, and the rest of a record of `jaxcomm.stats().events`."""
+    _events.append({"at_s": _seconds(), "text": text, "outcome": outcome, **about})
 
 
 def _seconds() -> float:

@@ -44,7 +44,7 @@ PRE_TRAINING = 300  # steps
 
 
 class Front(nn.Module):
-    """What is pre-trained: two layers."""
+    """The pre-trained part: two layers."""
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
@@ -56,7 +56,7 @@ class Front(nn.Module):
 
 
 class Back(nn.Module):
-    """What is new: a layer, and the one to the classes."""
+    """The new part: a layer, and the one to the classes."""
 
     classes: int
 
@@ -93,7 +93,7 @@ def pre_trained(known: int) -> Any:
 
 
 def allowed(bound: float, policy: str) -> Drop:
-    """What may be left out: so much of each of the front's kernels, or the back's."""
+    """The drop policy: at most `bound` of each kernel of the front, or of the back."""
     return Drop(0.0, policy, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
 
 

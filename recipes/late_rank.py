@@ -190,7 +190,7 @@ def lateness_ms(site: dict[str, Any]) -> tuple[float, float]:
 
 
 def summary(folder: Path) -> str:
-    """What the plan changed, by the run's metrics."""
+    """The effect of the plan, by the run's metrics."""
     with (folder / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     lines = []

@@ -65,7 +65,7 @@ class Sharded:
         return self._run(state, self._train, count=count)
 
     def scalars(self) -> dict[str, float]:
-        """What the collectives of this process have recorded so far, for TensorBoard."""
+        """Scalars for TensorBoard that the collectives of this process have recorded so far."""
         return jaxcomm.stats().scalars()
 
     def score(self, state: State) -> dict[str, float]:

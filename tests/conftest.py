@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was collected stays: the garbage collector need not look through it again and again."""
+    """Keeps the collected tests out of the garbage collector's repeated searches."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -58,7 +58,7 @@ def no_plan() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_plan_for_the_next_file() -> Iterator[None]:
-    """What a file's tests, or the programs that they run, have made active does not reach the next file."""
+    """Ends the plans and settings that a file's tests, or the programs that they run, have made active."""
     yield
     if "jaxcomm.collectives.communicator" in sys.modules:
         leave_no_plan()

@@ -46,7 +46,7 @@ struct Options {
   std::vector<int64_t> sizes;
 };
 
-// What the processes share beside what is measured.
+// Memory that the processes share besides the measured buffers.
 struct Shared {
   struct {
     std::atomic<int> fd{-1};

@@ -102,7 +102,7 @@ def group_table(rows: Sequence[Row]) -> str:
 
 
 def measured_table(rows: Sequence[Row]) -> str:
-    """What they measured, relative to their allreduce, beside the table's formulas and our rings relative to a ring."""
+    """Their measurements, relative to their allreduce, beside the table's formulas and our rings relative to a ring."""
     cells = []
     for name, measured in MEASURED.items():
         found = next(each for each in rows if each.uplink == CONTENDED[name])

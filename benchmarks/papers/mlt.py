@@ -89,7 +89,7 @@ def times_table(found: Results) -> str:
 
 
 def reduction_table(model: str, found: Results) -> str:
-    """How much lower MLT's times are than each scheme's, theirs beside ours."""
+    """Reduction of time by MLT beside each scheme, theirs beside ours."""
     header = ["MLT lower than"]
     for what in ("average", "tail"):
         header += [f"{what} theirs %", "ours %", "ratio"]

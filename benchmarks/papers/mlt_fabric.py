@@ -56,7 +56,7 @@ class Active:
 
 
 class Step:
-    """What a step did to each active flow: packets that were sent, came and were lost; marks and the delay it saw."""
+    """A step's effect on each active flow: packets that were sent, came and were lost; marks, and the delay."""
 
     def __init__(self, sent: Floats) -> None:
         """Before the first port."""
@@ -89,7 +89,7 @@ class Scheme(Protocol):
         """Packets that each flow may send now, at most `to_send`."""
 
     def react(self, active: Active, step: Step, now_s: float, rng: np.random.Generator) -> None:
-        """What the senders learn of a step."""
+        """The senders' feedback on a step."""
 
 
 def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floats:

@@ -1,4 +1,4 @@
-"""What one training step of ResNet50 or GoogLeNet sends: tensors from the layers' definitions, flows from the tensors.
+"""Traffic of one training step of ResNet50 or GoogLeNet: tensors from the layers' definitions, flows from the tensors.
 
 Sources: He et al., "Deep Residual Learning for Image Recognition", table 1; Szegedy et al., "Going Deeper with
 Convolutions", table 1 (without the auxiliary classifiers).

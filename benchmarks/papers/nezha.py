@@ -115,7 +115,7 @@ def split_table(given: Profile) -> str:
 
 
 def choice_table(given: Profile) -> str:
-    """What ours chooses at the sizes of Table I, and how that compares with the best that they measured."""
+    """Our choice at the sizes of Table I, compared with the best that they measured."""
     found, cells = decided(given), []
     for row, nbytes in enumerate(SIZES):
         shares = found.split_for(nbytes)
@@ -169,7 +169,7 @@ def plot(given: Profile) -> bytes:
 
 
 def lines() -> Iterator[str]:
-    """What the script prints."""
+    """The script's output."""
     given = cluster(("TCP", "SHARP"), 4)
     yield "Table I: microseconds of an allreduce over TCP and SHARP, 4 nodes; ratio: model / measured\n"
     yield split_table(given)

@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _unaligned(schedule: schedules.Schedule) -> float:
-    """What a schedule takes if chunks may be of any size, as the paper has it."""
+    """Time of a schedule if chunks may be of any size, as the paper has it."""
     return _seconds(schedule.num_rounds, schedule.volume / schedule.num_chunks)
 
 

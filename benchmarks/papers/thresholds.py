@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _full(load: float, room: float) -> float:
-    """How often an M/M/1/m queue is full, for any load but 1."""
+    """Probability that an M/M/1/m queue is full, for any load but 1."""
     return (load**room - load ** (room + 1)) / (1 - load ** (room + 1))
 
 

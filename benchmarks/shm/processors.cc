@@ -1,4 +1,4 @@
-// How long a cache line takes from one processor to the other and back: whether they share a cache, which on a virtual
+// Time of a cache line from one processor to the other and back: whether they share a cache, which on a virtual
 // machine may change from second to second, and with it what messages over shared memory take.
 //
 //   processors [first] [second] [looks]   // 0, 1 and 10; a look a second

@@ -5,7 +5,7 @@
 //   CloseOwn(socket);   // in place of close
 //
 // A child may outlive the process, and what it holds open would hide the process's end from others. There is no flag
-// for this as there is for exec. Thread-safe. A negative descriptor is none.
+// for this as there is for exec. Thread-safe. Negative descriptors are ignored.
 #pragma once
 
 #include <pthread.h>

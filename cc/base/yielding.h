@@ -1,8 +1,8 @@
 // Waiting for another thread without falling asleep, for about as long as that and being woken take.
 //
-//   yielding.Until([&] { return ready(); });   // it may not be: who still has to wait sleeps now
+//   yielding.Until([&] { return ready(); });   // may return before: block then
 //
-// Whoever else can run on this processor runs meanwhile. One that computes would do so for milliseconds, where it would
+// Other threads run on this processor meanwhile. One that computes would do so for milliseconds, where it would
 // be interrupted for a thread that is woken; after a yield that took long, the next waits are slept for a while.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How much each segment of a gradient matters: the mean magnitude of its elements, beside the median of a sample.
+// The importance of each segment of a gradient: the mean magnitude of its elements, beside the median of a sample.
 //
 //   const ImportanceFn importance = FindImportance(DType::kF32);   // nullptr: no floating-point type
 //   std::vector<uint32_t> bins(kBins);
@@ -27,7 +27,7 @@ using ImportanceFn = void (*)(const std::byte* gradients, size_t elements, size_
 
 ImportanceFn FindImportance(DType dtype);
 
-// Multiplies so many elements by a factor, in place; 16-bit types are rounded once.
+// Multiplies `count` elements by a factor, in place; 16-bit types are rounded once.
 using ScaleFn = void (*)(std::byte* values, size_t elements, float factor);
 
 ScaleFn FindScale(DType dtype);

@@ -30,7 +30,7 @@ class Words {
     return word;
   }
 
-  // The length of a list whose entries take at least so many words.
+  // The length of a list whose entries take at least `words` words.
   uint32_t Length(const char* what, size_t entry) { return Next(what, (count_ - at_) / entry + 1); }
 
   void Fail(const std::string& message) {

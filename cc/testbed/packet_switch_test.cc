@@ -149,7 +149,7 @@ TEST(PacketSwitchTest, FramesOnALinkThatIsRepairedNeedNoLonger) {
   EXPECT_EQ(packet_switch.Run(10001, 10000 + kSize), 10000 + 3 * kSize);
 }
 
-TEST(PacketSwitchTest, WhatIsForNobodyIsDropped) {
+TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   Hosts hosts(2);
   PacketSwitch packet_switch(hosts.Ports(), Limits(1 << 20, 1 << 20), &hosts);
   hosts.Send(0, 7, 1);                                    // there is no such host

@@ -23,9 +23,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.description = textwrap.fill(
         f"{parser.description} Files are for in-place sums among this plan's ranks, its late rank bound. Not exported: "
-        "element types, predictions, and decisions other than schedules, such as groups, rails or a drop policy. What "
-        "the format cannot hold is left out and said so; if nothing is left, the exit code is 1. MSCCL++ takes sizes "
-        "that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL numbers of elements "
+        "element types, predictions, and decisions other than schedules, such as groups, rails or a drop policy. "
+        "Entries that the format cannot hold are left out with a message; if none is left, the exit code is 1. "
+        "MSCCL++ takes sizes that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL "
+        "takes numbers of elements "
         "that are multiples of the chunks of all instances.",
         width=100,
     )
@@ -81,7 +82,7 @@ def run(args: Namespace) -> int:
         _show(args, written, left_out)
     if not written:
         ranges = f"{len(left_out)} byte range{'s' * (len(left_out) != 1)}"
-        raise JaxcommError(f"{args.to} can hold none of the plan's {ranges}.\n  Cure: as said of each.")
+        raise JaxcommError(f"{args.to} can hold none of the plan's {ranges}.\n  Cure: see the message about each.")
     return 0
 
 

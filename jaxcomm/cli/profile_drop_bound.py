@@ -125,7 +125,7 @@ def _layers(args: Namespace, before: Profile) -> Sequence[Layer]:
     if before.tolerance:
         return before.tolerance.layers
     if not before.buckets:
-        what = "has neither tolerance.layers nor buckets, so nobody could plan with the bound"
+        what = "has neither tolerance.layers nor buckets, so no plan could use the bound"
         raise ProfileError(files.mistake(args.out, what, "name the model's layers with --layers"))
     return gradients(before)
 

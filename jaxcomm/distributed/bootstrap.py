@@ -67,7 +67,7 @@ def connect(
         raise outcome
     if named and tuple(named) != chosen.rails:
         raise JaxcommError(
-            f"this process is connected already, by {_words(chosen.rails) or 'rails that nobody named'}; "
+            f"this process is connected already, by {_words(chosen.rails) or 'rails that were found'}; "
             f"{_words(named)} come too late.\n"
             "  Cure: call jaxcomm.init(rails=…) before the first collective, in all processes."
         )

@@ -36,7 +36,7 @@ def connect_to(
       deadline: on the clock of `time.monotonic`.
 
     Raises:
-      JaxcommError: nobody listens there, or somebody else, or the deadline has passed.
+      JaxcommError: no process, or another one, listens there, or the deadline has passed.
     """
     on = "" if end.name == DEFAULT else f" on rail {end.name}"
     where = f"process {peer} at {end.address}:{end.port}{on}"
@@ -61,9 +61,9 @@ def connect_once(side: handshake.ConnectorSide, end: RailEnd, interface: str, de
     """As `connect_to`, tried once.
 
     Raises:
-      Refused: somebody else listens there.
+      Refused: another program listens there.
       LongLost: the way to it loses long messages.
-      OSError: nobody does, the listener gave the connection up, or the deadline has passed.
+      OSError: no program listens there, the listener gave the connection up, or the deadline has passed.
       JaxcommError: no socket can be bound to the interface.
     """
     made = bound_socket(end.address, interface)

@@ -47,7 +47,7 @@ def command(words: Sequence[str], *, is_module: bool = False) -> list[str]:
 
 
 def local_coordinator() -> str:
-    """ "host:port" on this machine that nobody listens on.
+    """ "host:port" on this machine that no program listens on.
 
     Not one of the ports that the kernel gives to connections: until the coordinator listens, one could get it.
     """

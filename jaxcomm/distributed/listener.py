@@ -1,4 +1,4 @@
-"""Accepts the connections of the higher processes, and of nobody else."""
+"""Accepts connections from the higher processes only."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> dict[int, socket.socket]:
-        """Ends the thread, and returns the connections that it kept, non-blocking; whoever calls this owns them."""
+        """Ends the thread, and returns the connections that it kept, non-blocking; the caller owns them."""
         if not self._closing:
             self._closing = True
             os.eventfd_write(self._wake.fileno(), 1)
@@ -120,7 +120,7 @@ class Listener:
             connection = close_in_children(self._socket.accept()[0])
         except OSError:
             if not self._give_way("this process has no more files to open"):
-                time.sleep(0.01)  # whoever has them open
+                time.sleep(0.01)  # until other threads have closed theirs
             return
         connection.setblocking(False)
         self._pending[connection.fileno()] = _Pending(connection, self._side(), time.monotonic() + HANDSHAKE_S)

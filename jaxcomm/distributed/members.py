@@ -139,7 +139,7 @@ def _leave() -> None:
 
 
 def _finish_calls(until: float) -> None:
-    """Waits for the steps that are dispatched, also where nobody keeps their results, and for calls that have begun.
+    """Waits for dispatched steps, also where the program drops their results, and for calls that have begun.
 
     JAX's CPU client runs what one thread dispatches in its order, and what has several devices in one order for all
     threads. So a step that is dispatched now ends last.

@@ -47,7 +47,7 @@ class RailTo(NamedTuple):
 class _Outage:
     cuts: int
     since: float
-    is_said: bool = False
+    is_logged: bool = False
 
 
 class Outages:
@@ -56,7 +56,7 @@ class Outages:
     def __init__(self, names: Sequence[str], down: Iterable[RailTo] = ()) -> None:
         """`names` are those of the rails, by number; `down` are cut once from the start, as the log says already."""
         self._names = names
-        self._outages = {to: _Outage(1, time.monotonic(), is_said=True) for to in down}
+        self._outages = {to: _Outage(1, time.monotonic(), is_logged=True) for to in down}
         self._quiet_until: dict[RailTo, float] = {}
 
     def update(self, cuts: Mapping[RailTo, int]) -> None:
@@ -69,7 +69,7 @@ class Outages:
         new = {
             to: outage
             for to, outage in self._outages.items()
-            if not outage.is_said and self._quiet_until.get(to, now) <= now
+            if not outage.is_logged and self._quiet_until.get(to, now) <= now
         }
         for rail in sorted({to.rail for to in new}):
             processes = sorted(to.process for to in new if to.rail == rail)
@@ -79,13 +79,13 @@ class Outages:
                 "the other rails carry its part until it is back."
             )
         for to, outage in new.items():
-            outage.is_said = True
+            outage.is_logged = True
             self._quiet_until[to] = now + _QUIET_S
 
     def end(self, to: RailTo) -> None:
         """It is not cut any more."""
         outage = self._outages.pop(to, None)
-        if outage is not None and outage.is_said:
+        if outage is not None and outage.is_logged:
             say(f"{self._words(to.rail, [to.process])} is back after {time.monotonic() - outage.since:.1f} s.")
 
     def _words(self, rail: int, processes: Sequence[int]) -> str:

@@ -76,8 +76,8 @@ class Connected(NamedTuple):
 
     Attributes:
       sockets: the connections.
-      lacking: the rails that nobody has named, and without which all processes must go.
-      down: the rails to processes that somebody has named, and that cannot be connected now.
+      lacking: rails that the user did not name, and that all processes must leave out.
+      down: rails that the user named, and that cannot be connected now, by process.
     """
 
     sockets: dict[tuple[int, str], socket.socket]
@@ -130,7 +130,7 @@ def connect_rails(
                     raise
                 failed.add(name)
                 if end.network:
-                    found.lacking.append(name)  # nobody has asked for this one
+                    found.lacking.append(name)  # the user did not name it
                     say_once(f"no process uses the rail {name}: {error}")
                 else:
                     found.down.append((other, name))

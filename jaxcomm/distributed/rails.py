@@ -19,7 +19,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom, in_units
 
 ANY_HOST: Final = "192.0.2.1:1"  # for documents only, RFC 5737: nothing is sent there, but there is a way to it
-DEFAULT: Final = ""  # the name of the one rail, if nobody names rails: hosts may call its interface differently
+DEFAULT: Final = ""  # the name of the one rail, if the user names none: hosts may call its interface differently
 
 
 class RailEnd(NamedTuple):
@@ -31,7 +31,7 @@ class RailEnd(NamedTuple):
       address: of its listener; "" where the interface is missing, or has no address.
       port: of its listener; 0 before there is one.
       rate: in Mbit/s, or what JAXCOMM_RAILS says, which may be in relation to the others only; 0: unknown.
-      network: that its other end must be in, too; "" for one that somebody has named.
+      network: that its other end must be in, too; "" for one that the user named.
       is_up: its interface is there and has a carrier.
     """
 
@@ -45,7 +45,7 @@ class RailEnd(NamedTuple):
 
 
 class MissingInterface(JaxcommError):
-    """A rail that somebody has named is no interface of this machine, or has no address."""
+    """A rail that the user named is no interface of this machine, or has no address."""
 
 
 def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | None = None) -> list[RailEnd]:

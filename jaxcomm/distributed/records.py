@@ -109,7 +109,7 @@ def transport(records: Iterable[Record]) -> str:
 
 
 def share_memory(one: Record, other: Record) -> bool:
-    """Whether two processes go over shared memory; the same whichever of them asks.
+    """Whether two processes go over shared memory; both get the same answer.
 
     Raises:
       JaxcommError: their settings conflict, or ask for shared memory that they do not have in common.

@@ -92,7 +92,7 @@ class Repair:
         self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
-        """Ends it: the core is not asked any more, and nobody listens."""
+        """Ends it: it neither asks the core nor listens any more."""
         atexit.unregister(self._at_exit)
         with self._lock:
             self._end.set()
@@ -109,7 +109,7 @@ class Repair:
             self._connect({to: cuts for to, cuts in lost.items() if to.process < self._own.process})
 
     def _lost(self) -> dict[RailTo, int]:
-        """How often each rail that is cut now was cut so far."""
+        """Cuts so far of each rail that is cut now."""
         with self._lock:
             if self._end.is_set():
                 return {}

@@ -48,7 +48,7 @@ class Settings(NamedTuple):
 
     @property
     def follows_plan(self) -> bool:
-        """Whether the plan's choice counts: nobody has named a transport."""
+        """Whether the plan's choice counts: the user named no transport."""
         return self.transport == "auto"
 
 

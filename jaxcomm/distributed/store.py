@@ -44,12 +44,12 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
 
     Args:
       key: as it was published.
-      missing: says in words that nobody has published it, for the error.
-      of: the process that publishes it, if only one does and this one is connected with it: should it be gone, nobody
-        waits for it.
+      missing: the error's first words, if no process has published it.
+      of: the process that publishes it, if only one does and this one is connected with it: once it is gone, the wait
+        ends.
 
     Raises:
-      JaxcommError: nobody has, or `jax.distributed` has not been initialized.
+      JaxcommError: no process has published it, or `jax.distributed` has not been initialized.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
@@ -67,7 +67,7 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
 
 
 def find(key: str) -> str | None:
-    """The value that a process has published; None: nobody has.
+    """The value that a process has published; None if none has.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or its store is gone.

@@ -3,10 +3,10 @@
     each side                        the other
     hello    port, packet size, room, nonce, MAC     over the connection, at the same time
     trial    a packet of full size                   over UDP, again and again
-    heard    one byte                                over the connection, once a trial has come
+    received one byte                                over the connection, once a trial has come
 
 The keys of a path come from the generation's key and both hellos, so no packet of another path or time passes. The
-connection stays open: by its end a process hears that the other one has ended, and by its kernel's answers that the
+connection stays open: its end shows a process that the other one has ended, and its kernel's answers that the
 host is there.
 """
 
@@ -60,7 +60,7 @@ class UdpPath(NamedTuple):
 
 
 class Agreed(NamedTuple):
-    """By process and rail: the paths, and why there is none over a rail that nobody has named."""
+    """By process and rail: the paths, and the reason why a rail that the user did not name has none."""
 
     paths: dict[tuple[int, str], UdpPath]
     lacking: dict[tuple[int, str], JaxcommError]
@@ -85,7 +85,7 @@ def agree(
       after_failure: closes the UDP sockets.
 
     Raises:
-      JaxcommError: no packets of full size come through a rail that somebody has named, or a process is gone, or has
+      JaxcommError: no packets of full size come through a rail that the user named, or a process is gone, or has
         another key.
     """
     now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The way over which other hosts reach this process, where nobody names an interface: all processes agree on it.
+"""The way over which other hosts reach this process, if the user names no interface: all processes agree on it.
 
 The name of a machine may lead to 127.0.1.1 on that machine itself (as Debian and Ubuntu set it), or to another family
 of addresses than elsewhere. So a process on the coordinator's host takes the way to a process of another host in place

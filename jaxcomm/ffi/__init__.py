@@ -119,7 +119,7 @@ def set_deadline(seconds: float) -> None:
 
 
 def deadline() -> float:
-    """How long a collective may wait for its last rank, in seconds."""
+    """The deadline of collectives, in seconds."""
     return _deadlines[-1] if _deadlines else _DEADLINE_S
 
 

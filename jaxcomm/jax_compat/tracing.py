@@ -108,7 +108,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 def source_line(context: mlir.LoweringRuleContext) -> str:
-    """Where the user's code made the operation that is being lowered: "train.py:57"; "" if nobody knows."""
+    """Where the user's code made the operation that is being lowered: "train.py:57"; "" if unknown."""
     ours = str(Path(__file__).parent.parent)
     frames = source_info_util.user_frames(context.traceback)
     frame = next((frame for frame in frames if not frame.file_name.startswith(ours)), None)

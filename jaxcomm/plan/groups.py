@@ -88,7 +88,7 @@ class Groups(Value):
 
     @property
     def gap(self) -> float:
-        """How far the bound is below the slowest iteration, as a share of that."""
+        """Distance from the bound to the slowest iteration, as a share of the latter."""
         return max(0.0, 1 - self.bound / max(self.seconds)) if max(self.seconds) else 0.0
 
     @property

@@ -45,7 +45,7 @@ class SplitTimes(Value):
     """Predicted seconds of an allreduce of `reference_bytes` by measured rails.
 
     `seconds` by the range's shares, `single` on the best rail alone, `fixed_ratio` by the rails' nominal bandwidths
-    (as MRIB does), `slicing` in slices that go to whichever rail is idle (as MPTCP does); `lower_bound` if rails did
+    (as MRIB does), `slicing` in slices that go to the next idle rail (as MPTCP does); `lower_bound` if rails did
     not slow each other down and every share ran at the rail's best rate.
     """
 

@@ -43,7 +43,7 @@ class SolvedCall(Value):
 
     @property
     def gap(self) -> float:
-        """How far the bound is below the seconds, as a share of them."""
+        """Distance from the bound to the seconds, as a share of the latter."""
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 

@@ -260,7 +260,7 @@ class Assumptions(Value):
     `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With
     `alpha_assumed` no measurement tells `alpha_s`, and no schedule that uses a delay was considered. A rank can
     exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
-    times as long (null: not measured). `delay` is null when nobody knows who is late.
+    times as long (null: not measured). `delay` is null if the late rank is unknown.
     """
 
     alpha_s: Seconds

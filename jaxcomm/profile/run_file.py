@@ -147,7 +147,7 @@ class RunEvent(Value):
     """A record of `jaxcomm.stats().events`."""
 
     at_s: Seconds
-    said: str
+    text: str
     outcome: Outcome
     late: list[Count] = []
     late_by_s: Seconds = 0.0

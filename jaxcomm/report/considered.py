@@ -23,8 +23,8 @@ def considered(plan: Plan) -> dict[str, Any]:
       was considered with the reason for its verdict in words. `halves`: the same for reduce-scatters and all-gathers,
       without verdicts, as the fastest is chosen. `step`: the step's times, bound and words, and every bucket with the
       names of its gradients, when the network works on it, and `range`, the index of what was considered for
-      it. `rails`: the ways of splitting. `transport`: TCP or UDP. What was not decided is null. With `alpha_assumed` no
-      schedule that uses a delay was considered.
+      it. `rails`: the ways of splitting. `transport`: TCP or UDP. A decision that was not made is null. With
+      `alpha_assumed` no schedule that uses a delay was considered.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {
@@ -104,5 +104,5 @@ def _step(plan: Plan, step: Step) -> dict[str, Any]:
 
 
 def _gap(seconds: float, bound: float) -> float:
-    """How far the bound is below the time, as a share of the time."""
+    """Distance from the bound to the time, as a share of the time."""
     return 1 - bound / seconds if seconds else 0.0

@@ -82,8 +82,9 @@ def _found(report: dict[str, Any]) -> str:
     late = report["straggler"]
     who = f"Rank {late['rank']} of {report['devices']} is late"
     if not late["is_late"]:
-        said = "is late beyond chance, or enough to matter"
-        who = f"Nobody of {report['devices']} {said}; rank {late['rank']} most often"
+        who = (
+            f"No rank of {report['devices']} is late beyond chance, or enough to matter; most often rank {late['rank']}"
+        )
     return (
         f"{who}: last in {late['late_steps']} of {late['steps']} steps, "
         f"by {late['median_ms']:.1f} ms (median). In training, where the devices share this machine's processors, it "

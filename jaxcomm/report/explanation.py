@@ -151,7 +151,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     if plan.executors:
         yield from _executors(plan.executors)
     if (delay := given.delay) is None:
-        yield "Nobody measured who is late, so no schedule that uses a delay was considered."
+        yield "The profile does not say which rank is late, so no schedule that uses a delay was considered."
     elif given.alpha_assumed:
         yield (
             f"One rank was last in {delay.late_steps} of {delay.steps} steps, behind the next by "

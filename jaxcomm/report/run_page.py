@@ -10,7 +10,7 @@ from jaxcomm.report.run_words import in_force, summary
 
 
 def html(run: SavedRun) -> str:
-    """The page, which needs no other file. Whoever points at a shape of the picture reads its numbers."""
+    """The page, which needs no other file. Pointing at a shape of the picture shows its numbers."""
     written = f"{run.written:%Y-%m-%d %H:%M:%S} UTC" if run.written else "an unknown time"
     style = (
         f"body{{font-family:{FONT};color:{palette.INK};margin:2em auto;max-width:70em}}"

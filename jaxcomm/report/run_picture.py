@@ -16,7 +16,7 @@ from jaxcomm.report.run_series import NO_PLAN, Interval, TimeGrid
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 _COLUMNS: Final = 160  # of a grid
-_PROCESSES, _RANKS, _SITES, _PLANS, _EVENTS = 8, 32, 4, 12, 20  # that are drawn; the rest is said to be left out
+_PROCESSES, _RANKS, _SITES, _PLANS, _EVENTS = 8, 32, 4, 12, 20  # that are drawn; a line says that the rest is left out
 _PAUSE: Final = 0.1  # of the run, at which a line is broken
 _CRISP: Final = 'shape-rendering="crispEdges"'
 _STRIP, _ROW, _PLOT = 26.0, 14.0, 110.0  # heights
@@ -30,7 +30,7 @@ def svg(run: SavedRun) -> str:
       and their rates, late ranks, times from the last arrival to the end, and plans with what plan="auto" did.
     """
     axis = Axis(*run_series.extent(run))
-    title = f"A run of {seconds_text(axis.end - axis.begin)}, as one of its processes saw it"
+    title = f"A run of {seconds_text(axis.end - axis.begin)}, as recorded by one of its processes"
     parts = [text(20, 28, title, 15, 'font-weight="bold"')]
     y = 44.0
     panels: list[Callable[[SavedRun, Axis, float], RunPanel | None]] = [
@@ -177,11 +177,11 @@ def _plans(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
     for number, event in enumerate(events, 1):
         x = axis.x(event.at_s)
         panel.parts.append(
-            line("event", (x, top - 4, x, panel.bottom), palette.INK, 1, 'stroke-dasharray="3 2"', event.said)
+            line("event", (x, top - 4, x, panel.bottom), palette.INK, 1, 'stroke-dasharray="3 2"', event.text)
         )
         panel.parts.append(text(x + 2, top - 6, str(number), 10))
     for number, event in enumerate(events, 1):
-        panel.say(f"{number}  {event.at_s:.1f} s  {event.said}")
+        panel.say(f"{number}  {event.at_s:.1f} s  {event.text}")
     return panel
 
 

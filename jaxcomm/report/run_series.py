@@ -145,7 +145,7 @@ def transfers(run: SavedRun, most: int) -> dict[SiteKey, list[Interval]]:
 
     Args:
       run: whose calls count.
-      most: so many sites.
+      most: the number of sites.
     """
     moved: dict[SiteKey, int] = {}
     for site in run.sites:

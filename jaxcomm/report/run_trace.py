@@ -31,7 +31,7 @@ def of_run(run: SavedRun) -> str:
         events += [trace.slice_of(name, "plan", _PLANS, track, each.begin, each.end - each.begin) for each in intervals]
     for event in run.events:
         instant = {"ph": "i", "s": "p", "name": event.outcome, "cat": "plan", "pid": _PLANS, "tid": 0}
-        events.append(instant | {"ts": _microseconds(event.at_s), "args": {"said": event.said}})
+        events.append(instant | {"ts": _microseconds(event.at_s), "args": {"text": event.text}})
     titles = {_RAILS: "rails", _LATE: "late ranks", _CALLS: "from the last arrival to the end", _PLANS: "plans"}
     used = {event["pid"] for event in events}
     names = [trace.process_name(process, name) for process, name in titles.items() if process in used]

@@ -44,11 +44,11 @@ def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) ->
     """
     if not late.late_steps:
         return "nobody is late: no rank ever came after all others"
-    said = f"nobody is late: {who} was last in {late.late_steps} of {late.steps} steps"
+    text = f"nobody is late: {who} was last in {late.late_steps} of {late.steps} steps"
     by_chance = straggler.chance(late.late_steps, late.steps, ranks)
     if by_chance >= straggler.SIGNIFICANCE:
-        return f"{said}, which chance explains (p = {by_chance:.2g})"
-    return f"{said}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
+        return f"{text}, which chance explains (p = {by_chance:.2g})"
+    return f"{text}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
 
 
 def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:

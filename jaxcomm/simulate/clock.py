@@ -21,9 +21,9 @@ from jaxcomm.simulate.network import Network
 
 STRAIGHT: Final = 2e-3  # how far a time may be from the line between its neighbours to be taken for a point of it
 ALIKE: Final = 1e-2  # how much times may differ that have only lines between them
-LARGE, LOOSE = 4096, 10.0  # from so many transfers on, both may be so many times as much
+LARGE, LOOSE = 4096, 10.0  # from LARGE transfers on, both may be LOOSE times as much
 TIMED: Final = 128  # ranks up to which a schedule is run message by message
-JUMPS: Final = 2.5  # where links are shared, so many times: who overtakes whom changes times by about a hundredth
+JUMPS: Final = 2.5  # the factor where links are shared: overtaking changes times by about a hundredth
 DEPTH, COARSE = 20, 10  # halvings at most, and where times jump
 
 Floats = NDArray[np.float64]

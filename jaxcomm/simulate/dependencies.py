@@ -23,7 +23,7 @@ class Lists(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Ints, count: int) -> Lists:
-        """Of so many, from rows (whose list, member)."""
+        """`count` lists, from rows (index of the list, member)."""
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.cumsum(np.bincount(pairs[:, 0], minlength=count))
         return cls(np.ascontiguousarray(pairs[:, 1]), np.concatenate([[0], ends]))
@@ -35,11 +35,11 @@ class Dependencies(NamedTuple):
     What one rank sends another in one round goes as one message. In a round, a rank serves its peers by distance, so
     that no two of them wait for the same third one. A message starts when its sender's and its receiver's port are done
     with the messages before it, and all earlier rounds have written what it reads, and read what it overwrites or adds
-    to. What others add to the same chunk it need not await: sums are made of what has come.
+    to. It need not wait for other additions to the same chunk, as sums consist of the contributions that have come.
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
     point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
-    only for ports. What is before has the smaller index, points aside.
+    only for ports. An earlier message has the smaller index; points are an exception.
     """
 
     round: Ints

@@ -12,7 +12,7 @@ from jaxcomm.schedules import Schedule
 
 
 class Ports(NamedTuple):
-    """How often the buffer passes through rank r's port: `sends[r]` out of its memory, `receives[r]` into it."""
+    """Buffers that pass through rank r's port: `sends[r]` out of its memory, `receives[r]` into it."""
 
     sends: NDArray[np.float64]
     receives: NDArray[np.float64]

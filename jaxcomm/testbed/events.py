@@ -59,13 +59,13 @@ def happening(layout: Layout) -> Iterator[None]:
     end, start = threading.Event(), time.monotonic()
 
     def run() -> None:
-        said = ""
+        printed = ""
         for event in timeline(layout):
             if end.wait(max(0.0, start + event.at_s - time.monotonic())):
                 return
-            if event.text != said:
+            if event.text != printed:
                 print(f"testbed: {time.monotonic() - start:.1f} s: {event.text}", file=sys.stderr, flush=True)
-            said = event.text
+            printed = event.text
             carry_out(layout, event)
 
     thread = threading.Thread(target=run, name="testbed events", daemon=True)

@@ -95,5 +95,5 @@ def _try(script: str) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"use another kernel; this one has not answered after {_TIMEOUT_S} s"
-    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return f"use a kernel that has it; this one says: {said}" if done.returncode else ""
+    message = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return f"use a kernel that has it; this one says: {message}" if done.returncode else ""

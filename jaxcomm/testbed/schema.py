@@ -57,7 +57,7 @@ class LossyLink(Value):
 class Cut(Value):
     """A link that is cut `at_s` seconds after the start and repaired at `repaired_s`; without that, it stays cut.
 
-    "silent": packets disappear, and neither end is told. "one-way": so do those to the host. "down": the host's
+    "silent": packets disappear, and no end gets an error. "one-way": so do those to the host. "down": the host's
     interface loses its carrier. "slow": `mbit` are left, or 8 kbit/s. "reset": the host resets what comes by TCP.
     "no-udp": what comes to the host by UDP disappears.
     """

@@ -1,6 +1,6 @@
 """The testbeds on the machine, and their owners: a file for each, which its owner keeps locked as long as it lives.
 
-The kernel gives the lock back however the owner ends, so that a testbed whose file can be locked is nobody's any more.
+The kernel gives the lock back however the owner ends, so a testbed whose file can be locked has no owner any more.
 """
 
 from __future__ import annotations

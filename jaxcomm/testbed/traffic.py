@@ -34,7 +34,7 @@ def receive(address: str, port: int) -> None:
 
 
 def send(address: str, port: int, seconds: float = float("inf")) -> None:
-    """Sends until the time is over, or nobody receives any more."""
+    """Sends until the time is over, or the receiver has ended."""
     connection = _connect(address, port)
     data, end = bytes(_CHUNK), time.monotonic() + seconds
     with connection, contextlib.suppress(ConnectionError, TimeoutError):

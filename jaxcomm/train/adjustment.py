@@ -64,9 +64,9 @@ def adjust_groups(
 
     A rank is as slow as its own work between two averages: what it waits for others is not in it. That work begins when
     the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
-    of the two the one is taken by which each rank's work is steadier. What it takes longer than the median rank's in
-    three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in the
-    smallest groups.
+    of the two, the one that makes each rank's work steadier counts. The time by which that work exceeds the median
+    rank's in three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in
+    the smallest groups.
 
     If the ranks are those of several processes, all processes call it after the same step, and get the same result.
     They also measure the links between them: at the first call, and when averages take 1.3 times as long from their
@@ -75,7 +75,7 @@ def adjust_groups(
     the measured ones; the plan's racks stay, unless other ones explain the times better. In one process, or where all
     are on one host, the network is the plan's.
 
-    Call it between steps, when they have ended, every so many of them; without measuring it takes milliseconds to a
+    Call it between steps, when they have ended, say every 100 of them; without measuring it takes milliseconds to a
     second, needs no solver, and the same statistics give the same groups. The step that runs `divide_and_shuffle` with
     the table is not compiled again:
 
@@ -127,10 +127,10 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
         return known is None or (known.has_changed(seen.average_s) and not known.wait_s(time.monotonic()))
 
     def adjust(seen: RecentAverages, measured: MeasuredRacks | None) -> str:
-        network, said = known or planned, ""
+        network, network_text = known or planned, ""
         if seen.steps >= ENOUGH:
-            network, said = _followed(network, seen, measured)
-        found = _adjust(present, network, seen, worth, said)
+            network, network_text = _followed(network, seen, measured)
+        found = _adjust(present, network, seen, worth, network_text)
         if network.measured_at_s is not None:  # other groups take other times
             found = replace(found, network=replace(network, average_s=None) if found.changed else network)
         return adapter.dump_json(found).decode()
@@ -158,9 +158,9 @@ def _followed(network: GroupNetwork, seen: RecentAverages, measured: MeasuredRac
 
 
 def _adjust(
-    present: Adjustment, network: GroupNetwork, seen: RecentAverages, worth: float, said: str = ""
+    present: Adjustment, network: GroupNetwork, seen: RecentAverages, worth: float, network_text: str = ""
 ) -> Adjustment:
-    """The groups for this network and what has been seen; the reason begins with what was `said` of the network."""
+    """The groups for this network and what has been seen; the reason begins with `network_text`."""
     if seen.steps < ENOUGH:
         reason = (
             f"{seen.steps} averages of all ranks in groups have been seen, and it takes {ENOUGH} to tell: "
@@ -180,7 +180,7 @@ def _adjust(
     faster = before - then > worth * step_s
     sooner = before - then >= -worth * step_s and left_then < kept**SOONER
     reason = (
-        f"{said}{'; ' if said else ''}{_describe(late, worth * step_s, step_s, seen.steps)}; "
+        f"{network_text}{'; ' if network_text else ''}{_describe(late, worth * step_s, step_s, seen.steps)}; "
         f"the slowest group is predicted to take {_ms(then)} with other groups and {_ms(before)} with these, and "
         f"disagreement to shrink to {left_then:.3f} and {kept:.3f} in {_ms(links.least)}"
     )

@@ -150,7 +150,7 @@ def grouped(plan: str | os.PathLike[str] | Plan) -> tuple[Plan, Groups]:
 
 
 def consensus_distance(params: Any, axis_name: AxisName) -> jax.Array:
-    """How far the ranks' parameters are apart: the root mean square over ranks of a rank's distance to their mean.
+    """Distance between the ranks' parameters: the root mean square over ranks of a rank's distance to their mean.
 
     It is computed in float32, or wider where the parameters are.
     """

@@ -65,18 +65,18 @@ class GroupNetwork:
 
     def changes_from(self, before: GroupNetwork) -> str:
         """The links that are slower or faster than before, and by how much."""
-        said = []
+        changes = []
         if [rack.ranks for rack in self.racks] != [rack.ranks for rack in before.racks]:
-            said.append(f"the racks are {' and '.join(_ranks(rack.ranks) for rack in self.racks)}")
+            changes.append(f"the racks are {' and '.join(_ranks(rack.ranks) for rack in self.racks)}")
         elif len(self.racks) > 1:
             for index, (rack, old) in enumerate(zip(self.racks, before.racks, strict=True)):
-                said += _change(f"the uplink of rack {index}", rack.uplink, old.uplink)
+                changes += _change(f"the uplink of rack {index}", rack.uplink, old.uplink)
         for rank, (nic, old_nic) in enumerate(zip(self.nics, before.nics, strict=True)):
-            said += _change(f"the NIC of rank {rank}", nic, old_nic)
+            changes += _change(f"the NIC of rank {rank}", nic, old_nic)
         per_mib = [2**20 * each.beta_s_per_byte for each in (self, before)]
         if not 1 / MATTERS < per_mib[0] / max(per_mib[1], 1e-12) < MATTERS:
-            said.append(f"1 MiB within a rack takes {1e3 * per_mib[0]:.3g} ms, after {1e3 * per_mib[1]:.3g}")
-        return ", ".join(said) or "they are as before"
+            changes.append(f"1 MiB within a rack takes {1e3 * per_mib[0]:.3g} ms, after {1e3 * per_mib[1]:.3g}")
+        return ", ".join(changes) or "they are as before"
 
 
 def _change(link: str, now: float, before: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the recipes share. In reading order:
+"""Shared code of the recipes. In reading order:
 
   devices          the workers: all GPUs, or CPU devices, of all processes of the job; before JAX starts
   data             real data with fixed splits

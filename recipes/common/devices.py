@@ -17,9 +17,9 @@ _COUNT = "--xla_force_host_platform_device_count"
 
 
 def prepare(workers: int = CPU_WORKERS) -> None:
-    """Gives JAX so many CPU devices, should there be no GPU, and joins the job, should this process be one of several.
+    """Gives JAX `workers` CPU devices if there is no GPU, and joins the job if this process is one of several.
 
-    An environment that already says how many is kept.
+    A number of devices in the environment stays.
     """
     given = os.environ.get("XLA_FLAGS", "")
     if _COUNT not in given:

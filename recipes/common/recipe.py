@@ -70,7 +70,7 @@ def run(
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
       drop: what "mlt" may leave out, given --bound and --policy; without --bound, a plan may say it.
       own: the recipe's own flags, which a run that goes on must have had, too.
-      plan: makes what runs without --plan, for so many workers.
+      plan: makes the plan that runs without --plan, for a number of workers.
       training: makes what trains; it may do more between the steps, and measure more.
     """
     mesh = devices.mesh()
@@ -98,7 +98,7 @@ def run(
 
 
 def _given(drop: Callable[[float, str], Drop], plan: Plan | None, make: Callable[[str | None], Task]) -> Drop:
-    """What "mlt" may leave out."""
+    """The part of gradients that "mlt" may leave out."""
     if _BOUND.value is not None or plan is None or plan.drops is None:
         return drop(0.1 if _BOUND.value is None else _BOUND.value, _POLICY.value)
     planned = Drop.of(plan, _POLICY.value)

@@ -14,7 +14,7 @@ class Records:
     """`folder`/metrics.csv and `folder`/tensorboard, without what was recorded later than step `since`."""
 
     def __init__(self, folder: Path, since: int, steps: int) -> None:
-        """Opens the records of a run of so many steps that begins or goes on after step `since`."""
+        """Opens the records of a run of `steps` steps that begins or goes on after step `since`."""
         self._since, self._steps, self._start = since, steps, time.perf_counter()
         self._path = folder / "metrics.csv"
         self._rows = self._kept()

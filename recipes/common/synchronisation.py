@@ -36,7 +36,7 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True)
 class Synchronisation:
-    """What happens between the workers in a step.
+    """The communication between workers in a step.
 
     Attributes:
       gradients: goes before the optimizer.
@@ -58,7 +58,7 @@ def by_name(
 
     Args:
       name: "bsp" averages gradients by `lax.pmean`, "jaxcomm" by `jaxcomm.pmean` with the active plan, "mlt" without
-        what `drop` leaves out. "ds-sync" averages variables within groups, "local-sgd" over all workers every so many
+        what `drop` leaves out. "ds-sync" averages variables within groups, "local-sgd" over all workers after `every`
         steps, "racks" besides gradients within each of two racks, "outer-steps" then gives what they moved to an outer
         optimizer (DiLoCo), "gossip" averages in pairs.
       workers: how many there are.

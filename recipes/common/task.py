@@ -1,4 +1,4 @@
-"""What is learnt, whoever synchronises it: data, model, loss, metric and optimizer."""
+"""The task, independent of its synchronisation: data, model, loss, metric and optimizer."""
 
 from __future__ import annotations
 

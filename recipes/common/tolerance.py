@@ -16,7 +16,7 @@ from jaxcomm.train import Drop
 
 
 def rounds(make: Callable[[str], Task], drop: Drop | None, seed: int, *, steps: int) -> Iterator[float]:
-    """The metric on the test data after each round of so many steps, without end; compiled once per drop.
+    """The metric on the test data after each round of steps, without end; compiled once per drop.
 
     Args:
       make: the task, given the mesh axis that its layers may sum over.

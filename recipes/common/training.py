@@ -26,7 +26,7 @@ from jaxcomm import train
 
 
 class Worker(NamedTuple):
-    """What a worker trains: its variables, the states of its optimizer and of its averaging with others, its SWA."""
+    """A worker's state: its variables, the states of its optimizer and of its averaging with others, its SWA."""
 
     variables: Tree
     optimizer: Tree
@@ -93,7 +93,7 @@ class Training:
             return self._run(state, self._train, count)
 
     def scalars(self) -> dict[str, float]:
-        """What the collectives of this process have recorded so far, for TensorBoard."""
+        """Scalars for TensorBoard that the collectives of this process have recorded so far."""
         return jaxcomm.stats().scalars()
 
     def score(self, state: State) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What unchanged programs compute when jaxcomm carries their collectives."""
+"""Results of unchanged programs whose collectives jaxcomm carries."""
 
 from __future__ import annotations
 

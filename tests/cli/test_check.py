@@ -133,7 +133,7 @@ def test_sections_need_jax_and_numpy_alone() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
-# What a section can come to: its script, its state, and its rows.
+# Outcomes of a section: its script, its state, and its rows.
 ENDS = {
     "passes": ("write([['what'], ['this']])", "passed", [["what"], ["this"]]),
     "fails": ("write([['what'], ['this']]); sys.exit('tired')", "failed with 1", [["what"], ["this"], ["tired"]]),

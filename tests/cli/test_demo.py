@@ -64,7 +64,7 @@ def test_where_nobody_is_late_nobody_is_called_so(demo: Path) -> None:
     report = documents.document((demo / "report.json").read_text())
     report["straggler"] |= {"is_late": False, "late_steps": 9}
     said = " ".join(screen(report, "out", "jaxcomm").split())
-    assert "Nobody of 8 is late beyond chance, or enough to matter; rank 5 most often: last in 9 of 50 steps" in said
+    assert "No rank of 8 is late beyond chance, or enough to matter; most often rank 5: last in 9 of 50 steps" in said
 
 
 def test_all_trainings_learn_the_same(demo: Path) -> None:

@@ -67,7 +67,7 @@ def compare_leaf(ours: Any, theirs: Any) -> None:
 
 
 def shards(value: Any) -> list[np.ndarray[Any, Any]]:
-    """What each device holds."""
+    """The buffer of each device."""
     if isinstance(value, jax.Array):
         return [np.asarray(shard.data) for shard in value.addressable_shards]
     return [np.asarray(value)]

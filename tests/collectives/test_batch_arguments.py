@@ -1,4 +1,4 @@
-"""Which arguments of a loss `value_and_grad` splits: jax's value, or an error that names the arguments and in_specs."""
+"""Arguments of a loss that `value_and_grad` splits: jax's value, or an error that names the arguments and in_specs."""
 
 from __future__ import annotations
 

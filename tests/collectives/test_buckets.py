@@ -263,7 +263,7 @@ def test_outside_of_the_mesh() -> None:
 
 
 def test_a_missing_rank_is_named_with_its_bucket() -> None:
-    """What waits is a bucket, and the error says which."""
+    """The error names the bucket that waits."""
 
     def step(params: Any, x: Any) -> Any:
         grads = jax.grad(loss)(params, x)

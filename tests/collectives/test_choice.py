@@ -1,4 +1,4 @@
-"""What calls between processes run, without a plan and by one."""
+"""Schedules of calls between processes, without a plan and by one."""
 
 from __future__ import annotations
 

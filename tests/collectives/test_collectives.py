@@ -355,7 +355,7 @@ def test_a_step_for_no_devices_runs_lax_and_says_so_once(replaced: bool, caplog:
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["jaxcomm", "replace_lax"])
 def test_an_exported_step_has_laxs_collectives(replaced: bool) -> None:
-    """What is exported may run in processes without jaxcomm, on other devices."""
+    """An exported step may run in processes without jaxcomm, on other devices."""
     specs = P("a", "b"), P("a", "b"), False, MESH_2D
     step = jax.jit(sharded(lambda x: ops.psum(x, "a") + ops.psum(x, ("a", "b")), *specs))
     x = jax.device_put(X, jax.NamedSharding(MESH_2D, P("a", "b")))

@@ -47,7 +47,7 @@ print(sorted({{site["plan"] for site in jaxcomm.stats()}}))
 
 @pytest.fixture(scope="module", params=["direct", "planned"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """Which plan an executable was compiled under, and where it lies."""
+    """The plan under which an executable was compiled, and its path."""
     path = tmp_path_factory.mktemp("executable")
     jaxcomm.plan.save(RING, path / "plan.json")
     process(COMMON + COMPILE, path, request.param).check_returncode()

@@ -56,7 +56,7 @@ def fsdp(ops: Any, policy: Any, axis: int, vma: bool) -> tuple[Any, Any]:
 
 
 def gathered(step: Any, args: Any) -> int:
-    """How many arrays a traced step gathers."""
+    """The number of arrays that a traced step gathers."""
     calls = re.findall(
         r"\b(?:jaxcomm_)?all_gather\[.*?\]((?: \w+)+)", str(jax.make_jaxpr(step)(*args)), flags=re.DOTALL
     )

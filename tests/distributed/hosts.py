@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 NAMES = ("a", "b")
 _RUN_S = 120  # bounds each process
-# What `ip netns exec` does with files in /etc/netns, without writing there.
+# Does what `ip netns exec` does with files in /etc/netns, without writing there.
 _ENTER = 'mount --bind "$0" /etc/hosts && echo "$1" > /proc/sys/kernel/hostname && shift && exec "$@"'
 
 

@@ -9,7 +9,7 @@ import jax
 
 
 class Store:
-    """What `jax_compat.key_value_store` returns."""
+    """A stand-in for the result of `jax_compat.key_value_store`."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}

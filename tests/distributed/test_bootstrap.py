@@ -114,7 +114,7 @@ def cores() -> Iterator[list[Core]]:
 def connect_all(
     cores: list[Core], chosen: list[Settings | None], planned: Sequence[SharesFrom] = ()
 ) -> list[Membership | JaxcommError]:
-    """What each process ends with; those with None do not come."""
+    """The outcome of each process; those with None do not come."""
 
     def one(process: int) -> Membership | JaxcommError:
         settings = chosen[process]

@@ -1,4 +1,4 @@
-"""Which rail small calls take by the round trips of connections, and up to which size."""
+"""The rail that small calls take by the round trips of connections, and up to which size."""
 
 from __future__ import annotations
 

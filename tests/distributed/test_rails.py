@@ -1,4 +1,4 @@
-"""Which rails a process has, which lead to another one, and what each carries."""
+"""The rails of a process, those that lead to another one, and the share of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment says of connections, and the words for what it cannot say."""
+"""Settings of connections in the environment, and the errors for invalid ones."""
 
 from __future__ import annotations
 

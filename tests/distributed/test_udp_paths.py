@@ -33,7 +33,7 @@ def connections() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def agreed(connections: tuple[socket.socket, socket.socket], keys: tuple[bytes, bytes]) -> list[UdpPath | str]:
-    """What processes 3 and 7 end with."""
+    """The paths that processes 3 and 7 end with."""
 
     def one(process: int) -> UdpPath | str:
         mine = connections[process == 7]

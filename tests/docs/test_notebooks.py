@@ -22,7 +22,7 @@ TEXTS = sorted((ROOT / "notebooks").glob("[0-9]*.md"))
 MOST_BYTES = 200_000
 A_MACHINES_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|usr|opt|var|Users|content)/|[A-Z]:\\|-packages/")
 
-# What makes notebooks short; all else is run as it stands there.
+# Changes that make notebooks short; all else is run as it stands there.
 SHORTER = {
     "01_profile_and_plan": {
         "SIZE = 16 * 2**20": "SIZE = 2**20",
@@ -63,7 +63,7 @@ def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def kinds(notebook: nbformat.NotebookNode) -> list[list[Any]]:
-    """What each cell put out, whatever it says."""
+    """The outputs of each cell."""
     return [
         [output.get("name") or sorted(output.get("data", {})) for output in cell.outputs] for cell in code(notebook)
     ]

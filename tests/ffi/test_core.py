@@ -129,7 +129,7 @@ def test_a_delay_that_cannot_be_is_refused(on, seconds):
 
 
 def in_process(script):
-    """What a Python of its own prints."""
+    """The output of a Python process of its own."""
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     return run.stdout.split()

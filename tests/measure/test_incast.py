@@ -1,4 +1,4 @@
-"""What exchanging with all hosts at once costs, from made-up times of sums."""
+"""The cost of exchanging with all hosts at once, from made-up times of sums."""
 
 from __future__ import annotations
 

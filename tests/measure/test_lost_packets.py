@@ -1,4 +1,4 @@
-"""What packets get lost between hosts: each counts once, strangers never; in a job, its plan, and what it runs."""
+"""Packets that get lost between hosts: each counts once, strangers never; in a job, its plan, and its calls."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def made_up(
 
 
 def profile(found: Exchanges) -> dict[str, object]:
-    """What is described, as a valid profile has it."""
+    """The described placement, as a valid profile has it."""
     document = {
         "format": "jaxcomm-profile",
         "version": 1,

@@ -1,4 +1,4 @@
-"""What a newcomer has: the documents, an empty folder, and a shell that knows `jaxcomm` and `python` beside its own."""
+"""A newcomer's tools: the documents, an empty folder, and a shell that knows `jaxcomm` and `python` beside its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def commands(text: str) -> list[str]:
 
 
 def shell(line: str, folder: Path, imported: Sequence[str] = ()) -> str:
-    """What a line, typed in the folder, prints; it must succeed, and print no error.
+    """The output of a line typed in the folder; it must succeed, and print no error.
 
     Its Python begins as a newcomer's does, or is forked from a process that has imported some modules.
     """

@@ -1,4 +1,4 @@
-"""What snippets for several processes are put into: each becomes a `train.py` that `jaxcomm launch` starts."""
+"""Programs around snippets for several processes: each becomes a `train.py` that `jaxcomm launch` starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 
 from tests.newcomer.newcomer import blocks
 
-# What the snippet of a death is put between: process 2 dies in step 150, which is taken again by those that are left.
+# The program around the snippet of a death: process 2 dies in step 150, which the remaining ones take again.
 BEFORE_A_DEATH = """
 import os
 import signal

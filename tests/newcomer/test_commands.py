@@ -73,7 +73,7 @@ for size in (64, 4096, 65536):
 jaxcomm.stats().save("run.json")
 """
 
-# What a run of theirs with plan="auto" has saved.
+# A run with plan="auto" that saves its statistics.
 AUTO_RUN = """
 import jaxcomm
 from jaxcomm.plan import in_force
@@ -84,7 +84,7 @@ plans = [{"axes": [], "since_s": 1.0, **in_force.in_force(made), "file": made.mo
 Stats(plans=plans, at_s=2.0).save("auto_run.json")
 """
 
-# What makes an example short: options that come after its own. The rest of an example is run as it is printed.
+# Options that make an example short, after its own. The rest of an example is run as it is printed.
 SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
     "profile": "--sizes 4KiB,64KiB --steps 5",
@@ -97,7 +97,7 @@ SHORTER = {
     "what-if": "--sizes 1MiB",
     "bench": "--sizes 1KiB --rounds 1",
 }
-# What most commands take longer to import than to use; JAX is not among it, which they prepare before they import it.
+# Packages that most commands import longer than they use; without JAX, which they prepare before its import.
 IMPORTED = ("sklearn.datasets", "matplotlib.figure", "ortools.sat.python.cp_model", "jaxcomm.planner")
 # On a machine without what they need, these say what they would do.
 DRY = ("--on cuda", "recipes/images.py", "jaxcomm check ", "testbed run")
@@ -157,7 +157,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def typed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[str]]]:
-    """What every example prints: those of a command one after the other in a folder, two commands at a time."""
+    """The output of every example: those of a command one after the other in a folder, two commands at a time."""
 
     def run(command: str) -> str:
         here = tmp_path_factory.mktemp("example") / "here"

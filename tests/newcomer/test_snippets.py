@@ -18,7 +18,7 @@ from tests.newcomer.newcomer import ROOT, blocks, shell
 pytest.importorskip("optax", reason="the snippets train by Optax")
 pytest.importorskip("flax", reason="a snippet uses Flax's BatchNorm")
 
-# What stands before every snippet.
+# The beginning of every page's program.
 HEAD = """
 import os
 
@@ -69,7 +69,7 @@ def is_exact(grads):
 """
 
 
-# What a snippet is put into. `...` in a step is where it returns what it averaged.
+# The programs around snippets. At `...` a step returns its averages.
 
 
 def as_it_is(snippet: str) -> str:

@@ -35,7 +35,7 @@ SIX = Profile(
 
 
 def without(packages: Sequence[str], script: str, folder: Path) -> str:
-    """What `script` prints in a process of its own, in `folder`, where importing `packages` fails."""
+    """The output of `script` in a process of its own, in `folder`, where importing `packages` fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     hidden = f"import sys\nsys.modules |= dict.fromkeys({[*packages]})\n{script}"
     result = subprocess.run(

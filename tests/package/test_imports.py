@@ -1,4 +1,4 @@
-"""Who imports whom: the packages' directions, and no circles between modules."""
+"""The directions of imports between packages, and no circles between modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-# What each package, or module beside the packages, may import of the others; all may import EVERYBODY_MAY.
+# The packages and root modules that each may import; all may import EVERYBODY_MAY.
 MAY_IMPORT = {
     "schedules": "ffi",
     "program": "schedules",

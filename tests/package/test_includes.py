@@ -18,7 +18,7 @@ SOURCES = {
 }
 PRODUCT = {name: text for name, text in SOURCES.items() if not TESTS.search(name)}
 
-# What the product's code in each folder of cc may include of the others; all may include base.
+# The folders of cc that the product's code in each may include; all may include base.
 MAY_INCLUDE = {
     "base": "",
     "kernels": "",

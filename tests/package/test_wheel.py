@@ -1,4 +1,4 @@
-"""What a wheel would hold: its metadata, and a core that asks little of the machine it comes to."""
+"""A wheel's contents: its metadata, and a core that asks little of the machine it comes to."""
 
 from __future__ import annotations
 

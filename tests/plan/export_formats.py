@@ -1,4 +1,4 @@
-"""What MSCCL++ and MSCCL accept, written down from their parsers: a JSON Schema, and checks of the XML."""
+"""The rules of MSCCL++'s and MSCCL's parsers: a JSON Schema, and checks of the XML."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ WORDS = {"name": r"[\w-]+", "proto": "Simple", "coll": "allreduce", "type": "s|r
 
 
 def check_mscclpp(text: str) -> dict[str, Any]:
-    """What MSCCL++'s parser and executor expect of a plan."""
+    """Checks a plan by the rules of MSCCL++'s parser and executor."""
     document = json.loads(text)
     _validate_mscclpp(document)
     for rank, gpu in enumerate(document["gpus"]):
@@ -115,7 +115,7 @@ def check_mscclpp(text: str) -> dict[str, Any]:
 
 
 def check_xml(text: str) -> ElementTree.Element:
-    """What MSCCL's parser expects of an algorithm."""
+    """Checks an algorithm by the rules of MSCCL's parser."""
     root = ElementTree.fromstring(text)
     assert text.startswith("<algo "), "the parser reads sizes from the first element"
     for element in root.iter():

@@ -72,7 +72,7 @@ def random_cluster(seed: int) -> Profile:
 
 
 def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
-    """What no plan may be slower than: the usual schedules, and those for hosts, with and without the late ranks."""
+    """Rivals of a plan: the usual schedules, and those for hosts, with and without the late ranks."""
     ranks, network = len(topology.hosts), (topology.hosts, topology.nic, topology.slow)
     orders = schedules.orders_by_host(topology.hosts).values()
     found = [schedules.ring(ranks), schedules.direct(ranks), *(schedules.halving_doubling(ranks, o) for o in orders)]

@@ -1,4 +1,4 @@
-"""What a plan takes for one size, beside the best of the whole straggler family for that size."""
+"""A plan's time for one size, beside the best of the whole straggler family for that size."""
 
 from __future__ import annotations
 

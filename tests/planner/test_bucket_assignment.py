@@ -1,4 +1,4 @@
-"""Which buckets use the delay: against a network simulated job by job, and against every combination of options."""
+"""Buckets that use the delay: against a network simulated job by job, and against every combination of options."""
 
 from __future__ import annotations
 

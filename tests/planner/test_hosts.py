@@ -42,7 +42,7 @@ def limit(hosts: int, per_host: int, nic: str, slow: float, delay: float) -> flo
 
 
 def shares(hosts: int, per_host: int, nic: str, slow: float, delay: float) -> tuple[float, float]:
-    """What is summed before, within and across hosts, of a buffer whose last rank is late by `delay`."""
+    """Parts of a buffer that are summed before, within and between hosts if its last rank is late by `delay`."""
     unit = slow / per_host if nic == "rank" else slow
     within = min(1.0, delay * (per_host - 1) / (per_host - 2)) if per_host > 2 else 1.0
     return within, min(1.0, delay * (hosts - 1) / ((hosts - 2) * unit)) if hosts > 2 else 1.0

@@ -36,7 +36,7 @@ def kinds(result: plan.Plan) -> list[str]:
     return [kind for kind, _ in itertools.groupby(entry.schedule.kind for entry in result.collectives)]
 
 
-# What the planner is expected to say, from small calls to large ones.
+# The expected schedules, from small calls to large ones.
 EXPECTED: dict[str, tuple[Profile, dict[str, Any], list[str]]] = {
     "one host, nobody late": (made(8, None), {}, ["direct"]),
     "a cluster, nobody late": (made(64, None), {}, ["halving_doubling"]),
@@ -197,7 +197,7 @@ def test_equal_profiles_give_equal_bytes() -> None:
 
 
 def shares(result: plan.Plan, sizes: Sequence[int]) -> list[float]:
-    """How much of each bucket follows the straggler schedule."""
+    """The share of each bucket that follows the straggler schedule."""
     found = []
     for size in sizes:
         schedule = result.schedule_for(size)

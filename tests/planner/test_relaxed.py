@@ -1,4 +1,4 @@
-"""What a step would take with lost gradients or averages within groups: by hand, by a queue in a loop, in words."""
+"""Step times with lost gradients or averages within groups: by hand, by a queue in a loop, in words."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def scans(job: Job) -> None:
 
 
 def averages(job: Job) -> None:
-    """What trains with such groups: each rank ends with the mean over its group."""
+    """Trains with such groups: each rank ends with the mean over its group."""
     iterations = [[[*range(0, job.ranks, 2)], [*range(1, job.ranks, 2)]], [[0], [*range(1, job.ranks)]]]
     average = train.divide_and_shuffle(iterations, "data")
     step = job.step(lambda x, number: average(x, number))

@@ -63,7 +63,7 @@ class Training:
 
 
 def of_first(training: Training, value: NDArray[Any]) -> NDArray[Any]:
-    """What the first process has."""
+    """The first process's membership."""
     return np.asarray(training.share(training.put(value, P())).addressable_data(0))
 
 

@@ -29,7 +29,7 @@ Body = Callable[[Any], Any]
 
 
 class Job:
-    """What each process does in all cases: the last one otherwise than the rest."""
+    """All cases in each process; the last process acts otherwise than the rest."""
 
     def __init__(self, plan: str) -> None:
         self.plan = plan

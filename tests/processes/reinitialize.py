@@ -42,7 +42,7 @@ def work(sums: Any) -> list[bool]:
 
 
 def kept() -> dict[str, int]:
-    """How many threads this process has, and how many open files of the kinds that connections are made of."""
+    """The numbers of this process's threads, and of its open files of the kinds that connections use."""
     gc.collect()
     names = []
     for file in Path("/proc/self/fd").iterdir():

@@ -1,4 +1,4 @@
-"""What a process holds, for trainings that must not grow."""
+"""A process's resources, for trainings that must not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process holds stays the same, however many steps of megabytes it has done."""
+"""A process's resources stay constant over many steps of megabytes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.processes import jobs
 
 TRANSPORTS = ["shm", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tcp", "udp"))]
 LAST = 3
-# How long a rank is stopped amid a call: of a connection, for longer than it may be silent.
+# Seconds for which a rank is stopped amid a call: longer than a connection may be silent.
 AMID_S = {"shm": 2.0, "tcp": 25.0, "udp": 25.0}
 
 
@@ -34,7 +34,7 @@ def reports(transport: str) -> list[dict[str, Any]]:
 
 
 def errors(transport: str, case: str) -> list[dict[str, Any]]:
-    """What each process reports of a case, which must leave it usable."""
+    """The processes' reports of a case, which must leave them usable."""
     found = [report[case] for report in reports(transport)]
     assert [each["usable"] for each in found] == [True] * 4
     return found

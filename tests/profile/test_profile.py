@@ -344,7 +344,7 @@ def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch, tmp
         match=r"plans do not run on these GPUs: nothing was shown here yet .*\n  Cure: run `jaxcomm check` first\.",
     ):
         measure_devices(2, on="cuda")
-    # What is measured is the same over devices of any kind.
+    # The measurement is the same over devices of any kind.
     monkeypatch.setattr(module, "_devices", lambda count, on: jax.devices("cpu")[:count])
     measured = measure_devices(4, sizes=[4096, 262144], steps=2, on="cuda")
     assert [*measured.executors] == ["fused", "nccl"]

@@ -30,7 +30,7 @@ def ends_well(messages: Messages, collective: CollectiveKind, seed: int) -> bool
 
 
 def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
-    """What the ranks hold in the end, where one of the operations that can run runs at a time, whichever.
+    """The ranks' buffers in the end, if the operations that are ready run one at a time, in any order.
 
     An operation can run when all before it in its rank's list are done that write what it reads or writes, or read what
     it writes. A message goes when its send and its receive can run, which are the next between these ranks.
@@ -82,7 +82,7 @@ def _operations(messages: RankMessages) -> Iterator[Entry]:
 
 
 def _memory(entry: Entry) -> tuple[set[Place], set[Place]]:
-    """What an operation reads and what it writes."""
+    """The places that an operation reads, and those that it writes."""
 
     def at(place: int) -> Place:
         return place, entry.chunk if place == BUFFER else 0

@@ -108,7 +108,7 @@ def swap(peer: int, slot: int = 1) -> Round:
     return Round([Send(peer, 0)], [Receive(peer, 0, slot)], [Add(0, (BUFFER, slot) if peer else (slot, BUFFER))])
 
 
-# What is wrong, and the beginning of what the error says of it.
+# The fault, and the beginning of its error.
 BROKEN: dict[str, tuple[Messages, str]] = {
     "none": ((), "they are of no rank"),
     "a rank twice": (of([swap(1)], [swap(0)])[:1] * 2, "list 1 is of rank 0 of 2, with 1 chunks; it must be of rank 1"),

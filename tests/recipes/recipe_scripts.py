@@ -14,7 +14,7 @@ from tests.quick_compilation import xla_flag
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
 DEADLINE_S = 300
-# What takes most of them longer to import than to run.
+# Packages that take most scripts longer to import than the scripts run.
 IMPORTED = (
     "jax.experimental.multihost_utils",
     "flax.nnx",
@@ -43,7 +43,7 @@ def start(script: Path, words: Sequence[str], cache: Path, launch: Sequence[str]
 
 
 def run(script: Path, words: Sequence[str], cache: Path, code: int = 0, launch: Sequence[str] = ()) -> str:
-    """What a script printed, once it has ended with that exit code."""
+    """A script's output, once it has ended with that exit code."""
     process = start(script, words, cache, launch)
     printed, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == code, printed

@@ -1,4 +1,4 @@
-"""Which call sites the recipes' times are of, by made-up statistics and in a whole run."""
+"""Call sites whose times the recipes print, by made-up statistics and in a whole run."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def evil_run() -> dict[str, Any]:
     carried = {"at_s": 0.0, "length_s": 1.0, "bytes": 10**6, "bytes_per_s": 2e6, "share": 512}
     rail = {"process": 1, "rail": EVIL, "is_open": False, "fences": 1, "bytes": 10, "shares": [[0, 512]]}
     rail |= {"changes": [change], "spans": [carried]}
-    event = {"at_s": 0.5, "said": EVIL, "outcome": "followed", "late": [1], "plan": EVIL}
+    event = {"at_s": 0.5, "text": EVIL, "outcome": "followed", "late": [1], "plan": EVIL}
     follows = {"axes": [EVIL], "plan": EVIL, "since_s": 0.0, "ranks": 2, "roles": {EVIL: 1}, "file": {}}
     follows |= {"collectives": [{"min_bytes": 0, "schedule": EVIL}]}
     gone = {"process": 1, "at_s": 0.5, "has_left": False, "why": EVIL}

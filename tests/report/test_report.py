@@ -245,7 +245,7 @@ def test_explanation_says_what_a_delay_can_gain_at_best() -> None:
 def test_explanation_of_a_plan_without_a_late_rank_says_so() -> None:
     plan = planner.plan(profile().model_copy(update={"arrivals": []}))
     text = explanation.explanation(plan)
-    assert "Nobody measured who is late" in text and "No schedule of this plan uses a delay" in text
+    assert "The profile does not say which rank is late" in text and "No schedule of this plan uses a delay" in text
 
 
 def test_explanation_tells_what_the_buckets_of_a_step_gain() -> None:

@@ -66,8 +66,8 @@ def cut(process: int) -> dict[str, Any]:
 
 
 EVENTS = [
-    {"at_s": 1.0, "said": "the links have been measured", "outcome": "begun"},
-    {"at_s": 12.0, "said": "rank 3 is late; sums follow plan 3f9a01c2", "outcome": "followed", "late": [3]}
+    {"at_s": 1.0, "text": "the links have been measured", "outcome": "begun"},
+    {"at_s": 12.0, "text": "rank 3 is late; sums follow plan 3f9a01c2", "outcome": "followed", "late": [3]}
     | {"late_by_s": 0.05, "plan": "3f9a01c2", "before_s": 0.04, "after_s": 0.03},
 ]
 RAILS = [cut(1), rail(1, "eth1", 256), rail(2, "eth0", 768), rail(2, "eth1", 256)]
@@ -122,7 +122,7 @@ def test_the_picture_shows_who_was_late_which_plans_were_followed_and_why() -> N
     late = [each for each in shapes(document, "late") if float(each.get("fill-opacity", "")) > 0.9]
     assert late and all(title.startswith("rank 3, ") and "50 ms after the first" in title for title in titles(late))
     assert titles(shapes(document, "plan")) == ["auto, 0.00 s to 10.00 s", "3f9a01c2, 10.00 s to 20.00 s"]
-    assert titles(shapes(document, "event")) == [event["said"] for event in EVENTS]
+    assert titles(shapes(document, "event")) == [event["text"] for event in EVENTS]
     assert "2  12.0 s  rank 3 is late; sums follow plan 3f9a01c2" in words(document)
 
 
@@ -175,7 +175,7 @@ def test_the_trace_has_the_fence_the_plans_and_a_counter_for_each_number() -> No
         event["name"]: (event["ts"], event["dur"]) for event in events if event.get("cat") == "plan" and "dur" in event
     }
     assert plans == {"no plan": (0, 10e6), "3f9a01c2": (10e6, 10e6)}
-    assert [event["args"]["said"] for event in events if event["ph"] == "i"] == [event["said"] for event in EVENTS]
+    assert [event["args"]["text"] for event in events if event["ph"] == "i"] == [event["text"] for event in EVENTS]
     counters = [event for event in events if event["ph"] == "C"]
     assert sum(event["name"] == "eth1 to process 2, MB/s" for event in counters) == SECONDS
     assert {event["args"]["rank 3"] for event in counters if "rank 3" in event["args"]} == {50.0}
@@ -235,7 +235,7 @@ def test_the_summary_counts_what_plan_auto_tried() -> None:
 
 def test_every_outcome_of_plan_auto_has_words() -> None:
     outcomes = [*typing.get_args(run_file.Outcome)]
-    run = saved([site()], events=[{"at_s": 1.0, "said": "", "outcome": outcome} for outcome in outcomes])
+    run = saved([site()], events=[{"at_s": 1.0, "text": "", "outcome": outcome} for outcome in outcomes])
     rows = run_words.events_table(run).splitlines()[2:]
     assert len({row.partition(" s")[2].strip() for row in rows}) == len(outcomes)
 

@@ -1,4 +1,4 @@
-"""What a run has recorded, as its user sees it: a table, scalars, a trace, and a profile to plan from."""
+"""A run's statistics as its user sees them: a table, scalars, a trace, and a profile to plan from."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _random(shape: tuple[int, int], seed: int) -> Numbers:
 
 
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
-    """What the ranks hold in the end. What the precondition has sent on to be added up is lost unless it is complete.
+    """The ranks' buffers in the end. A partial sum that the precondition has sent on is lost unless it is complete.
 
     Buffers are [ranks, chunks], or have one more dimension of executions that are done at once.
     """

@@ -1,4 +1,4 @@
-"""Which schedules incast slows down."""
+"""Schedules that incast slows down."""
 
 from __future__ import annotations
 

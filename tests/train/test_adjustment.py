@@ -91,7 +91,7 @@ def test_a_rank_that_turns_slow_is_kept_in_the_smallest_groups_and_comes_back(tw
 
 
 def site(own, **fields):
-    """What `jaxcomm.stats()` would say of these steps, in which the ranks run on by themselves."""
+    """A site of `jaxcomm.stats()` with these steps, in which the ranks run on by themselves."""
     random = np.random.default_rng(1)
     arrivals = np.cumsum(np.array(own) + random.uniform(0, 0.1, np.shape(own)), axis=0)
     known = {"calls": len(own), "own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
@@ -136,7 +136,7 @@ def test_what_processes_have_seen_is_put_together(two_racks):
     whole = site(own.tolist())
 
     def of(here, calls, lost=0):
-        """What a process with these ranks says, that has seen so many calls, but not the first ones."""
+        """The site of a process with these ranks that has recorded `calls` calls, but not the first `lost`."""
         rows = slice(lost, calls)
         known = np.where(np.isin(ranks, here), own, np.nan)[rows]
         part = site(known.tolist(), calls=calls, arrivals=whole["arrivals"][rows])

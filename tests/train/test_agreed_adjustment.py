@@ -1,4 +1,4 @@
-"""What fails in the first process is told to all others at once."""
+"""A failure in the first process reaches all others at once."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def cluster(**fields):
 
 
 def matrix(groups):
-    """What a step multiplies the parameters with: doubly stochastic."""
+    """The matrix that a step multiplies the parameters with: doubly stochastic."""
     result = np.zeros((RANKS, RANKS))
     for group in groups:
         result[np.ix_(group, group)] = 1 / len(group)
@@ -103,7 +103,7 @@ AVERAGES = {
 @pytest.mark.parametrize("check_vma", [True, False])
 @pytest.mark.parametrize("name", AVERAGES)
 def test_averages_keep_types_and_may_be_scanned(mesh, name, check_vma):
-    """What the ranks have in common stays as it is, to the last bit of an integer; a mean of two is rounded down."""
+    """Values that all ranks share stay as they are, to the last bit of an integer; a mean of two is rounded down."""
     tree = {
         "steps": np.full(RANKS, 20_000_001, np.int32),
         "half": np.full(RANKS, 0.5, jnp.bfloat16),
@@ -136,7 +136,7 @@ def test_the_distance_of_parameters_in_half_precision_is_that_of_their_values(me
 
 @pytest.fixture(scope="module")
 def distances(mesh):
-    """How far the ranks are apart before and after each of two periods of a table, which is data."""
+    """Distances between the ranks before and after each of two periods of a table, which is data."""
     average = divide_and_shuffle(PERIOD, "data")
 
     def measure(params, table, period):

@@ -1,4 +1,4 @@
-"""What holds of every sum with losses: never more than p, never an important segment before an unimportant one."""
+"""Properties of every sum with drops: never more than p, never an important segment before an unimportant one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Trees = Callable[[Any], Any]
 
 
 class Way(NamedTuple):
-    """What a training does with its parameters before the loss, and with its gradients after it."""
+    """A training's treatment of parameters before the loss, and of gradients after it."""
 
     params: Trees
     grads: Trees

@@ -47,7 +47,7 @@ class Link {
     now_ += std::chrono::duration_cast<Balance::Clock::duration>(Seconds(due.back().first + 0.001));
     return due.back().first;
   }
-  // How much longer than with the best split a buffer of many segments takes.
+  // Time of a buffer of many segments, relative to the best split.
   double Loss() const {
     const std::vector<uint32_t>& shares = balance_.shares()[0].shares;
     double slowest = 0;

@@ -33,7 +33,7 @@ TEST(RailTableTest, EveryRailCarriesItsShare) {
   }
 }
 
-// The time of the slowest rail, in segments per share, is that of the best division of so many segments: no rail could
+// The time of the slowest rail, in segments per share, is that of the best division of all segments: no rail could
 // give its last segment to another one that would be done sooner.
 TEST(RailTableTest, AnyNumberOfSegmentsIsDividedAsWellAsItCanBe) {
   for (const Shares& shares : kShares) {

@@ -49,7 +49,7 @@ namespace jaxcomm {
 
 class Rails : public Transport, public LossyTransport {
  public:
-  // A rail to a process that has been fenced so many times, on both sides.
+  // A rail to a process, and how often both sides have fenced it.
   struct Lost {
     uint32_t process, rail, fences;
   };
@@ -73,7 +73,7 @@ class Rails : public Transport, public LossyTransport {
     uint32_t process, rail, fences;
     bool is_open, has_left;                            // neither: it has been fenced
     int64_t bytes;                                     // that the process has confirmed
-    std::vector<std::pair<int64_t, uint32_t>> shares;  // now, of calls of at least so many bytes
+    std::vector<std::pair<int64_t, uint32_t>> shares;  // in force now, by the least bytes of a call
     RailHistory history;
   };
   std::vector<State> states() const;

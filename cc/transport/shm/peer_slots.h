@@ -1,6 +1,6 @@
 // The slots of another process that this one still reads.
 //
-//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // stays until nobody holds it
+//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // stays until the last reference ends
 //
 // Thread-safe. A view may outlive the transport.
 #pragma once

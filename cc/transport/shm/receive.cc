@@ -124,7 +124,7 @@ void ShmTransport::KeepEarly(Peer& peer, Call& call, const MessageId& id, Arrive
     arrived.charge += arrived.extent.bytes;
   }
   peer.early_bytes += arrived.charge;
-  if (peer.early_bytes > 2 * kMaxEarlyBytes) Break(peer, "it sent too much that nobody expects");
+  if (peer.early_bytes > 2 * kMaxEarlyBytes) Break(peer, "it sent too much that is not expected");
   call.early.emplace(Key(peer.process, id), std::move(arrived));
 }
 

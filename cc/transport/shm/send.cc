@@ -178,7 +178,7 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 
-// Whether something still waits. The flag is set before the last look, so whoever makes room after it rings.
+// Whether something still waits. The flag is set before the last look, so a reader that makes room after it rings.
 bool ShmTransport::SendWaiting() {
   Lock lock(mutex_);
   std::atomic<uint32_t>& waits = memory_->header().waits;

@@ -22,11 +22,11 @@ namespace jaxcomm {
 
 struct Lossy {
   uint32_t reliable = 0;        // bytes of the frame, from its beginning, that must come
-  uint32_t may_lose = 0;        // bytes of the others, if they are so many
+  uint32_t may_lose = 0;        // bytes of the others at most
   std::vector<bool> important;  // by span
 };
 
-// The front's, with so many spans.
+// Bytes of the front for `spans` spans.
 size_t LossyFrontBytes(size_t spans);
 
 std::vector<std::byte> EncodeLossy(const Header& header, const Lossy& lossy);

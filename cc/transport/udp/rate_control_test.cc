@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, kSecond = 1000 * kMillisecond;
 constexpr int64_t kPacket = 1400;
 
-// Flows that share a line with a queue of so many bytes, packet by packet; all that is random in a test is the loss.
+// Flows that share a line with a queue of limited bytes, packet by packet; only the loss is random.
 // Answers come each millisecond, and may wait on their own way.
 class Line {
  public:
@@ -305,7 +305,7 @@ TEST(RateControlTest, PacketsGoInBatches) {
   EXPECT_NEAR(bytes, 100e-9 * RateControl::kBatchTime * rate.rate(), 2.0 * static_cast<double>(rate.batch()));
 }
 
-// Whoever came first.
+// In either order of arrival.
 TEST(RateControlTest, ItSharesALineWithTcp) {
   for (const size_t flows : {1, 3}) {
     for (const bool tcp_is_first : {false, true}) {

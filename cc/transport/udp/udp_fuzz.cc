@@ -1,6 +1,6 @@
-// libFuzzer target: whatever packets a process that has the key sends, in whatever order, and whatever is posted and
-// cancelled in between, nothing is stored outside the posted spans, nor of another call than theirs, every callback
-// runs once, and what answers say of packets sent to it harms nobody. Packets without its tag are never let in.
+// libFuzzer target: a process that has the key sends any packets in any order, while receives are posted and cancelled.
+// Nothing is stored outside the posted spans, or in those of another call; every callback runs once; false
+// acknowledgements do no harm. Packets without its tag are never accepted.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,5 @@
-// libFuzzer target: whatever the line between two processes does to their packets, and whatever somebody without their
-// key puts on it, every message comes whole, with its bytes and once, and of a lossy one no more is missing than may
-// be.
-//
-// The line keeps what it has carried, and brings it again, in any order, as it was or changed.
+// libFuzzer target: the line between two processes loses, repeats, reorders and changes their packets, and a stranger
+// without their key adds others. Every message arrives whole and once; of a lossy one no more is missing than allowed.
 
 #include <algorithm>
 #include <array>
@@ -195,7 +192,7 @@ class Fuzz : public Transport::Events {
     }
   }
 
-  // By somebody who has seen packets, but not their key.
+  // A stranger's packets: it knows earlier packets, but not the key.
   void Forge() {
     if (carried_.empty()) return;
     Packet packet = carried_[input_.Next() % carried_.size()];

@@ -3,11 +3,11 @@
 Follows MSCCL++ as of commit b62daa57 (execution_plan.cc, the parser, which knows neither version nor schema) with the
 limits of commit 00668b4a (execution_common.hpp).
 
-Thread block i of every GPU moves the same chunks, so that no two blocks of a GPU share data. What a round brings from
-one block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`; the receiver does `wait`,
-then `re` (reduce) or `copy`, and `res` where it sends the sum on at once. Nobody writes to another GPU's buffers before
-that one has sent it a signal in this call, as that GPU may still be in its last call: whoever would be written to
-before it sends anything announces itself with a signal at its start. A place in scratch is written to again once the
+Thread block i of every GPU moves the same chunks, so that no two blocks of a GPU share data. A round's transfer
+from one block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`; the receiver does
+`wait`, then `re` (reduce) or `copy`, and `res` where it sends the sum on at once. A GPU writes to another one's buffers
+only after a signal of that one in this call, as that GPU may still be in its last call: a GPU that would be written to
+before it sends anything sends a signal at its start. A place in scratch is written to again once the
 signals that have reached the sender prove that it was read.
 
 Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). Only scratch is written

@@ -32,7 +32,7 @@ class ThreadBlock:
         self.arrived: set[int] = set()  # peers that are known to be in this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
-        self.known = np.zeros(ranks, np.int32)  # by rank, so many signals of its block came before what follows here
+        self.known = np.zeros(ranks, np.int32)  # by rank, the signals of its block that came before the next operation
         self._ops: list[dict[str, Any]] = []
         self._waited = False  # since all threads met, some have waited
         self._read: set[Cell] = set()  # since then
