@@ -90,6 +90,20 @@ def lossy_messages(ranks: int) -> Choice:
     return Choice(f"all_reduce/direct/{ranks}", "direct")
 
 
+def choose_any(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    """The schedule that a call of any kind runs, and the plan it came from; "direct" for none.
+
+    Args as in `choose`.
+    """
+    return _choose(kind, ranks, nbytes, dtype, plan, where)
+
+
+def executor(kind: str, ranks: int, nbytes: int, plan: str) -> str | None:
+    """The executor that a plan names for such calls, as described in `choose`; None: the platform's own."""
+    whole = ranks * nbytes if kind == "all_gather" else nbytes
+    return PLANS[plan].executor_for(kind != "all_reduce", whole) if plan not in ("", AUTO) else None
+
+
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
     """The schedule that an all-reduce runs, and the plan it came from, for messages.
 

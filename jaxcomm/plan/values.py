@@ -200,10 +200,15 @@ class ByStep(Value):
     seconds: Seconds
 
 
+ExecutorName = Literal["xla"]
+
+
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
 
     Where ranks can know at a call how late others came to the one before, they run `by_step` in place of `schedule`.
+    `executor` "xla" has XLA's own collective-permutes run the schedule, on any platform; null: the platform's own
+    executor, which is the core on CPUs.
     """
 
     min_bytes: Count
@@ -212,6 +217,7 @@ class Entry(Value):
     predicted: Predicted
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
     by_step: ByStep | None = None
+    executor: ExecutorName | None = None
 
     @property
     def specs(self) -> dict[str, Spec]:

@@ -28,7 +28,7 @@ Numbers = NDArray[np.int32]
 
 NOTHING: Final = -1  # in place of a chunk
 ADD: Final = -1  # the place of a chunk that is added to the rank's own when it comes
-UNROLLED: Final = 48  # permutes of a program without loops
+UNROLLED: Final = 16  # permutes of a program without loops
 _LONGEST = 2  # periods that are looked for, in ranks
 
 
@@ -89,11 +89,13 @@ class Permutes(NamedTuple):
         return sum(len(round_.permutes) for loop in self.loops for round_ in loop.rounds)
 
 
-def compile_permutes(schedule: Schedule) -> Permutes:
-    """The permutes of a schedule, those of the preconditions first; no more for a late rank than it must wait for.
+def compile_permutes(schedule: Schedule, most: int | None = None) -> Permutes:
+    """The permutes of a schedule, those of the preconditions first.
 
     Args:
       schedule: a schedule that the verifier has proved.
+      most: chunks that a rank sends in one permute; None: no bound. Longer messages take several permutes, and less
+        memory.
 
     Raises:
       PlanError: transfers of one round form a cycle that is not an exchange (see `compile`).
@@ -101,11 +103,11 @@ def compile_permutes(schedule: Schedule) -> Permutes:
     ends = phase_ends(schedule)
     phases: list[list[_Draft]] = [[] for _ in ends]
     for number, together in rounds_of_all(schedule):
-        phases[bisect(ends, number)].append(_draft(together))
+        phases[bisect(ends, number)].append(_draft(together, most or schedule.num_chunks))
     slots = _number_slots([draft for phase in phases for draft in phase], schedule.ranks)
     short = sum(len(draft.permutes) for phase in phases for draft in phase) <= UNROLLED
     loops = []
-    for phase in phases:
+    for phase in filter(None, phases):
         for iterations, period in [(1, len(phase))] if short else _rolled(phase, _LONGEST * schedule.ranks):
             rounds, phase = phase[: iterations * period], phase[iterations * period :]
             tables = (_tables(rounds[start::period], schedule.ranks) for start in range(period))
@@ -140,32 +142,46 @@ class _Draft(NamedTuple):
     adds: dict[int, list[Add]]
 
 
-def _draft(together: Sequence[Round]) -> _Draft:
+def _draft(together: Sequence[Round], most: int) -> _Draft:
     """A round with its messages in permutes. Sums of an own chunk and one that comes are made as it comes."""
     messages: dict[Pair, list[tuple[int, int]]] = defaultdict(list)
     for rank, round_ in enumerate(together):
         for peer, chunk, place in round_.receives:
             messages[peer, rank].append((chunk, place))
-    groups = matchings(messages)
-    when = {pair: index for index, pairs in enumerate(groups) for pair in pairs}
+    pieces = [
+        (pairs, start)
+        for pairs in matchings(messages)
+        for start in range(0, max(len(messages[pair]) for pair in pairs), most)
+    ]
+    # The permute that brings each chunk: none that sends the chunk may come after, if it goes to the buffer.
+    when = {
+        (*pair, chunk): index
+        for index, (pairs, start) in enumerate(pieces)
+        for pair in pairs
+        for chunk, _ in messages[pair][start : start + most]
+    }
     adds = {}
     for rank, round_ in enumerate(together):
         last_sent: dict[int, int] = {}
         for target, chunk in round_.sends:
-            last_sent[chunk] = max(last_sent.get(chunk, 0), when[rank, target])
+            last_sent[chunk] = max(last_sent.get(chunk, 0), when[rank, target, chunk])
         came = {place: peer for peer, _, place in round_.receives if place != BUFFER}
         left = []
         for add in round_.adds:
             slots = [place for place in add.places if place != BUFFER]
             peer = came.get(slots[0], -1) if len(slots) == 1 else -1
-            if peer < 0 or when[peer, rank] < last_sent.get(add.chunk, -1):
+            if peer < 0 or when[peer, rank, add.chunk] < last_sent.get(add.chunk, -1):
                 left.append(add)
                 continue
             entries = messages[peer, rank]
             entries[entries.index((add.chunk, slots[0]))] = add.chunk, ADD if BUFFER in add.places else BUFFER
         if left:
             adds[rank] = left
-    return _Draft([{pair: messages[pair] for pair in pairs} for pairs in groups], adds)
+    permutes = [
+        {pair: messages[pair][start : start + most] for pair in pairs if messages[pair][start:]}
+        for pairs, start in pieces
+    ]
+    return _Draft(permutes, adds)
 
 
 def _number_slots(drafts: Sequence[_Draft], ranks: int) -> int:

@@ -1,0 +1,185 @@
+"""Collectives that XLA's own collective-permutes run, in the rounds of a schedule: on every platform, without our core.
+
+No deadline ends them, and statistics do not count them. Their results are the core's, bit for bit; of several element
+types, each is a call of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxcomm import schedules
+from jaxcomm.collectives import choice
+from jaxcomm.collectives.permute_rounds import Cuts, Ranks, in_lines, run
+from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
+from jaxcomm.collectives.ranks import ranks_of
+from jaxcomm.collectives.request import extent
+from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
+from jaxcomm.program.permutes import Permutes, compile_permutes, verify_permutes
+from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.schedule import ALIGNMENT
+
+Where = Literal["asked", "planned"]
+
+_EXECUTOR: Final = "JAXCOMM_EXECUTOR"
+_MOST_PERMUTES: Final = 200  # of a compiled program, for the time that XLA takes to compile it
+_LARGE: Final = 1 << 20  # bytes from which messages of many chunks go in several permutes, for less memory
+_PARTS: Final = 8  # of the buffer, at least, that such messages are cut into
+_COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
+
+
+def lower(
+    primitive: Primitive,
+    context: mlir.LoweringRuleContext,
+    operands: Sequence[Any],
+    plan: str,
+    bucket: str,
+    params: dict[str, Any],
+    *,
+    where: Where,
+) -> Sequence[Any] | None:
+    """The lowering rule of our counterpart of a collective of lax by permutes, or None where it is not to run so.
+
+    Args:
+      primitive: lax's.
+      context, operands, plan, bucket, params: of our counterpart, in the core's form.
+      where: "asked": where the environment or the plan's entry names this executor; "planned": wherever the plan has a
+        schedule.
+    """
+    forced = is_forced()
+    if not forced and plan in ("", choice.AUTO):
+        return None
+    collective = COLLECTIVES[primitive.name]
+    name, axes, _ = ranks_of(primitive, context, bucket, params)
+    scope: Any = context.module_context.axis_context
+    avals: Sequence[Any] = context.avals_in
+    over = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
+    over = over if isinstance(over, tuple) else (over,)
+    devices = math.prod(scope.mesh.shape[axis] for axis in over)
+    groups = [list(group) for group in params.get("axis_index_groups") or [range(devices)]]
+    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
+    call = f"{name} over '{axes}'"
+    programs: list[tuple[Permutes, Ranks]] = []
+    for size in sorted({*map(len, groups)} - {1}):
+        schedule = _schedule(collective.kind, size, nbytes, dtype, plan, call, forced, where)
+        if schedule is None:
+            return None
+        permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
+        if permutes.length > _MOST_PERMUTES:
+            return _not(call, f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
+        programs.append((permutes, Ranks(over, [group for group in groups if len(group) == size], devices)))
+    automatic = [str(a) for a, size in scope.mesh.shape.items() if size > 1 and a not in scope.manual_axes]
+    if automatic:
+        return _not(call, f"XLA still partitions over {', '.join(sorted(automatic))}")
+    if max((aval.size for aval in avals), default=0) * devices >= 2**31:
+        return _not(call, "its buffers have 2^31 elements or more")
+    rule = mlir.lower_fun(functools.partial(_run, collective, programs), multiple_results=True)
+    results: Sequence[Any] = rule(context, *operands)
+    return results
+
+
+def is_forced() -> bool:
+    """Whether JAXCOMM_EXECUTOR has all calls run by XLA's collectives.
+
+    Raises:
+      JaxcommError: the variable names no executor.
+    """
+    value = os.environ.get(_EXECUTOR, "")
+    if value not in ("", "core", "xla"):
+        raise JaxcommError(f"{_EXECUTOR} is {value!r}.\n  Cure: set it to xla or core, or unset it.")
+    return value == "xla"
+
+
+def _schedule(
+    kind: str, size: int, nbytes: int, dtype: str | None, plan: str, call: str, forced: bool, where: Where
+) -> Schedule | None:
+    schedule, source = choice.choose_any(kind, size, nbytes, dtype, plan, call)
+    if source == "direct":
+        direct = schedules.direct(size)
+        return None if not forced else direct if kind == "all_reduce" else schedules.half(kind, direct)
+    if forced:
+        return schedule
+    if where == "asked":
+        return schedule if choice.executor(kind, size, nbytes, plan) == "xla" else None
+    return None if choice.uses_nccl(size, nbytes, dtype, plan) else schedule
+
+
+def _not(call: str, reason: str) -> None:
+    say_once(f"jaxcomm: {call} does not run by XLA's permutes: {reason}.")
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(schedule: Schedule, most: int | None) -> Permutes:
+    permutes = compile_permutes(schedule, most)
+    verify_permutes(permutes, schedule.collective)
+    return permutes
+
+
+def _run(collective: CoreCollective, programs: Sequence[tuple[Permutes, Ranks]], *leaves: Any) -> list[Any]:
+    """One run for each element type: leaves of a type are laid one after the other."""
+    results: list[Any] = [None] * len(leaves)
+    by_kind = {"all_reduce": _all_reduce, "reduce_scatter": _reduce_scatter, "all_gather": _all_gather}
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        reduced = by_kind[collective.kind](_COMBINE[collective.reduction], programs, [leaves[i] for i in indices])
+        for i, result in zip(indices, reduced, strict=True):
+            results[i] = result
+    return results
+
+
+def _all_reduce(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves: Sequence[Any]) -> list[Any]:
+    """As in the core each leaf begins with a cache line, so that chunks are the same."""
+    line = ALIGNMENT // leaves[0].dtype.itemsize
+    flat = leaves[0].reshape(-1)
+    if len(leaves) > 1:
+        flat = jnp.concatenate([jnp.pad(leaf.reshape(-1), (0, -leaf.size % line)) for leaf in leaves])
+    if flat.size:
+        for permutes, ranks in programs:
+            cuts = in_lines(flat.size, flat.dtype.itemsize, permutes.chunks)
+            flat = run(permutes, flat, cuts, ranks, combine)
+    starts = np.cumsum([0, *(leaf.size + -leaf.size % line for leaf in leaves)])
+    return [
+        flat[start : start + leaf.size].reshape(leaf.shape)
+        for start, leaf in zip(starts.tolist(), leaves, strict=False)
+    ]
+
+
+def _reduce_scatter(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves: Sequence[Any]) -> list[Any]:
+    ((permutes, ranks),) = programs
+    n = permutes.ranks
+    rows = jnp.concatenate([leaf.reshape(n, leaf.size // n) for leaf in leaves], axis=1)
+    width = rows.shape[1]
+    own = rows[0]
+    if width:
+        flat = run(permutes, rows.reshape(-1), _equal(n, width), ranks, combine)
+        own = lax.dynamic_slice(flat, (ranks.row() * width,), (width,), allow_negative_indices=False)
+    shapes = [(leaf.shape[0] // n, *leaf.shape[1:]) for leaf in leaves]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1].tolist()
+    return [part.reshape(shape) for part, shape in zip(jnp.split(own, ends), shapes, strict=True)]
+
+
+def _all_gather(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves: Sequence[Any]) -> list[Any]:
+    ((permutes, ranks),) = programs
+    n = permutes.ranks
+    row = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
+    rows = jnp.tile(row, n)  # of a rank only its own is read before it is written
+    if row.size:
+        rows = run(permutes, rows, _equal(n, row.size), ranks, combine)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
+    parts = jnp.split(rows.reshape(n, row.size), ends, axis=1)
+    return [part.reshape(n * leaf.shape[0], *leaf.shape[1:]) for part, leaf in zip(parts, leaves, strict=True)]
+
+
+def _equal(ranks: int, width: int) -> Cuts:
+    return Cuts.at(np.arange(ranks + 1, dtype=np.int64) * width)
