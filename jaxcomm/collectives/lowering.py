@@ -82,7 +82,8 @@ def lower_to_core(
 
 def _without_first(context: mlir.LoweringRuleContext) -> mlir.LoweringRuleContext:
     """Of the operands but the first, which marks what the network must not lose."""
-    return context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
+    rest: mlir.LoweringRuleContext = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
+    return rest
 
 
 def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:

@@ -197,8 +197,7 @@ def _buffer_store(columns: _Columns, chunks: NDArray[np.int32], cuts: Cuts, adds
     flag: int | bool = bool(adds[active].any())
     if flag and not adds[active].all():
         flag = columns.add(adds)
-        return _Store(*map(columns.add, (starts, begins, ends)), whole, flag)
-    return _Store(*map(columns.add, (starts, begins, ends)), whole, flag)
+    return _Store(columns.add(starts), columns.add(begins), columns.add(ends), whole, flag)
 
 
 def _slot_starts(places: NDArray[np.int32], active: NDArray[np.bool_], cuts: Cuts) -> NDArray[Any]:

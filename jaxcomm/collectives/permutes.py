@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import schedules
-from jaxcomm.collectives import choice
+from jaxcomm.collectives import choice, late_join
 from jaxcomm.collectives.permute_rounds import Cuts, Ranks, in_lines, run
 from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
 from jaxcomm.collectives.ranks import ranks_of
@@ -37,6 +38,15 @@ _MOST_PERMUTES: Final = 200  # of a compiled program, for the time that XLA take
 _LARGE: Final = 1 << 20  # bytes from which messages of many chunks go in several permutes, for less memory
 _PARTS: Final = 8  # of the buffer, at least, that such messages are cut into
 _COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
+
+
+class _Program(NamedTuple):
+    """A schedule that groups of one size run: `run` takes the flat buffer, its cuts, `on` and the combination."""
+
+    ranks: int
+    chunks: int
+    on: Ranks
+    run: Callable[[Any, Cuts, Ranks, Any], Any]
 
 
 def lower(
@@ -70,21 +80,31 @@ def lower(
     groups = [list(group) for group in params.get("axis_index_groups") or [range(devices)]]
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
     call = f"{name} over '{axes}'"
-    programs: list[tuple[Permutes, Ranks]] = []
+    programs: list[_Program] = []
     for size in sorted({*map(len, groups)} - {1}):
         schedule = _schedule(collective.kind, size, nbytes, dtype, plan, call, forced, where)
         if schedule is None:
             return None
+        on = Ranks(over, [group for group in groups if len(group) == size], devices)
+        if schedule.kind == "late_join":
+            platform = (context.platforms or context.module_context.platforms)[0]
+            programs.append(
+                _Program(size, schedule.num_chunks, on, partial(late_join.run, schedule, platform=platform))
+            )
+            continue
         permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
         if permutes.length > _MOST_PERMUTES:
-            return _not(call, f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
-        programs.append((permutes, Ranks(over, [group for group in groups if len(group) == size], devices)))
+            _refuse(call, f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
+            return None
+        programs.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
     automatic = [str(a) for a, size in scope.mesh.shape.items() if size > 1 and a not in scope.manual_axes]
     if automatic:
-        return _not(call, f"XLA still partitions over {', '.join(sorted(automatic))}")
+        _refuse(call, f"XLA still partitions over {', '.join(sorted(automatic))}")
+        return None
     if max((aval.size for aval in avals), default=0) * devices >= 2**31:
-        return _not(call, "its buffers have 2^31 elements or more")
-    rule = mlir.lower_fun(functools.partial(_run, collective, programs), multiple_results=True)
+        _refuse(call, "its buffers have 2^31 elements or more")
+        return None
+    rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
     results: Sequence[Any] = rule(context, *operands)
     return results
 
@@ -107,7 +127,9 @@ def _schedule(
     schedule, source = choice.choose_any(kind, size, nbytes, dtype, plan, call)
     if source == "direct":
         direct = schedules.direct(size)
-        return None if not forced else direct if kind == "all_reduce" else schedules.half(kind, direct)
+        if not forced or kind == "all_reduce":
+            return direct if forced else None
+        return schedules.half("all_gather" if kind == "all_gather" else "reduce_scatter", direct)
     if forced:
         return schedule
     if where == "asked":
@@ -115,7 +137,7 @@ def _schedule(
     return None if choice.uses_nccl(size, nbytes, dtype, plan) else schedule
 
 
-def _not(call: str, reason: str) -> None:
+def _refuse(call: str, reason: str) -> None:
     say_once(f"jaxcomm: {call} does not run by XLA's permutes: {reason}.")
 
 
@@ -126,7 +148,7 @@ def _compiled(schedule: Schedule, most: int | None) -> Permutes:
     return permutes
 
 
-def _run(collective: CoreCollective, programs: Sequence[tuple[Permutes, Ranks]], *leaves: Any) -> list[Any]:
+def _run(collective: CoreCollective, programs: Sequence[_Program], *leaves: Any) -> list[Any]:
     """One run for each element type: leaves of a type are laid one after the other."""
     results: list[Any] = [None] * len(leaves)
     by_kind = {"all_reduce": _all_reduce, "reduce_scatter": _reduce_scatter, "all_gather": _all_gather}
@@ -138,16 +160,16 @@ def _run(collective: CoreCollective, programs: Sequence[tuple[Permutes, Ranks]],
     return results
 
 
-def _all_reduce(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves: Sequence[Any]) -> list[Any]:
+def _all_reduce(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any]) -> list[Any]:
     """As in the core each leaf begins with a cache line, so that chunks are the same."""
     line = ALIGNMENT // leaves[0].dtype.itemsize
     flat = leaves[0].reshape(-1)
     if len(leaves) > 1:
         flat = jnp.concatenate([jnp.pad(leaf.reshape(-1), (0, -leaf.size % line)) for leaf in leaves])
     if flat.size:
-        for permutes, ranks in programs:
-            cuts = in_lines(flat.size, flat.dtype.itemsize, permutes.chunks)
-            flat = run(permutes, flat, cuts, ranks, combine)
+        for program in programs:
+            cuts = in_lines(flat.size, flat.dtype.itemsize, program.chunks)
+            flat = program.run(flat, cuts, program.on, combine)
     starts = np.cumsum([0, *(leaf.size + -leaf.size % line for leaf in leaves)])
     return [
         flat[start : start + leaf.size].reshape(leaf.shape)
@@ -155,27 +177,27 @@ def _all_reduce(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves
     ]
 
 
-def _reduce_scatter(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves: Sequence[Any]) -> list[Any]:
-    ((permutes, ranks),) = programs
-    n = permutes.ranks
+def _reduce_scatter(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any]) -> list[Any]:
+    (program,) = programs
+    n = program.ranks
     rows = jnp.concatenate([leaf.reshape(n, leaf.size // n) for leaf in leaves], axis=1)
     width = rows.shape[1]
     own = rows[0]
     if width:
-        flat = run(permutes, rows.reshape(-1), _equal(n, width), ranks, combine)
-        own = lax.dynamic_slice(flat, (ranks.row() * width,), (width,), allow_negative_indices=False)
+        flat = program.run(rows.reshape(-1), _equal(n, width), program.on, combine)
+        own = lax.dynamic_slice(flat, (program.on.row() * width,), (width,), allow_negative_indices=False)
     shapes = [(leaf.shape[0] // n, *leaf.shape[1:]) for leaf in leaves]
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1].tolist()
     return [part.reshape(shape) for part, shape in zip(jnp.split(own, ends), shapes, strict=True)]
 
 
-def _all_gather(combine: Any, programs: Sequence[tuple[Permutes, Ranks]], leaves: Sequence[Any]) -> list[Any]:
-    ((permutes, ranks),) = programs
-    n = permutes.ranks
+def _all_gather(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any]) -> list[Any]:
+    (program,) = programs
+    n = program.ranks
     row = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
     rows = jnp.tile(row, n)  # of a rank only its own is read before it is written
     if row.size:
-        rows = run(permutes, rows, _equal(n, row.size), ranks, combine)
+        rows = program.run(rows, _equal(n, row.size), program.on, combine)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
     parts = jnp.split(rows.reshape(n, row.size), ends, axis=1)
     return [part.reshape(n * leaf.shape[0], *leaf.shape[1:]) for part, leaf in zip(parts, leaves, strict=True)]

@@ -14,6 +14,7 @@ from jaxcomm.plan.values import (
     HalvingDoubling,
     Hierarchical,
     Hybrid,
+    LateJoin,
     Nccl,
     Plain,
     Spec,
@@ -66,6 +67,8 @@ def build(
             return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, topology.racks)
         case DirectJoin():
             return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
+        case LateJoin():
+            return schedules.late_join(ranks, roles[spec.late], spec.chunks)
         case Broadcast():
             return schedules.broadcast(ranks, roles[spec.late])
         case StragglerSpec():

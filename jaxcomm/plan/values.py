@@ -109,6 +109,14 @@ class DirectJoin(Value):
     chunks: Chunks
 
 
+class LateJoin(Value):
+    """The others allreduce while the late rank is away; then its `chunks` chunks go round them as a pipeline."""
+
+    kind: Literal["late_join"] = "late_join"
+    late: RoleName
+    chunks: Chunks
+
+
 class Hierarchical(Value):
     """Sums within the hosts of `network.topology`, then across them and their racks. Before the `late` ranks come, if
     there are any, their mates sum their part of `within` chunks, and the other hosts theirs of `across`."""
@@ -141,6 +149,7 @@ Spec = Annotated[
     | StragglerSpec
     | Hybrid
     | DirectJoin
+    | LateJoin
     | Transfers
     | Stragglers
     | Chain,

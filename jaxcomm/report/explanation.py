@@ -16,6 +16,7 @@ from jaxcomm.plan.values import (
     Chain,
     Entry,
     Hierarchical,
+    LateJoin,
     Nccl,
     Stragglers,
     Transfers,
@@ -237,7 +238,7 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
         yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
         return
-    verb = "allreduce" if isinstance(entry.schedule, Broadcast) else "reduce-scatter"
+    verb = "allreduce" if isinstance(entry.schedule, Broadcast | LateJoin) else "reduce-scatter"
     yield (
         f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."

@@ -14,6 +14,7 @@ from jaxcomm.plan.values import (
     HalvingDoubling,
     Hierarchical,
     Hybrid,
+    LateJoin,
     Nccl,
     Spec,
     Stragglers,
@@ -99,6 +100,8 @@ def spec_text(spec: Spec) -> str:
             return f"hierarchical, {spec.chunks} chunk{'s' * (spec.chunks != 1)}{early}"
         case DirectJoin():
             return f"direct join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case LateJoin():
+            return f"late join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case StragglerSpec():
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case Stragglers():
