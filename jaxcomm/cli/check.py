@@ -13,7 +13,8 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 
 EXAMPLE = """
-    jaxcomm check                    # GPUs; ten minutes at most; psum over GPUs then uses what has passed
+    jaxcomm check                    # GPUs; twenty minutes at most; psum over GPUs then uses what has passed
+    jaxcomm check --report gpus.json # the same, and a file with all that was found, to send to others
     jaxcomm check --cpu              # the CPU core, on host devices; a minute
     jaxcomm check --cpu --only collectives   # jaxcomm or Gloo between CPU processes?
     jaxcomm check --dry-run
@@ -28,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
     parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
+    parser.add_argument("--report", metavar="FILE", help="write what each section found into this file as well")
     options.as_json(parser)
 
 
@@ -48,19 +50,24 @@ def run(args: Namespace) -> int:
         return 0
     if off := kind.why_off():
         raise JaxcommError(off)
-    results = {}
+    results: dict[str, Any] = {}
     begun = time.monotonic()
+    if not args.json and (known := kind.known()):
+        print(f"{known}\n", flush=True)
     with progress.Bar(len(names), "checking") as bar:
         for name in names:
             results[name] = kind.run(name, time.monotonic() - begun)
             results[name]["when"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             kind.keep({name: results[name]})
+            if args.report is not None:
+                output.write_json(args.report, "check", {"sections": results, **kind.about()})
+            if not args.json:
+                print(f"{_text(name, kind.SECTIONS[name], results[name])}\n", flush=True)
             bar.update()
     if args.json:
         output.print_json("check", {"sections": results, **kind.about()})
     else:
-        print("\n\n".join(_text(name, kind.SECTIONS[name], result) for name, result in results.items()))
-        print(f"\n{kind.summary()}")
+        print(kind.summary())
     bad = [name for name, result in results.items() if result["state"].startswith(("failed", "stopped"))]
     if bad:
         raise JaxcommError(f"{len(bad)} of {len(results)} sections failed: {', '.join(bad)}.")

@@ -11,7 +11,10 @@ from jaxcomm.gpu.checks import sections
 from jaxcomm.gpu.checks.sections import BUDGET, Result
 
 SECTIONS = {name: section.title for name, section in sections.ALL.items()}
-_USES = {"process": "of one process", "host": "of several processes on one host", "hosts": "of several hosts"}
+_USES = {
+    "process": ("of one process", "the fused kernel's"),
+    "nccl": ("of several processes", "NCCL's sends and receives where a plan has a schedule, else jax.lax's"),
+}
 
 
 def why_off() -> str | None:
@@ -25,6 +28,11 @@ def why_off() -> str | None:
 def lacks(name: str) -> str | None:
     """The reason why a section would be left out."""
     return sections.machine().off or sections.lacks(sections.ALL[name])
+
+
+def known() -> str:
+    """What earlier runs have shown on this machine."""
+    return f"Before this run:\n{summary()}"
 
 
 def run(name: str, elapsed: float) -> Result:
@@ -57,7 +65,7 @@ def summary() -> str:
     """The implementation of psum over GPUs from now on."""
     shown = certificate.sections_for(sections.machine().made_for)
     lines = []
-    for use, words in _USES.items():
+    for use, (words, ours) in _USES.items():
         missing = certificate.missing_of(use, shown)
-        lines.append(f"psum over GPUs {words}: " + (f"jax.lax's ({missing})" if missing else "ours"))
+        lines.append(f"psum over GPUs {words}: " + (f"jax.lax's ({missing})" if missing else ours))
     return "\n".join([*lines, f"Certificate: {certificate.path()}"])

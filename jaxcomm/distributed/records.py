@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,18 +60,6 @@ def job_name() -> str:
     """
     store.publish("job", uuid.uuid4().hex)
     return store.lookup("job", "no process has named the job")
-
-
-@store.cached
-def host_name(process: int) -> str:
-    """The name of the host that a process runs on; where hosts or their /dev/shm differ, another name.
-
-    Raises:
-      JaxcommError: `jax.distributed` has not been initialized, or the process has not published it after five minutes.
-    """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    store.publish(f"host/{jax.process_index()}", f"{socket.gethostname()} {boot} {os.stat('/dev/shm').st_dev}")
-    return store.lookup(f"host/{process}", f"process {process} has not published its host")
 
 
 def hardware_number(device: jax.Device) -> int:

@@ -1,7 +1,7 @@
 """Segments of a gradient, in the core: what each matters, gathering some of them, putting them back, scaling them.
 
 A segment is `segment_bytes` of one flat array, the last one may be shorter. On platforms that the core does not serve
-the same is done in JAX. None of it is differentiable: it is for gradients.
+the same is done in JAX; GPUs' core has the importance alone. None of it is differentiable: it is for gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _platforms: dict[str, int] = {}  # beside CPUs: by name, the counters that "jaxc
 
 
 def add_platform(name: str, counters: int) -> None:
-    """Has the custom calls made on another platform, too, whose back end has registered them with XLA.
+    """Has "jaxcomm_importance" called on another platform, too, whose back end has registered it with XLA.
 
     Args:
       name: JAX's name of the platform.
@@ -69,8 +69,8 @@ def pack(x: jax.Array, indices: jax.Array, segment_bytes: int) -> jax.Array:
     """The segments with these ascending indices, one after the other; the last one of `x` is filled up with zeros.
 
     Raises:
-      JaxRuntimeError: indices that do not ascend or do not exist, on CPUs. Only a GPU knows those that it is given, and
-        it does not stop a step for them: there a segment that does not exist is all zeros.
+      JaxRuntimeError: indices that do not ascend or do not exist, on CPUs. Elsewhere a step does not stop for them, and
+        another segment takes the place of one that does not exist.
     """
     shape = (indices.size * segment_bytes // x.dtype.itemsize,)
     call = _call("pack", _like(x, shape, x.dtype), segment_bytes=np.int64(segment_bytes))
@@ -110,7 +110,7 @@ def scale(x: jax.Array, factors: jax.Array, segment_bytes: int) -> jax.Array:
 
 
 def _on_this_platform(*operands: jax.Array, call: Callable[..., Any], default: Callable[..., Any]) -> Any:
-    return lax.platform_dependent(*operands, default=default, cpu=call, **dict.fromkeys(_platforms, call))
+    return lax.platform_dependent(*operands, default=default, cpu=call)
 
 
 def _call(name: str, types: Any, aliases: dict[int, int] | None = None, **attributes: Any) -> Callable[..., Any]:

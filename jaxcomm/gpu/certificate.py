@@ -22,13 +22,8 @@ VARIABLE = "JAXCOMM_CERTIFICATE"
 FORMAT, VERSION = "jaxcomm-check", 1
 PASSED = "passed"
 
-_FUSED = ("exact", "types", "deadline")
-# The sections that must have passed for sums over the GPUs of one process, of several on a host, and of several hosts.
-NEEDS: dict[str, tuple[str, ...]] = {
-    "process": (*_FUSED, "devices"),
-    "host": (*_FUSED, "processes"),
-    "hosts": ("hosts", "hosts lost", "hosts order"),
-}
+# The sections that must have passed for sums over the GPUs of one process, and for those between processes.
+NEEDS: dict[str, tuple[str, ...]] = {"process": ("exact", "types", "deadline", "devices"), "nccl": ("nccl",)}
 
 
 def path() -> Path:
@@ -72,7 +67,7 @@ def sections_for(made_for: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def why_not(use: str) -> str | None:
-    """Why sums of this use ("process", "host" or "hosts") were not shown to work here, in words; None if they were."""
+    """Why sums of this use ("process" or "nccl") were not shown to work here, in words; None if they were."""
     try:
         document = _read()
     except ValueError as error:

@@ -10,11 +10,10 @@ import functools
 from pathlib import Path
 from typing import Final
 
-from jaxcomm.ffi import SEGMENTS, segments
+from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import TEXT, Core
 
 SAMPLE_BINS = 1 << 15  # counters that "jaxcomm_importance" needs, as its third result
-_CALLS = (*SEGMENTS, "reduce")
 
 _PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, and bytes
 CUDA: Final = Core(
@@ -28,16 +27,16 @@ CUDA: Final = Core(
         "fused_set_deadline": (ctypes.c_double,),
         "fused_stats": TEXT,
         "fused_reset_stats": (),
-        "fused_join": (ctypes.c_char_p, ctypes.c_uint32),
-        "fused_region": (ctypes.c_int, ctypes.c_uint64),
+        "fused_set_process": (ctypes.c_uint32,),
+        "cuda_memory": (ctypes.c_int, ctypes.c_uint64, *TEXT),
+        "cuda_reach": (ctypes.c_int, ctypes.c_uint64),
         "nccl_version": (ctypes.c_char_p, ctypes.c_void_p),
         "nccl_id": (ctypes.c_char_p, ctypes.c_char_p),
         "nccl_join": (
             *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32),
-            *(ctypes.c_char_p, ctypes.c_char_p),
+            *(ctypes.c_char_p, ctypes.c_double),
         ),
-        "nccl_set_deadline": (ctypes.c_double,),
-        "register_messages": _PROGRAM,
+        "nccl_register": _PROGRAM,
     },
     cure="build it here (`JAXCOMM_CUDA=ON pip install .`), or remove the file to run on CPUs",
 )
@@ -79,7 +78,6 @@ def why_off() -> str | None:
 
 @functools.cache
 def register() -> None:
-    """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
-    for name in _CALLS:
-        CUDA.register(f"jaxcomm_{name}", name.capitalize(), "CUDA")
+    """Registers the custom call of masks with XLA's CUDA backend, once; that needs no device."""
+    CUDA.register("jaxcomm_importance", "Importance", "CUDA")
     segments.add_platform("cuda", SAMPLE_BINS)

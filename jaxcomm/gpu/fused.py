@@ -1,4 +1,4 @@
-"""The fused executor: all-reduces over the GPUs of one host, and over an array's rows as if each were a rank's.
+"""The fused executor: all-reduces over the GPUs of one process, and over an array's rows as if each were a rank's.
 
 The first is what `jaxcomm.psum` becomes on GPUs, under the name that the core for CPUs has; the second is for tests and
 measurements on one GPU.
@@ -15,9 +15,7 @@ import numpy as np
 
 from jaxcomm import ffi
 from jaxcomm.collectives.request import Device
-from jaxcomm.distributed import records
-from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.gpu import nccl
+from jaxcomm.errors import PlanError
 from jaxcomm.gpu.core import CUDA
 from jaxcomm.program.program import compile
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
     from jaxcomm.schedules import Schedule
 
-VIRTUAL = "jaxcomm_virtual"
 _ALIGNMENT = 16  # bytes of a row
 
 
@@ -57,8 +54,10 @@ def virtual_psum(
     rows = x.reshape(schedule.ranks, -1)
     padding = -rows.shape[1] % (_ALIGNMENT // min(_ALIGNMENT, x.dtype.itemsize))
     padded = jnp.pad(rows, ((0, 0), (0, padding)))
-    call = jax.ffi.ffi_call(VIRTUAL, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
-    result: jax.Array = call(padded, delays, plan=schedule.kind, program=program, reduction=reduction)
+    call = jax.ffi.ffi_call(ffi.TARGET, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
+    ranks = {"groups": np.arange(schedule.ranks, dtype=np.int32), "sizes": np.array([schedule.ranks], np.int32)}
+    names = {"name": "psum", "axes": "virtual", "plan": schedule.kind, "programs": f"{program},"}
+    result: jax.Array = call(padded, delays, kind="virtual", reduction=reduction, **names, **ranks)
     return result[:, : rows.shape[1]].reshape(x.shape)
 
 
@@ -72,15 +71,12 @@ def check() -> None:
 
 
 def set_deadline(seconds: float) -> None:
-    """Sets how long a rank waits for another, also in messages, in seconds, from the next call on."""
+    """Sets how long a rank waits for another, in seconds, from the next call on."""
     CUDA.call("fused_set_deadline", seconds)
-    nccl.set_deadline(seconds)
 
 
 def sites() -> list[dict[str, Any]]:
     """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
-
-    Where ranks live in several processes, each of these tells about the calls of all ranks.
 
     Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
     the last 64 count.
@@ -104,26 +100,8 @@ def register_program(name: str, data: bytes) -> None:
 
 
 def device_key(device: Device) -> int:
-    """The number by which the core knows a GPU of any process of this host."""
+    """The number by which the core knows a GPU of any process."""
     return device.process << 16 | device.number
-
-
-@functools.cache
-def join_processes() -> None:
-    """Gives the core, once, this process's number in its job, and where its GPUs' memory lies, for others to open it.
-
-    Raises:
-      JaxcommError: `jax.distributed` has not been initialized, or the memory cannot be opened by other processes.
-    """
-    import jax
-
-    CUDA.call("fused_join", records.job_name(), jax.process_index())
-    for device in jax.local_devices(backend="cuda"):
-        with jax.ensure_compile_time_eval():  # while a step is traced, too
-            there = jax.device_put(np.zeros(1, np.uint8), device)
-        number, address = device.local_hardware_id, there.unsafe_buffer_pointer()
-        if (error := CUDA.failure("fused_region", number, address)) is not None:
-            raise JaxcommError(f"the memory of GPU {number}: {error}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -138,7 +116,8 @@ def registered_program(schedule: Schedule) -> str:
 
 @functools.cache
 def register() -> None:
-    """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
-    stages = ("instantiate", "initialize", "execute")
-    CUDA.register(VIRTUAL, "Virtual", "CUDA", stages)
-    CUDA.register(ffi.TARGET, "Devices", "CUDA", stages)
+    """Registers the custom call with XLA's CUDA backend, once; that needs no device."""
+    import jax
+
+    CUDA.call("fused_set_process", jax.process_index())
+    CUDA.register(ffi.TARGET, "Fused", "CUDA", ("instantiate", "initialize", "execute"))

@@ -1,6 +1,7 @@
-"""Lowering a collective over GPUs: to the fused kernel's call on one host, to messages between several, or to lax's.
+"""Lowering a collective over GPUs: to the fused kernel's call in a process, to NCCL's between several, or to lax's.
 
-Ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine; else they are lax's.
+Ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine; else they are lax's. So
+are those between processes for which no plan has a schedule.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jaxcomm.collectives.ranks import devices_at, ranks_of
 from jaxcomm.collectives.request import Device, Groups, Request, extent
 from jaxcomm.distributed.records import hardware_number
 from jaxcomm.errors import JaxcommError
-from jaxcomm.gpu import across_processes, certificate, core, fused, nccl
+from jaxcomm.gpu import certificate, core, fused, nccl
 from jaxcomm.log import say_once
 
 
@@ -44,7 +45,14 @@ def lower(
     scope: Any = context.module_context.axis_context
     devices = devices_at(scope.mesh, positions)
     members = [{device.process_index for device in group} for group in devices]
-    use = _use(members)
+    use = "process" if all(len(group) == 1 for group in members) else "nccl"
+    avals: Sequence[Any] = context.avals_in
+    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
+    ranks = max(map(len, positions))
+    if choice.uses_nccl(ranks, nbytes, dtype, plan):
+        return as_lax(lax, context, *operands, **params)
+    if use == "nccl" and choice.choose_schedule(ranks, nbytes, dtype, plan, f"{name} over '{axes}'")[1] == "direct":
+        return as_lax(lax, context, *operands, **params)
     if reason := _why_not(use, sorted(set().union(*members))):
         say_once(
             f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: {reason}. "
@@ -53,10 +61,6 @@ def lower(
         return as_lax(lax, context, *operands, **params)
     communicator.start()
     start()
-    avals: Sequence[Any] = context.avals_in
-    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
-    if choice.uses_nccl(max(map(len, positions)), nbytes, dtype, plan):
-        return as_lax(lax, context, *operands, **params)
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
     )
@@ -67,10 +71,8 @@ def lower(
         )
         return as_lax(lax, context, *operands, **params)
     request = Request(name, collective.kind, collective.reduction, axes, plan, gpus(devices))
-    if use == "hosts":
-        return across_processes.lower(context, operands, request)
-    if jax.process_count() > 1 and core.jax_has_it():
-        fused.join_processes()
+    if use == "nccl":
+        return nccl.lower(context, operands, request)
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals], fused.device_key)
     call = mlir.lower_fun(functools.partial(_reduce, config), multiple_results=True)
     results: Sequence[Any] = call(context, *operands)
@@ -108,13 +110,6 @@ def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
       JaxcommError: a process has not published the numbers of its GPUs.
     """
     return tuple(tuple(Device(device.process_index, hardware_number(device)) for device in group) for group in groups)
-
-
-def _use(members: Sequence[set[int]]) -> str:
-    """Where the ranks of the groups live, given their processes."""
-    if all(len(group) == 1 for group in members):
-        return "process"
-    return "hosts" if any(across_processes.spans_hosts(group) for group in members) else "host"
 
 
 def _why_not(use: str, members: Sequence[int]) -> str | None:

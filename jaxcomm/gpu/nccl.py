@@ -1,13 +1,29 @@
-"""NCCL, the copy that JAX has loaded: sums between GPUs of several hosts are sent over it."""
+"""All-reduces by whole schedules over NCCL, between GPUs of several processes: one custom call on XLA's stream.
+
+Ranks queue their messages in the program's order and wait for nothing; there is no deadline. NCCL is the copy that JAX
+has loaded. All processes lower the same steps in the same order; while they do, their devices join a communicator of
+each group, whose id is exchanged through the key-value store of `jaxcomm.distributed`.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import jax
+from jax.interpreters import mlir
+
+from jaxcomm.collectives import choice
+from jaxcomm.collectives.request import Groups, Request, extent
+from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.gpu import core
 from jaxcomm.gpu.core import CUDA
@@ -15,8 +31,9 @@ from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.schedules import Schedule
 
-TARGET = "jaxcomm_messages"
+TARGET = "jaxcomm_nccl"
 ID_BYTES = 128
+JOIN_S = 60.0  # for NCCL to connect processes that have all come
 
 
 def why_off() -> str | None:
@@ -36,6 +53,49 @@ def version() -> tuple[int, int, int]:
     if (reason := CUDA.failure("nccl_version", path(), ctypes.byref(code))) is not None:
         raise JaxcommError(f"{reason}.\n  Cure: pip install 'jax[cuda13]'.")
     return code.value // 10000, code.value // 100 % 100, code.value % 100
+
+
+def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
+    """The custom call for an all-reduce, whose communicators are there when this returns.
+
+    Raises:
+      PlanError: the plan's schedule cannot be sent.
+      JaxcommError: a process does not come, or NCCL cannot connect the ranks before the deadline.
+    """
+    avals: Sequence[Any] = context.avals_in
+    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
+    schedules = tuple(
+        choice.choose_schedule(size, nbytes, dtype, request.plan, request.call)[0]
+        for size in sorted({*request.sizes} - {1})
+    )
+    lowered = jax.ffi.ffi_lowering(TARGET, operand_output_aliases={i: i for i in range(len(operands))})
+    results: Sequence[Any] = lowered(context, *operands, **attributes(request, schedules))
+    return results
+
+
+def attributes(request: Request, schedules: tuple[Schedule, ...]) -> dict[str, str]:
+    """The attributes of a custom call, whose devices have joined their groups when this returns.
+
+    Args:
+      request: the collective.
+      schedules: one for each size that a group of the call has.
+
+    Raises:
+      PlanError, JaxcommError: as `lower`.
+    """
+    register()
+    return {
+        "name": request.name,
+        "group": _join(request.groups, request.axes),
+        "messages": _registered(schedules),
+        "reduction": request.reduction,
+    }
+
+
+@functools.cache
+def register() -> None:
+    """Registers the custom call with XLA's CUDA backend, once; that needs neither device nor NCCL."""
+    CUDA.register(TARGET, "Nccl", "CUDA")
 
 
 def unique_id() -> bytes:
@@ -60,46 +120,9 @@ def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
       device: CUDA's number of the device.
 
     Raises:
-      JaxcommError: no NCCL, no such device, or "DeadlineError: …" where not all ranks come.
+      JaxcommError: no NCCL, no such device, or "DeadlineError: …" where a rank does not come.
     """
-    # The arrival table of this host's ranks. Every rank has opened it when NCCL has connected all ranks, and needs its
-    # name no more then.
-    arrivals = Path("/dev/shm", f"jaxcomm-{hashlib.sha256(id).hexdigest()[:32]}")
-    try:
-        CUDA.call("nccl_join", path(), group, device, ranks, rank, id, str(arrivals))
-    finally:
-        arrivals.unlink(missing_ok=True)
-
-
-@functools.lru_cache(maxsize=256)
-def register_messages(schedules: tuple[Schedule, ...]) -> str:
-    """Hands the messages of every rank to the core and returns the name that a call finds them by.
-
-    Args:
-      schedules: one for each size that a group of the call has.
-
-    Raises:
-      PlanError: a schedule cannot be sent (see `jaxcomm.program.messages`), or its messages do not compute the sum.
-    """
-    compiled = [compile_messages(schedule) for schedule in schedules]
-    for messages in compiled:
-        verify_messages(messages)
-    ranks = [each.encode() for messages in compiled for each in messages]
-    name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]
-    for data in ranks:
-        CUDA.call("register_messages", name, data, len(data), raises=PlanError)
-    return name
-
-
-def set_deadline(seconds: float) -> None:
-    """Sets how long a rank waits for the others, in seconds, from the next call on."""
-    CUDA.call("nccl_set_deadline", seconds)
-
-
-@functools.cache
-def register() -> None:
-    """Registers the custom call with XLA's CUDA backend, once; that needs neither device nor NCCL."""
-    CUDA.register(TARGET, "Messages", "CUDA")
+    CUDA.call("nccl_join", path(), group, device, ranks, rank, id, JOIN_S)
 
 
 @functools.cache
@@ -108,3 +131,55 @@ def path() -> bytes:
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = [Path(place, "lib", "libnccl.so.2") for place in (spec.submodule_search_locations or ())] if spec else []
     return str(next((place for place in places if place.exists()), "")).encode()
+
+
+@functools.lru_cache(maxsize=256)
+def _registered(schedules: tuple[Schedule, ...]) -> str:
+    """Hands the messages of every rank to the core, proved, and returns the name by which a call finds them."""
+    compiled = {schedule.ranks: compile_messages(schedule) for schedule in schedules}
+    for messages in compiled.values():
+        verify_messages(messages)
+    encoded = {ranks: [each.encode() for each in messages] for ranks, messages in compiled.items()}
+    name = hashlib.sha256(b"".join(data for ranks in encoded.values() for data in ranks)).hexdigest()[:32]
+    for ranks, lists in encoded.items():
+        for data in lists:
+            CUDA.call("nccl_register", f"{name}/{ranks}", data, len(data), raises=PlanError)
+    return name
+
+
+_joins: Counter[str] = Counter()
+
+
+@functools.cache
+def _join(groups: Groups, axes: str) -> str:
+    """Makes this process's devices ranks of their groups, and returns the name by which a call finds these."""
+    digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
+    name, here = f"{axes} {digest[:8]}", jax.process_index()
+    _joins[digest] += 1
+    prefix = f"{digest}/{_joins[digest]}"  # the same in all processes: what fails, fails for all
+    mine = [
+        (index, rank, device)
+        for index, group in enumerate(groups)
+        for rank, (process, device) in enumerate(group)
+        if process == here
+    ]
+    indices = sorted({index for index, _, _ in mine})
+    # They may be compiling something else before they come, for which NCCL need not wait.
+    store.publish(f"{prefix}/here/{here}", "")
+    for process in sorted({process for index in indices for process, _ in groups[index]}):
+        store.lookup(f"{prefix}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+    ids = {}
+    for index in indices:
+        first, _ = groups[index][0]  # whose process makes the group's id
+        if first == here:
+            store.publish(f"{prefix}/id/{index}", unique_id().hex())
+        missing = f"process {first} has not made an id for '{name}'"
+        ids[index] = bytes.fromhex(store.lookup(f"{prefix}/id/{index}", missing))
+
+    def join_one(member: tuple[int, int, int]) -> None:
+        index, rank, device = member
+        join(name, ranks=len(groups[index]), rank=rank, id=ids[index], device=device)
+
+    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each waits for ranks that may be of this process
+        list(pool.map(join_one, mine))
+    return name

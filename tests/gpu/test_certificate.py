@@ -91,8 +91,7 @@ def test_what_was_not_shown_on_this_very_machine_is_laxs_and_one_line_says_why(
 def test_sums_over_one_process_say_nothing_of_several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = certified.use(monkeypatch, tmp_path, "process")
     assert certificate.why_not("process") is None
-    assert certificate.why_not("host") == f"by {file}, section 'processes': has not run"
-    assert certificate.why_not("hosts") == f"by {file}, section 'hosts': has not run"
+    assert certificate.why_not("nccl") == f"by {file}, section 'nccl': has not run"
 
 
 def test_it_lies_in_the_users_folder_for_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The sections of `jaxcomm check` about several processes, without a GPU: what isolates failures, and their parts."""
+"""The section "nccl" of `jaxcomm check`, without a GPU: starting and ending its processes, and their parts."""
 
 from __future__ import annotations
 
@@ -11,33 +11,28 @@ import numpy as np
 import pytest
 
 from jaxcomm.gpu import core, nccl
-from jaxcomm.gpu.checks import hosts_rank, job
+from jaxcomm.gpu.checks import job, machine, nccl_rank
 from jaxcomm.gpu.checks import ranks as command
+from jaxcomm.schedules import Schedule
 
 
-def test_a_part_says_in_one_line_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_section_says_in_one_line_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "is_built", lambda: False)
-    assert command.why_off("processes") == "jaxcomm was built without CUDA"
+    assert command.why_off(8) == "jaxcomm was built without CUDA"
     monkeypatch.setattr(core, "is_built", lambda: True)
     monkeypatch.setattr(nccl, "why_off", lambda: "no NCCL")
-    assert [command.why_off(part) for part in ("processes", "bits")] == [None, "no NCCL"]
+    assert command.why_off(1) == "NCCL is tried between GPUs of their own; there are 1"
+    assert command.why_off(2) == "no NCCL"
 
 
-def test_what_cannot_run_has_an_exit_code_of_its_own(
+def test_a_section_that_cannot_run_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "why_off", lambda part: f"no {part} here")
-    assert command.main("bits", 60, tmp_path / "out.json") == command.CANNOT
-    assert capsys.readouterr().out == "no bits here\n"
+    monkeypatch.setattr(command, "gpus", lambda: 8)
+    monkeypatch.setattr(command, "why_off", lambda ranks: f"no NCCL for {ranks}")
+    assert command.main(60, tmp_path / "out.json") == command.CANNOT
+    assert capsys.readouterr().out == "no NCCL for 8\n"
     assert not (tmp_path / "out.json").exists()
-
-
-def test_ranks_share_a_gpu_as_nccls_version_allows() -> None:
-    newer, older = command.environment((2, 30, 7)), command.environment((2, 30, 5))
-    assert command.of_rank(3, newer)["NCCL_MULTI_RANK_GPU_ENABLE"] == "1"
-    assert "NCCL_HOSTID" not in command.of_rank(3, newer)
-    assert command.of_rank(3, older)["NCCL_HOSTID"] == "host3"
-    assert "NCCL_MULTI_RANK_GPU_ENABLE" not in command.of_rank(3, older)
 
 
 RANK = """
@@ -45,20 +40,13 @@ import json, os, sys, time
 from pathlib import Path
 part, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 if part == "bits" and rank == 0:
-    (folder / "rows").write_text(json.dumps([["ring", os.environ["HOST"]]]))
+    (folder / "rows").write_text(json.dumps([["ring", os.environ["JAXCOMM_COORDINATOR"].split(":")[0]]]))
 if part == "lost" and rank == 1:
     sys.exit("it differs")
 if part == "lost":
     time.sleep(3)
 if part == "times":
     time.sleep(60)
-if part == "left out" and rank != 1:
-    print("looking", "no NCCL here", sep="\\n")
-    sys.exit(77)
-if part == "left out":
-    time.sleep(60)
-if part == "order":
-    sys.exit(77 if rank == 0 else "it differs")
 """
 
 
@@ -69,20 +57,18 @@ def program(tmp_path: Path) -> list[str]:
     return [sys.executable, str(file)]
 
 
-def test_what_a_part_found_is_gathered(program: list[str]) -> None:
-    outcome = command.run("bits", 3, 60, [{"HOST": "host{rank}"}], program)
-    assert outcome == (True, [["ring", "host0"]], "")
+def test_the_rows_of_a_part_are_gathered(program: list[str]) -> None:
+    assert command.run("bits", 3, 60, program) == (True, [["ring", "localhost"]])
 
 
-def test_a_rank_that_fails_is_told_with_its_last_lines(program: list[str]) -> None:
-    outcome = command.run("lost", 3, 60, [], program)
-    assert outcome == (False, [["rank 1 ended with 1", "it differs"]], "")
+def test_a_rank_that_fails_is_named_with_its_last_lines(program: list[str]) -> None:
+    assert command.run("lost", 3, 60, program) == (False, [["rank 1 ended with 1", "it differs"]])
 
 
-def test_what_a_rank_says_that_it_cannot_is_why_the_part_is_left_out(program: list[str]) -> None:
-    assert command.run("left out", 2, 1, [], program) == (False, [], "no NCCL here")
-    outcome = command.run("order", 2, 60, [], program)
-    assert outcome.cannot == "" and ["rank 1 ended with 1", "it differs"] in outcome.rows
+def test_ranks_that_hang_are_ended_at_the_deadline(program: list[str]) -> None:
+    outcome = command.run("times", 2, 1, program)
+    assert not outcome.passed
+    assert [row[0] for row in outcome.rows] == ["rank 0 ended with -9", "rank 1 ended with -9"]
 
 
 def test_a_process_that_fails_waits_for_nobody_at_its_exit() -> None:
@@ -97,12 +83,6 @@ with job.ending_at_once():
     assert (said.returncode, said.stderr.strip()) == (1, "it differs")
 
 
-def test_ranks_that_hang_are_ended_at_the_deadline(program: list[str]) -> None:
-    outcome = command.run("times", 2, 1, [], program)
-    assert not outcome.passed
-    assert [row[0] for row in outcome.rows] == ["rank 0 ended with -9", "rank 1 ended with -9"]
-
-
 def test_a_difference_of_one_bit_ends_the_rank() -> None:
     one = np.ones(100, np.float32)
     job.require_equal("same", one, one.copy())
@@ -114,23 +94,47 @@ def test_a_difference_of_one_bit_ends_the_rank() -> None:
 
 @pytest.fixture
 def all_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> job.Job:
-    """All ranks in this process, on CPUs, whose psum has the same bits."""
+    """All ranks in this process, on CPUs, and NumPy in NCCL's place."""
+
+    def by_numpy(schedule: Schedule) -> job.Step:
+        return lambda x: job.placed(nccl_rank.by_numpy(schedule, np.asarray(x)), nccl_rank.mesh())
+
     for name, value in {"ELEMENTS": 1003, "CALLS": 2, "SIZES": (1 << 10,), "REPEATS": 2}.items():
-        monkeypatch.setattr(hosts_rank, name, value)
-    monkeypatch.setattr(hosts_rank, "mesh", lambda: job.mesh_of(jax.devices()[3::-1]))
-    monkeypatch.setattr(hosts_rank, "by_messages", lambda reduce, unsharded: job.stepped(hosts_rank.mesh(), reduce))
+        monkeypatch.setattr(nccl_rank, name, value)
+    monkeypatch.setattr(nccl_rank, "mesh", lambda: job.mesh_of(jax.devices()[3::-1]))
+    monkeypatch.setattr(nccl_rank, "by_nccl", by_numpy)
     return job.Job(0, 4, tmp_path)
 
 
 def test_ranks_are_held_to_the_bits_of_every_schedule(all_here: job.Job) -> None:
-    rows = hosts_rank.bits(all_here)
-    assert [row[0] for row in rows[:2]] == ["direct: direct", "a plan: halving_doubling"]
-    assert rows[2][0].startswith("a plan for a late rank: ") and rows[-1] == ["pmax", "same bits"]
-    assert [row[0] for row in hosts_rank.times(all_here)] == ["1024 B, direct"]
+    assert [row[0] for row in nccl_rank.bits(all_here)] == ["direct", "ring", "straggler"]
+    ((head, found),) = nccl_rank.times(all_here)
+    assert head == "1 KiB, ms" and [each.split()[0] for each in found.split(", ")] == [
+        *("direct", "ring", "straggler", "jax.lax")
+    ]
 
 
-def test_a_step_that_does_not_send_is_found(all_here: job.Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(hosts_rank, "mesh", lambda: job.mesh_of(jax.devices()[:4]))
-    with pytest.raises(SystemExit, match="the step does not call jaxcomm_messages"):
-        hosts_rank.by_messages(lambda x: x, job.data(4, 10, "float32", seed=0))
+def test_a_schedule_with_other_bits_ends_the_rank(all_here: job.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = nccl_rank.by_nccl
+    monkeypatch.setattr(nccl_rank, "by_nccl", lambda schedule: lambda x: right(schedule)(x) + 1)
+    with pytest.raises(SystemExit, match=r"direct, float32, call 0: \d+ bytes differ"):
+        list(nccl_rank.bits(all_here))
+
+
+def test_the_machine_says_which_memory_there_is_and_what_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"driver": "580.65", "cuda": "13.0", "nccl": "2.30.7", "jax": "0.11", "jaxlib": "0.11"}
+    reached: dict[int, str | None] = dict.fromkeys(range(8))
+    monkeypatch.setattr(machine.certificate, "here", lambda: here)
+    monkeypatch.setattr(machine.nccl, "why_off", lambda: None)
+    monkeypatch.setattr(machine.jax, "local_devices", lambda backend: jax.devices()[:4])
+    monkeypatch.setattr(machine.CUDA, "text", lambda function, device, address: "cuMemCreate")
+    monkeypatch.setattr(machine.CUDA, "failure", lambda function, device, address: reached[device])
+    rows = dict(machine.machine())  # type: ignore[arg-type]  # rows of two
+    assert rows["XLA's memory is of"] == "cuMemCreate"
+    assert rows["pairs of GPUs that reach XLA's memory"] == "12 of 12"
+    assert rows["sums in a process, by the fused kernel"] == rows["sums between processes, by NCCL"] == "could run"
+    reached[jax.devices()[2].local_hardware_id] = "GPU 2 may not touch this operand.\n  Cure: …"
+    rows = dict(machine.machine())  # type: ignore[arg-type]
+    assert rows["pairs of GPUs that reach XLA's memory"] == "9 of 12"
+    assert rows["sums in a process, by the fused kernel"] == "cannot run: GPU 2 may not touch this operand."
+    assert machine.could(True, None) == ["needs a second GPU"]

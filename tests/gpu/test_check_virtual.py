@@ -134,11 +134,10 @@ def test_types_are_those_of_the_operands(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_masks_are_timed_against_their_floors(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"GRADIENT": 1 << 18, "ROUNDS": 2, "CALLS": 2}.items():
         monkeypatch.setattr(kernels, name, value)
-    rows = list(kernels.masks(np.float32, peak=1.0))  # at a byte a second, everything is quick enough
-    assert [row[0] for row in rows] == [
-        *("means, sampled median", "means", "pack", "unpack", "drop, in place", "mask path: means, choice, drop")
-    ]
-    assert {tuple(row[-2:]) for row in rows} == {("1.30", "pass")}
+    x = jax.numpy.ones(1 << 16, np.float32)
+    rows = list(kernels.masks(np.float32, x, peak=1.0))  # at a byte a second, everything is quick enough
+    assert [row[0] for row in rows] == ["means, sampled median", "means", "mask path: means, choice, drop"]
+    assert [row[-1] for row in rows] == ["pass", "pass", ""]
     assert kernels._row("sum", np.float32, 1.0, 100, 200.0, 1.1)[-3:] == ["2.00", "1.10", "miss"]
 
 

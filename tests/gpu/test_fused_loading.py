@@ -47,36 +47,34 @@ def test_a_damaged_program_is_refused() -> None:
 
 
 @built
-@pytest.mark.parametrize("prefix", ["Devices", "Virtual"])
-def test_its_calls_decode_their_attributes(prefix: str) -> None:
+@pytest.mark.parametrize("kind", ["all_reduce", "virtual"])
+def test_its_calls_decode_their_attributes(kind: str) -> None:
     """XLA's CPU backend asks for that, too, when it compiles a step, which is not run."""
-    core.CUDA.register(target := f"{prefix} on CPUs", prefix, "cpu", ("instantiate", "execute"))
+    core.CUDA.register(target := f"{kind} on CPUs", "Fused", "cpu", ("instantiate", "execute"))
     x, program = jnp.ones((4, 8)), fused.registered_program(schedules.ring(4))
     groups = {"groups": np.arange(4, dtype=np.int32), "sizes": np.array([4], np.int32)}
-    site = {"name": "psum", "axes": "data", "kind": "all_reduce", "programs": f"{program},", **groups}
-    attributes = {"plan": "ring", "reduction": "sum", **(site if prefix == "Devices" else {"program": program})}
+    names = {"name": "psum", "axes": "data", "kind": kind, "programs": f"{program},"}
+    attributes = {"plan": "ring", "reduction": "sum", **names, **groups}
 
     def compile_with(**changes: Any) -> None:
         call = jax.ffi.ffi_call(target, jax.typeof(x))
         jax.jit(lambda x: call(x, **{**attributes, **changes})).lower(x).compile()
 
     compile_with()
-    unknown = {"programs": "unknown,"} if prefix == "Devices" else {"program": "unknown"}
     with pytest.raises(jax.errors.JaxRuntimeError, match="program unknown is not registered"):
-        compile_with(**unknown)
+        compile_with(programs="unknown,")
     with pytest.raises(jax.errors.JaxRuntimeError, match="reduction 'product'"):
         compile_with(reduction="product")
-    if prefix == "Devices":
-        with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
-            compile_with(kind="all_gather")
-        with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
-            compile_with(sizes=np.array([5], np.int32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
+        compile_with(kind="all_gather")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
+        compile_with(sizes=np.array([5], np.int32))
 
 
 @pytest.fixture
 def on_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As if psum over GPUs of a process and of a host had been shown."""
-    certified.use(monkeypatch, tmp_path, "process", "host")
+    """As if psum over GPUs of a process had been shown."""
+    certified.use(monkeypatch, tmp_path, "process")
 
 
 def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model"), check_vma: bool = False) -> str:
@@ -148,44 +146,12 @@ def test_gpus_are_named_by_cudas_numbers() -> None:
     assert fused.device_key(Device(process=2, number=1)) == 2 << 16 | 1
 
 
-@pytest.mark.usefixtures("on_gpus")
-def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from jaxcomm.distributed import records
-
-    class Core:
-        """Notes its arguments."""
-
-        def __init__(self) -> None:
-            self.job: tuple[str, int] | None = None
-            self.regions: dict[int, int] = {}
-
-        def call(self, function: str, job: str, number: int) -> None:
-            assert function == "fused_join"
-            self.job = job, number
-
-        def failure(self, function: str, device: int, address: int) -> None:
-            assert function == "fused_region"
-            self.regions[device] = address
-
-    recorder, cpus = Core(), jax.local_devices(backend="cpu")
-    monkeypatch.setattr(fused, "CUDA", recorder)
-    monkeypatch.setattr(records, "job_name", lambda: "a job")
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
-    monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)
-    monkeypatch.setattr(core, "jax_has_it", lambda: True)
-    monkeypatch.setattr(lowering, "start", lambda: None)
-    assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-    assert recorder.job == ("a job", 0)
-    assert list(recorder.regions) == [cpu.local_hardware_id for cpu in cpus] and all(recorder.regions.values())
-
-
 @built
-def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
-    error = core.CUDA.failure("fused_region", 0, np.zeros(1).ctypes.data)
+def test_memory_that_cuda_does_not_know_is_reached_by_no_gpu() -> None:
+    address = np.zeros(1).ctypes.data
+    error = core.CUDA.failure("cuda_reach", 0, address)
     assert error is not None and "other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error
+    assert core.CUDA.text("cuda_memory", 0, address) == "neither cuMemCreate's nor cudaMalloc's"
 
 
 def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(

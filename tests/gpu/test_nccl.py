@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxcomm import schedules
+from jaxcomm.errors import PlanError
 from jaxcomm.gpu import core, nccl
 
 ROOT = Path(__file__).parents[2]
@@ -65,4 +67,13 @@ def test_joining_without_a_device_is_an_error_and_not_a_crash():
         "try:\n    nccl.join('data', ranks=1, rank=0, id=nccl.unique_id(), device=0)\n"
         "except Exception as error:\n    print(type(error).__name__, error)"
     )
-    assert in_a_process(script).startswith("JaxcommError messages: choosing the device: ")
+    assert in_a_process(script).startswith("JaxcommError NCCL, rank 0 of 1: choosing the device: ")
+
+
+@built
+def test_messages_are_registered_by_the_number_of_ranks() -> None:
+    four, eight = schedules.ring(4), schedules.straggler(8, 7, 9)
+    name = nccl._registered((four, eight))
+    assert name == nccl._registered((four, eight)) != nccl._registered((four,))
+    with pytest.raises(PlanError, match="this is not a jaxcomm"):
+        core.CUDA.call("nccl_register", "damaged/2", b"no message....", 12, raises=PlanError)

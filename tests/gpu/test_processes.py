@@ -1,4 +1,4 @@
-"""Ranks in several processes: what these publish to each other, and the step that they lower for GPUs, without any."""
+"""psum over GPUs of several processes, as far as no GPU is needed: what they join, and the step that they lower."""
 
 from __future__ import annotations
 
@@ -8,128 +8,147 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jaxcomm.distributed import records
 from jaxcomm.errors import JaxcommError
+from jaxcomm.gpu import core, nccl
 from tests.gpu import certified
 
 ROOT = Path(__file__).parents[2]
+built = pytest.mark.skipif(not core.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
 
-PROCESS = """
-import json, sys
-import jax, jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
-
-number, port = int(sys.argv[1]), sys.argv[2]
-jax.config.update("jax_num_cpu_devices", 2)
-jax.distributed.initialize(f"localhost:{port}", 2, number)
-
+# Two processes with two devices each. Positions 0 and 2 of the mesh are process 1's, 1 and 3 are process 0's.
+SCRIPT = """
+import json, logging, sys
+import jax, numpy as np
 import jaxcomm
-from jaxcomm.distributed import records, store
-from jaxcomm.errors import JaxcommError
-AS_THERE
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jaxcomm import jax_compat, planner
+from jaxcomm.distributed import store
+from jaxcomm.gpu import certificate, core, nccl
+from jaxcomm.profile import Link, Profile, Provenance
 
-def lowered(axis, platform="cuda"):
-    mesh = jax.make_mesh((2, 2), ("host", "gpu"))
-    over = P("host", "gpu")
-    psum = lambda x: jaxcomm.psum(x, axis)
-    step = jax.shard_map(psum, mesh=mesh, in_specs=over, out_specs=over, check_vma=False)
-    x = jax.ShapeDtypeStruct((2, 6), jnp.float32, sharding=jax.sharding.NamedSharding(mesh, over))
-    return jax.jit(step).trace(x).lower(lowering_platforms=(platform,)).as_text()
+port, process, options = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+jax.distributed.initialize(f"localhost:{port}", 2, process)
+logging.disable(logging.WARNING)
+joined = []
+certificate.here = lambda: options["here"][process]
+core.jax_has_it = lambda: False  # registers nothing with a backend
+core.is_built = lambda: True
+nccl.register = lambda: None
+nccl.CUDA.call = lambda *arguments, **more: None
+nccl.join = lambda group, **more: joined.append([group, {**more, "id": more["id"].hex()}])
+nccl.unique_id = lambda: bytes([process + 1] * 128)
+store._TIMEOUT_S = 2 if "gone" in options else 60
 
-
-def error_of(call):
+made = {"ranks": 4, "link": Link(alpha_s=1e-5, beta_s_per_byte=1e-10, source="made up")}
+made["provenance"] = Provenance(source="made up", tool="test")
+plan = planner.plan(Profile.model_validate(made), ports=1) if options.get("plan", True) else None
+mesh = Mesh(np.array([jax.devices()[i] for i in (2, 0, 3, 1)]).reshape(2, 2), ("data", "model"))
+def step(x, y):
+    summed = jaxcomm.psum({"x": x, "y": y}, ("data", "model"), plan=plan)
+    return jaxcomm.pmax(summed, "model"), jaxcomm.pmin(x, "data")
+step = jax.shard_map(step, mesh=mesh, in_specs=P(), out_specs=P(("data", "model")), check_vma=False)
+on_all = NamedSharding(mesh, P())
+like = [jax.ShapeDtypeStruct(shape, kind, sharding=on_all) for shape, kind in (((8,), "float32"), ((3,), "bfloat16"))]
+if options.get("gone") != process:
     try:
-        call()
-    except JaxcommError as error:
-        return str(error)
-
-
-found = {
-    "job": records.job_name(),
-    "hosts": [records.host_name(0), records.host_name(1)],
-    "across": lowered("host"),
-    "within": lowered("gpu"),
-    "all": lowered(("host", "gpu")),
-}
-store._TIMEOUT_S = 1
-found["no such process"] = error_of(lambda: records.host_name(7))
-records.host_name = lambda process: f"host {process}"
-found["within hosts"] = lowered("gpu")
-found["between hosts"] = lowered("host")
-print("found", json.dumps(found))
+        text = jax.jit(lambda *xs: step(*xs)).trace(*like).lower(lowering_platforms=("cuda",)).as_text()
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+    print(json.dumps({"text": text, "joined": joined}), flush=True)
+jax_compat.key_value_store().wait_at_barrier("end", 60000)
 """
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes found."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
+def in_two_processes(folder: Path, uses: Sequence[str] = ("nccl", "process"), **options: Any) -> list[dict[str, Any]]:
+    """What each process that lowers has lowered and joined."""
+    with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
-    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "XLA_FLAGS": ""}
-    file = tmp_path_factory.mktemp("certificate") / "check.json"
-    environment["JAXCOMM_CERTIFICATE"] = str(certified.write(file, ("process", "host")))
-    command = [sys.executable, "-c", PROCESS.replace("AS_THERE", certified.AS_THERE)]
+    options = {"here": [certified.HERE] * 2, **options}
+    environment = os.environ | {
+        "JAXCOMM_CERTIFICATE": str(certified.write(folder / "check.json", uses)),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     running = [
-        subprocess.Popen([*command, str(i), str(port)], env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        for i in range(2)
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(port), str(process), json.dumps(options)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for process in range(2)
     ]
     try:
-        said = [each.communicate(timeout=120)[0] for each in running]
+        said = [each.communicate(timeout=120) for each in running]
     finally:
         for each in running:
             each.kill()
-    assert [each.returncode for each in running] == [0, 0]
-    return [json.loads(text.split("found ", 1)[1]) for text in said]
+    assert [each.returncode for each in running] == [0, 0], said
+    return [json.loads(out.splitlines()[-1]) for out, _ in said if out.strip()]
 
 
-def test_processes_agree_on_a_name_of_their_job(found: list[dict[str, Any]]) -> None:
-    assert found[0]["job"] == found[1]["job"] and re.fullmatch(r"[0-9a-f]{32}", found[0]["job"])
+def calls(text: str, target: str) -> list[str]:
+    return [line for line in text.splitlines() if f"@{target}(" in line]
 
 
-def test_processes_of_one_machine_share_a_host(found: list[dict[str, Any]]) -> None:
-    assert {host for each in found for host in each["hosts"]} == {found[0]["hosts"][0]}
-    assert found[0]["hosts"][0].startswith(socket.gethostname())
-    assert found[0]["hosts"][0].endswith(f" {os.stat('/dev/shm').st_dev}")
+def test_processes_lower_the_same_call_under_a_plan_and_join_as_their_ranks(tmp_path: Path) -> None:
+    first, second = in_two_processes(tmp_path)
+    assert first["text"] == second["text"]
+    (psum,) = calls(first["text"], nccl.TARGET)  # of a tree with two types
+    assert 'name = "psum"' in psum and 'reduction = "sum"' in psum and psum.count("output_operand_alias<") == 2
+    assert len(calls(first["text"], "jaxcomm_collective")) == 1  # pmin's groups are of one process each
+    assert first["text"].count("stablehlo.all_reduce") == 2  # pmax, for which no plan is
+    (group,) = {name for each in (first, second) for name, _ in each["joined"]}
+    assert group.startswith("data,model ") and f'group = "{group}"' in psum
+    ranks = [sorted((more["rank"], more["ranks"]) for _, more in each["joined"]) for each in (first, second)]
+    assert ranks == [[(1, 4), (3, 4)], [(0, 4), (2, 4)]]
+    made_by_process_1 = bytes([2] * 128).hex()
+    assert {more["id"] for each in (first, second) for _, more in each["joined"]} == {made_by_process_1}
 
 
-@pytest.mark.parametrize("axis", ["across", "within", "all", "within hosts"])
-def test_every_process_lowers_the_same_step(found: list[dict[str, Any]], axis: str) -> None:
-    assert found[0][axis] == found[1][axis]
-    assert found[0][axis].count("@jaxcomm_collective(") == 1
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"uses": ("process",)},
+        {"plan": False},
+        {"here": [certified.HERE, {**certified.HERE, "driver": "575.1"}]},
+    ],
+    ids=["not shown", "no plan", "another driver in one of them"],
+)
+def test_sums_without_a_plan_or_before_all_have_shown_it_are_laxs(options: dict[str, Any], tmp_path: Path) -> None:
+    for process in in_two_processes(tmp_path, **options):
+        assert "stablehlo.all_reduce" in process["text"] and calls(process["text"], nccl.TARGET) == []
+        assert process["joined"] == []
 
 
-def test_gpus_are_named_by_their_process_and_cudas_number_there(found: list[dict[str, Any]]) -> None:
-    def groups(axis: str) -> str:
-        match = re.search(r"groups = dense<(.*?)>", found[0][axis])
-        assert match
-        return match[1]
-
-    assert groups("across") == f"[0, {1 << 16}, 1, {1 << 16 | 1}]"
-    assert groups("within") == f"[0, 1, {1 << 16}, {1 << 16 | 1}]"
-    assert groups("all") == f"[0, 1, {1 << 16}, {1 << 16 | 1}]"
+def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
+    (first,) = in_two_processes(tmp_path, gone=1)
+    assert re.match(r"JaxcommError: process 1 has not \w+ .* after 2 s \(", first["text"]), first["text"]
+    assert "\n  Cure: run the same steps in all processes, in one order." in first["text"]
 
 
-def test_over_several_hosts_it_is_laxs_until_messages_were_shown(found: list[dict[str, Any]]) -> None:
-    """What it is then is in tests/gpu/test_hosts.py."""
-    assert all("stablehlo.all_reduce" in each["between hosts"] for each in found)
-    assert all("@jaxcomm_" not in each["between hosts"] for each in found)
+def test_after_a_failure_ranks_exchange_an_id_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    published: dict[str, str] = {}
+    monkeypatch.setattr(nccl.store, "publish", lambda key, value: published.setdefault(key, value))
+    monkeypatch.setattr(nccl.store, "lookup", lambda key, otherwise: published.get(key, ""))
+    ids, joined = iter([bytes([1] * 128), bytes([2] * 128)]), []
+    monkeypatch.setattr(nccl, "unique_id", lambda: next(ids))
 
+    def join(group: str, **more: Any) -> None:
+        joined.append(more["id"][0])
+        if len(joined) == 1:
+            raise JaxcommError("DeadlineError: rank 1 has not come")
 
-def test_a_process_that_publishes_nothing_is_named(found: list[dict[str, Any]]) -> None:
-    for each in found:
-        assert "process 7 has not published its host after 1 s (DEADLINE_EXCEEDED" in each["no such process"]
-        assert "\n  Cure: run the same steps in all processes" in each["no such process"]
-
-
-def test_without_jax_distributed_there_is_no_job() -> None:
-    with pytest.raises(
-        JaxcommError, match=r"but jax\.distributed has not .*\n  Cure: call jax\.distributed\.initialize"
-    ):
-        records.job_name()
+    monkeypatch.setattr(nccl, "join", join)
+    groups = (((0, 0), (1, 0)),)
+    with pytest.raises(JaxcommError, match="rank 1 has not come"):
+        nccl._join(groups, "again")  # type: ignore[arg-type]  # pairs of numbers
+    assert nccl._join(groups, "again") == nccl._join(groups, "again")  # type: ignore[arg-type]
+    assert joined == [1, 2]

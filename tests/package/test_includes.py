@@ -38,7 +38,7 @@ MAY_INCLUDE = {
     "transport/shm transport/tcp transport/udp",
     "gpu/kernels": "kernels",
     "gpu/executor": "executor gpu/kernels kernels program",
-    "gpu/nccl": "executor kernels program",
+    "gpu/nccl": "executor gpu/executor gpu/kernels kernels program",
     "gpu/ffi": "executor ffi gpu/executor gpu/kernels gpu/nccl kernels program",
 }
 

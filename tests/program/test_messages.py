@@ -1,50 +1,64 @@
-"""The messages of schedules, run between simulated ranks: no deadlock, and the same bits as the schedules' programs."""
+"""The messages of schedules, run between ranks over a stand-in for NCCL: the same bits as the schedules' programs."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from jaxcomm import schedules
+from jaxcomm.gpu.checks.expected import by_numpy
 from jaxcomm.program.messages import BUFFER, compile_messages
-from jaxcomm.program.program import compile
 from jaxcomm.schedules import Schedule
 from tests.schedules.schedule_cases import CASES
 
 CC = Path(__file__).parents[2] / "cc"
-SOURCES = ["gpu/nccl/simulation/simulate.cc", "gpu/nccl/simulation/simulation.cc", "gpu/nccl/runner.cc"]
-SOURCES += ["program/messages.cc", "executor/layout.cc", "program/program.cc", "kernels/isa_plain.cc"]
+SOURCES = ["gpu/nccl/fake/play.cc", "gpu/nccl/fake/nccl.cc", "gpu/nccl/fake/reduce.cc", "gpu/nccl/library.cc"]
+SOURCES += ["gpu/nccl/communicator.cc", "gpu/nccl/message_rounds.cc", "program/messages.cc", "executor/layout.cc"]
+SOURCES += ["kernels/isa_plain.cc"]
+DTYPES = {np.dtype(np.float32): 10, np.dtype(ml_dtypes.bfloat16): 9}  # as cc/kernels/types.h numbers them
 
 
 @pytest.fixture(scope="module")
-def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that runs messages between simulated ranks."""
-    binary = tmp_path_factory.mktemp("simulation") / "simulate"
-    command = ["c++", "-std=c++17", "-O1", "-ffp-contract=off", f"-I{CC.parent}", *(str(CC / s) for s in SOURCES)]
-    subprocess.run([*command, "-o", str(binary)], check=True, timeout=300)
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that runs messages between ranks that are threads, over a stand-in for NCCL."""
+    binary = tmp_path_factory.mktemp("messages") / "play"
+    folders = [f"-I{CC.parent}", f"-I{CC / 'gpu/executor/fake'}"]
+    command = ["c++", "-std=c++17", "-O1", "-ffp-contract=off", *folders, *(str(CC / s) for s in SOURCES)]
+    subprocess.run([*command, "-o", str(binary), "-ldl", "-lpthread"], check=True, timeout=300)
     return binary
 
 
-def arguments(folder: Path, name: str, schedule: Schedule) -> list[str]:
-    """The files of one schedule, for the simulator."""
-    program = folder / f"{name}, {schedule.ranks} ranks"
-    program.write_bytes(compile(schedule))
-    files = [str(program)]
+def files_of(folder: Path, schedule: Schedule) -> list[Path]:
+    """The messages of each rank, encoded."""
+    files = []
     for messages in compile_messages(schedule):
-        file = folder / f"{name}, {schedule.ranks} ranks, messages of {messages.rank}"
-        file.write_bytes(messages.encode())
-        files.append(str(file))
-    return [*files, "--"]
+        files.append(folder / f"{len(list(folder.iterdir()))} messages of {messages.rank}")
+        files[-1].write_bytes(messages.encode())
+    return files
+
+
+def play(player: Path, files: list[Path], x: np.ndarray, seconds: int = 60) -> subprocess.CompletedProcess[bytes]:
+    """Runs messages on the rows of `x`."""
+    command = [str(player), str(seconds), str(DTYPES[x.dtype]), *map(str, files)]
+    return subprocess.run(command, input=x.tobytes(), capture_output=True, timeout=300)
 
 
 @pytest.mark.parametrize("ranks", range(2, 17))
-def test_every_schedule(simulator: Path, ranks: int, tmp_path: Path) -> None:
-    files = [file for name, make in CASES.items() for file in arguments(tmp_path, name, make(ranks))]
-    result = subprocess.run([str(simulator), "6", *files], capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stdout.splitlines()[-1]
-    assert result.stdout.count(": same bits") == len(CASES)
+def test_every_schedule(player: Path, ranks: int, tmp_path: Path) -> None:
+    """Numbers whose sums depend on the order in which they are added; tails that no chunk count divides."""
+    random = np.random.default_rng(ranks)
+    operands = [(np.float32, 1009), (ml_dtypes.bfloat16, 333), (np.float32, 1)]
+    for index, (name, make) in enumerate(CASES.items()):
+        schedule = make(ranks)
+        dtype, elements = operands[(ranks + index) % 3]
+        x = (random.standard_normal((ranks, elements)) * 2.0 ** random.integers(0, 8)).astype(dtype)
+        played = play(player, files_of(tmp_path, schedule), x)
+        assert played.returncode == 0, (name, played.stderr)
+        assert played.stdout == by_numpy(schedule, x).tobytes(), (name, dtype, elements)
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 8, 16])
@@ -82,13 +96,11 @@ def test_scratch_is_what_a_round_needs() -> None:
     assert {each.slots for each in compile_messages(schedules.direct(8))} == {7}
 
 
-def test_the_simulator_tells_a_deadlock(simulator: Path, tmp_path: Path) -> None:
-    files = arguments(tmp_path, "ring", schedules.ring(3))
-    honest = Path(files[2]).read_bytes()
-    Path(files[2]).write_bytes(without_a_round(honest))
-    result = subprocess.run([str(simulator), "1", *files], capture_output=True, text=True, timeout=60)
-    assert result.returncode == 1
-    assert "deadlock: rank" in result.stdout
+def test_a_message_that_nobody_sends_ends_the_ranks(player: Path, tmp_path: Path) -> None:
+    files = files_of(tmp_path, schedules.ring(3))
+    files[1].write_bytes(without_a_round(files[1].read_bytes()))
+    played = play(player, files, np.ones((3, 100), np.float32), seconds=1)
+    assert played.returncode == 1 and b"no message has come" in played.stderr
 
 
 def without_a_round(encoded: bytes) -> bytes:

@@ -1,9 +1,11 @@
 #include "cc/gpu/executor/block.h"
 
 #include <cstring>
+#include <string>
 #include <vector>
 
-#include "cc/gpu/executor/error.h"
+#include "cc/gpu/executor/device.h"
+#include "cc/gpu/executor/fused.h"
 
 namespace jaxcomm::fused {
 namespace {
@@ -12,63 +14,39 @@ constexpr size_t kAlignment = 256;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-template <typename Items>
-size_t BytesOf(const Items& items) {
-  return items.size() * sizeof(items[0]);
-}
-
 }  // namespace
 
-BlockLayout::BlockLayout(const Program& program, const Table& table)
-    : num_flags_(table.num_flags),
-      clock_words_(ClockWords(program.ranks(), static_cast<uint32_t>(program.ops().size())) * kKeptCalls) {
-  size_t end = 0;
-  const auto add = [&end](size_t bytes) {
-    const size_t begin = end;
-    end += Aligned(bytes);
+Result<Block> Block::Make(int device, const Program& program, const Table& table, uint32_t ranks, uint32_t num_blocks) {
+  const size_t clocks = ClockWords(program.ranks(), static_cast<uint32_t>(program.ops().size())) * kKeptCalls;
+  const size_t flags = Aligned(clocks * sizeof(uint64_t)), of_rank = ControlBytes(table.num_flags, num_blocks);
+  std::vector<std::byte> tables;
+  const auto add = [&tables](const auto& items) {
+    const size_t begin = tables.size(), bytes = items.size() * sizeof(items[0]);
+    tables.resize(begin + Aligned(bytes));
+    if (bytes > 0) std::memcpy(tables.data() + begin, items.data(), bytes);
     return begin;
   };
-  add(sizeof(BlockHeader));
-  clocks_ = add(clock_words_ * sizeof(uint64_t));
-  flags_ = end;
-  end = 0;
-  rank_tables_ = add(BytesOf(table.rank_tables));
-  ops_ = add(BytesOf(table.ops));
-  ranks_ = add(BytesOf(table.ranks));
-  waits_ = add(BytesOf(table.waits));
-  tables_bytes_ = end;
-}
+  const size_t rank_tables = add(table.rank_tables), ops = add(table.ops), list = add(table.ranks);
+  const size_t waits = add(table.waits), zeros = flags + Aligned(of_rank * ranks);
 
-size_t BlockLayout::TablesAt(uint32_t ranks, uint32_t num_blocks) const {
-  return flags_ + Aligned(ControlBytes(num_flags_, num_blocks) * ranks);
-}
-
-size_t BlockLayout::Bytes(uint32_t ranks, uint32_t num_blocks) const {
-  return TablesAt(ranks, num_blocks) + tables_bytes_;
-}
-
-Result<TableView> BlockLayout::Fill(std::byte* block, const Table& table, uint32_t ranks,
-                                    const BlockHeader& header) const {
-  std::vector<std::byte> image(tables_bytes_);
-  const auto put = [&image](size_t at, const auto& items) {
-    if (!items.empty()) std::memcpy(image.data() + at, items.data(), BytesOf(items));
-  };
-  put(rank_tables_, table.rank_tables);
-  put(ops_, table.ops);
-  put(ranks_, table.ranks);
-  put(waits_, table.waits);
-  std::byte* const tables = block + TablesAt(ranks, header.num_blocks);
-  cudaError_t error = cudaMemset(block, 0, static_cast<size_t>(tables - block));
-  if (error == cudaSuccess) error = cudaMemcpy(block, &header, sizeof(header), cudaMemcpyHostToDevice);
-  if (error == cudaSuccess) error = cudaMemcpy(tables, image.data(), image.size(), cudaMemcpyHostToDevice);
+  const OnDevice on(device);
+  void* memory = nullptr;
+  cudaError_t error = on.error();
+  if (error == cudaSuccess) error = cudaMalloc(&memory, zeros + tables.size());
+  if (error != cudaSuccess) return CudaError("memory on GPU " + std::to_string(device), error);
+  Block block{std::unique_ptr<std::byte, FreeOnDevice>(static_cast<std::byte*>(memory)), nullptr, of_rank, {}};
+  std::byte* const base = block.memory.get();
+  error = cudaMemset(base, 0, zeros);
+  if (error == cudaSuccess) error = cudaMemcpy(base + zeros, tables.data(), tables.size(), cudaMemcpyHostToDevice);
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
   if (error != cudaSuccess) return CudaError("the fused executor's tables", error);
-  TableView view = table.view();
-  view.rank_tables = reinterpret_cast<const RankTable*>(tables + rank_tables_);
-  view.ops = reinterpret_cast<const TableOp*>(tables + ops_);
-  view.ranks = reinterpret_cast<const uint32_t*>(tables + ranks_);
-  view.waits = reinterpret_cast<const Wait*>(tables + waits_);
-  return view;
+  block.flags = base + flags;
+  block.tables = table.view();
+  block.tables.rank_tables = reinterpret_cast<const RankTable*>(base + zeros + rank_tables);
+  block.tables.ops = reinterpret_cast<const TableOp*>(base + zeros + ops);
+  block.tables.ranks = reinterpret_cast<const uint32_t*>(base + zeros + list);
+  block.tables.waits = reinterpret_cast<const Wait*>(base + zeros + waits);
+  return block;
 }
 
 }  // namespace jaxcomm::fused

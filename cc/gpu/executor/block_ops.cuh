@@ -3,10 +3,27 @@
 
 #include <cuda/atomic>
 
-#include "cc/gpu/executor/combine.cuh"
 #include "cc/gpu/executor/fused.h"
+#include "cc/gpu/kernels/combine.cuh"
 
 namespace jaxcomm::fused {
+
+// What the threads of a block share.
+struct Shared {
+  std::byte* bases[kMaxRanks];  // where each rank's data is, for those that have been looked up
+  BlockFailure failure;
+  int failed;
+};
+
+#ifdef __CUDACC__
+__device__ __forceinline__ uint64_t GlobalTimer() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+#else
+uint64_t GlobalTimer();  // of a test
+#endif
 
 template <typename E, Reduction kReduction>
 class BlockOps {
@@ -25,48 +42,29 @@ class BlockOps {
   __device__ uint64_t call() const { return call_; }
   __device__ uint32_t rank() const { return rank_; }
 
-  static __device__ uint64_t Now() {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-  }
+  static __device__ uint64_t Now() { return GlobalTimer(); }
 
   __device__ uint64_t Acquire(uint32_t rank, uint32_t flag) const {
-    uint64_t& it = *Flag(rank, flag);
-    if (args_.one_device)
-      return ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(it).load(::cuda::memory_order_acquire);
-    return ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(it).load(::cuda::memory_order_acquire);
+    return Atomic(*Flag(rank, flag)).load(::cuda::memory_order_acquire);
   }
 
   // After everything that any thread of the block has done.
   __device__ void Post(uint32_t flag, uint64_t call) {
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    uint64_t& it = *Flag(rank_, flag);
-    if (args_.one_device) {
-      ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(it).store(call, ::cuda::memory_order_release);
-    } else {
-      ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(it).store(call, ::cuda::memory_order_release);
-    }
+    if (threadIdx.x == 0) Atomic(*Flag(rank_, flag)).store(call, ::cuda::memory_order_release);
   }
 
   // Every thread that may look at a flag needs a fence of its own, after the post.
   __device__ void Fence() {
     __syncthreads();
-    if (args_.one_device) {
-      ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_device);
-    } else {
-      ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_system);
-    }
+    ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_system);
   }
 
   __device__ void Publish() {
-    if (threadIdx.x == 0) *Offset(rank_) = reinterpret_cast<uint64_t>(shared_.bases[rank_]) - args_.origin;
+    if (threadIdx.x == 0) *Address(rank_) = reinterpret_cast<uint64_t>(shared_.bases[rank_]);
   }
 
-  __device__ void Lookup(uint32_t peer) {
-    shared_.bases[peer] = reinterpret_cast<std::byte*>(args_.peers[peer].origin + *Offset(peer));
-  }
+  __device__ void Lookup(uint32_t peer) { shared_.bases[peer] = reinterpret_cast<std::byte*>(*Address(peer)); }
 
   __device__ void Pause() const { __nanosleep(20); }
 
@@ -90,10 +88,11 @@ class BlockOps {
   }
 
   __device__ void Execute(const TableOp& op) {
-    const Slice slice = SliceOf(args_.bytes, op.chunk, args_.table.num_chunks, block_index_, args_.num_blocks);
-    const RankList reads{args_.table.ranks + op.reads.begin, op.reads.size};
-    const RankList writes{args_.table.ranks + op.writes.begin, op.writes.size};
-    CombineSlice<E, kReduction>(shared_.bases, reads, writes, slice);
+    const cuda::Slice slice =
+        cuda::SliceOf(args_.bytes, op.chunk, args_.table.num_chunks, block_index_, args_.num_blocks);
+    const cuda::RankList reads{args_.table.ranks + op.reads.begin, op.reads.size};
+    const cuda::RankList writes{args_.table.ranks + op.writes.begin, op.writes.size};
+    cuda::CombineSlice<E, kReduction>(shared_.bases, reads, writes, slice);
     if (block_index_ == 0) {
       __syncthreads();
       if (threadIdx.x == 0) Clock()[1 + 2 * args_.table.num_ranks + op.index] = Now();
@@ -106,10 +105,11 @@ class BlockOps {
     Stored spoiled;
     memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // the lower bytes come first
     for (uint32_t chunk = 0; chunk < args_.table.num_chunks; ++chunk) {
-      const Slice slice = SliceOf(args_.bytes, chunk, args_.table.num_chunks, block_index_, args_.num_blocks);
+      const cuda::Slice slice =
+          cuda::SliceOf(args_.bytes, chunk, args_.table.num_chunks, block_index_, args_.num_blocks);
       constexpr int64_t kWidth = int64_t{sizeof(Stored)};
       for (int64_t at = slice.begin + threadIdx.x * kWidth; at < slice.end; at += blockDim.x * kWidth) {
-        *At<Stored>(shared_.bases[rank_], at) = spoiled;
+        *cuda::At<Stored>(shared_.bases[rank_], at) = spoiled;
       }
     }
   }
@@ -130,14 +130,16 @@ class BlockOps {
     if (failure.reason == Reason::kNone) return;
     FailureRecord& record = args_.failures[size_t{rank_} * args_.num_blocks + block_index_];
     record.failure = failure;
-    ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(record.call).store(call_, ::cuda::memory_order_release);
+    Atomic(record.call).store(call_, ::cuda::memory_order_release);
   }
 
  private:
+  using Atomic = ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>;
+
   __device__ uint64_t* Flag(uint32_t rank, uint32_t flag) const {
-    return args_.peers[rank].flags + size_t{flag} * args_.num_blocks + block_index_;
+    return args_.flags[rank] + size_t{flag} * args_.num_blocks + block_index_;
   }
-  __device__ uint64_t* Offset(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
+  __device__ uint64_t* Address(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
 
   __device__ uint64_t* Clock() const {
     const size_t words = 1 + 2 * size_t{args_.table.num_ranks} + args_.clocks.num_ops;

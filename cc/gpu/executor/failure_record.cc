@@ -13,41 +13,32 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
   std::set<uint32_t> missing, waiting;
   const FailureRecord* slow = nullptr;
   uint64_t waited = 0;
-  uint32_t slow_rank = 0;
   for (uint32_t i = 0; i < ranks * num_blocks; ++i) {
     const BlockFailure& failure = records[i].failure;
     if (records[i].call != call || failure.reason == Reason::kNone) continue;
     if (failure.reason == Reason::kStillThere) {
-      return Status(Code::kInternal, name.name + " #" + std::to_string(call) + " over '" + name.axes + "': rank " +
-                                         std::to_string(failure.peer) + " did not leave the memory of rank " +
-                                         std::to_string(i / num_blocks) +
-                                         " after the call had failed; restart the process");
+      return Status(Code::kInternal, name.name + " over '" + name.axes + "': rank " + std::to_string(failure.peer) +
+                                         " did not leave the memory of rank " + std::to_string(i / num_blocks) +
+                                         " after a call had failed; restart the process");
     }
     waiting.insert(i / num_blocks);
     if (failure.reason == Reason::kNotArrived) missing.insert(failure.peer);
-    if (failure.reason == Reason::kNotDone && slow == nullptr) {
-      slow = &records[i];
-      slow_rank = i / num_blocks;
-    }
+    if (failure.reason == Reason::kNotDone && slow == nullptr) slow = &records[i];
     if (failure.reason != Reason::kPeerFailed) waited = std::max(waited, failure.waited);
   }
   if (waiting.empty()) return Status();
   for (const uint32_t rank : missing) waiting.erase(rank);
   const std::string where = NameCall(name.name, static_cast<int64_t>(call), name.axes, name.bytes, name.plan);
   if (!missing.empty()) {
-    return DeadlineExceeded{where,
-                            {missing.begin(), missing.end()},
-                            {waiting.begin(), waiting.end()},
-                            std::to_string(ranks),
-                            std::chrono::nanoseconds(waited)}
-        .status();
+    const std::vector<uint32_t> gone(missing.begin(), missing.end()), here(waiting.begin(), waiting.end());
+    return DeadlineExceeded{where, gone, here, std::to_string(ranks), std::chrono::nanoseconds(waited)}.status();
   }
   const std::string seconds = FormatSeconds(std::chrono::nanoseconds(waited));
   std::string message = "DeadlineError: " + where + ": ";
   if (slow != nullptr) {
     message += "rank " + std::to_string(slow->failure.peer) + " of " + std::to_string(ranks) + " has not done op " +
-               std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
-               " waits for it.";
+               std::to_string(slow->failure.op) + " after " + seconds + "; rank " +
+               std::to_string((slow - records) / num_blocks) + " waits for it.";
   } else {
     message += "rank" + std::string(waiting.size() > 1 ? "s " : " ") + JoinRanks(waiting) + " of " +
                std::to_string(ranks) + " found that others had given up.";
@@ -55,7 +46,7 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
   return Status(Code::kDeadlineExceeded, message);
 }
 
-std::optional<CallRecord> ReadClocks(const uint64_t* words, int64_t error, const Program& program) {
+std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program) {
   const uint32_t ranks = program.ranks();
   const uint64_t *begin = words + 1, *end = begin + ranks, *op_end = end + ranks;
   const uint64_t first = *std::min_element(begin, begin + ranks), last = *std::max_element(begin, begin + ranks);

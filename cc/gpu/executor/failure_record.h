@@ -1,7 +1,7 @@
 // What a kernel leaves for the host: records of failures, which become errors as on CPUs, and of who was late.
 //
-//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, /*ranks=*/8, /*num_blocks=*/16,
-//   records); std::optional<CallRecord> record = ReadClocks(words, /*error=*/0, program);
+//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, ranks, num_blocks, records);
+//   std::optional<CallRecord> record = RecordOf(words, /*error=*/0, program);
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/protocol.h"
+#include "cc/kernels/types.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm::fused {
@@ -21,6 +22,14 @@ struct FailureRecord {
   uint64_t call;
   BlockFailure failure;
 };
+
+// The bits of an element that a call that has failed leaves in place of a sum, of which a narrower one has the lower:
+// NaN, also for both parts of a complex number; of integers the largest.
+inline uint64_t NoSum(DType dtype) {
+  if (dtype >= DType::kU8 && dtype <= DType::kU64) return UINT64_MAX;
+  const bool is_complex = dtype == DType::kC64 || dtype == DType::kC128;
+  return UINT64_MAX >> (65 - 8 * ByteWidth(dtype) / (is_complex ? 2 : 1));
+}
 
 struct CallName {
   std::string name, axes, plan;
@@ -33,6 +42,6 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
 
 // The record of a call from its clocks: its number, each rank's begin and end, each op's end, in nanoseconds that may
 // be wrong by `error` between ranks. None if the call has not ended on every rank, or some gave up before others came.
-std::optional<CallRecord> ReadClocks(const uint64_t* words, int64_t error, const Program& program);
+std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program);
 
 }  // namespace jaxcomm::fused

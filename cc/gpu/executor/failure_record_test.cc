@@ -11,55 +11,37 @@ namespace {
 
 const CallName kName{"psum", "data", "3f9a01c2", 16 << 20};
 
-TEST(ToldTest, NamesTheRanksThatAreMissingAndThoseThatWait) {
-  std::vector<FailureRecord> records(4 * 2);
-  records[0] = {7, {Reason::kNotArrived, 2, 0, 60'000'000'000}};
-  records[3] = {7, {Reason::kPeerFailed, 0, 5, 61'000'000'000}};
-  records[7] = {6, {Reason::kNotArrived, 1, 0, 1}};  // an earlier call's
-  EXPECT_EQ(FailureStatus(kName, 7, 4, 2, records.data()).message(),
-            "DeadlineError: psum #7 over 'data' (16 MiB, plan 3f9a01c2): rank 2 of 4 has not arrived after 60.0 s; 0,1 "
-            "wait.");
-  EXPECT_EQ(FailureStatus(kName, 7, 4, 2, records.data()).code(), Code::kDeadlineExceeded);
-  EXPECT_TRUE(FailureStatus(kName, 8, 4, 2, records.data()).ok());
-}
-
-TEST(ToldTest, NamesTheOpThatARankThatCameHasNotDone) {
+TEST(FailureRecordTest, NamesTheOpThatARankThatCameHasNotDone) {
   std::vector<FailureRecord> records(4);
+  records[0] = {7, {Reason::kNotArrived, 1, 0, 1}};  // another call's
   records[1] = {1, {Reason::kNotDone, 3, 12, 500'000'000}};
   EXPECT_EQ(
       FailureStatus(kName, 1, 4, 1, records.data()).message(),
       "DeadlineError: psum #1 over 'data' (16 MiB, plan 3f9a01c2): rank 3 of 4 has not done op 12 after 0.5 s; rank "
       "1 waits for it.");
+  records[0] = {2, {Reason::kStillThere, 1, 0, 1}};  // its memory may still be touched
+  EXPECT_EQ(FailureStatus(kName, 2, 4, 1, records.data()).code(), Code::kInternal);
 }
 
-TEST(ToldTest, SaysWhenMemoryMayStillBeTouched) {
-  std::vector<FailureRecord> records(2);
-  records[0] = {1, {Reason::kStillThere, 1, 0, 1}};
-  EXPECT_EQ(FailureStatus(kName, 1, 2, 1, records.data()).code(), Code::kInternal);
-}
-
-TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
+TEST(FailureRecordTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   // Rank 0 sums chunk 0 of ranks 0 and 1, then adds rank 2's and stores it everywhere: 3 of 8 chunks early.
   const auto program = ByHand(3, 1, {{0, 0, {0, 1}, {0}, {}}, {0, 0, {0, 2}, {0, 1, 2}, {0}}});
   std::vector<uint64_t> clocks{5, 1000, 1500, 9000, 9700, 9800, 9900, 2000, 9600};
-  const std::optional<CallRecord> record = ReadClocks(clocks.data(), /*error=*/0, *program);
+  const std::optional<CallRecord> record = RecordOf(clocks.data(), /*error=*/0, *program);
   ASSERT_TRUE(record);
-  ASSERT_EQ(record->arrivals.size(), 3u);
-  EXPECT_DOUBLE_EQ(record->arrivals[0], 0);
-  EXPECT_DOUBLE_EQ(record->arrivals[1], 500e-9);
-  EXPECT_DOUBLE_EQ(record->arrivals[2], 8000e-9);
-  ASSERT_EQ(record->waits.size(), 3u);
-  EXPECT_DOUBLE_EQ(record->waits[0], 8000e-9);
-  EXPECT_DOUBLE_EQ(record->waits[2], 0);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_DOUBLE_EQ(record->arrivals.at(rank), std::vector<double>({0, 500e-9, 8000e-9})[rank]);
+    EXPECT_DOUBLE_EQ(record->waits.at(rank), std::vector<double>({8000e-9, 7500e-9, 0})[rank]);
+  }
   EXPECT_EQ(record->last, std::vector<uint32_t>{2});
   EXPECT_DOUBLE_EQ(record->after_arrival, 900e-9);
   EXPECT_DOUBLE_EQ(record->early_share, 3.0 / 8);
   for (const size_t end : {4, 5, 6}) clocks[end] = 8900;  // before the last one came
-  EXPECT_FALSE(ReadClocks(clocks.data(), /*error=*/99, *program));
-  ASSERT_TRUE(ReadClocks(clocks.data(), /*error=*/100, *program));
-  EXPECT_EQ(ReadClocks(clocks.data(), /*error=*/100, *program)->after_arrival, 0);
+  EXPECT_FALSE(RecordOf(clocks.data(), /*error=*/99, *program));
+  ASSERT_TRUE(RecordOf(clocks.data(), /*error=*/100, *program));
+  EXPECT_EQ(RecordOf(clocks.data(), /*error=*/100, *program)->after_arrival, 0);
   clocks[4] = 100;  // rank 0's end is an earlier call's
-  EXPECT_FALSE(ReadClocks(clocks.data(), /*error=*/100, *program));
+  EXPECT_FALSE(RecordOf(clocks.data(), /*error=*/100, *program));
 }
 
 }  // namespace

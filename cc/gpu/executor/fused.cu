@@ -1,5 +1,5 @@
 #include "cc/gpu/executor/block_ops.cuh"
-#include "cc/gpu/executor/error.h"
+#include "cc/gpu/executor/device.h"
 #include "cc/gpu/executor/fused.h"
 
 namespace jaxcomm::fused {
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads, 1) FusedKernel(const __grid_constant
   ops.End(RunBlock(ops, arguments.table, ops.rank(), ops.call(), arguments.timeout));
 }
 
-__global__ void ReadClockKernel(uint64_t* now) { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(*now)); }
+__global__ void ReadClockKernel(uint64_t* now) { *now = GlobalTimer(); }
 
 template <Reduction kReduction>
 const void* Kernel(DType dtype) {

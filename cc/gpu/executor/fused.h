@@ -4,8 +4,7 @@
 //   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
 //
 // Returns at once. What goes wrong on the device is written to Arguments::failures. The kernel knows nothing of where
-// the pointers come from: virtual ranks of one device, devices of one process, or processes that opened each other's
-// memory.
+// the pointers come from: virtual ranks of one device, or devices of one process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,13 +23,6 @@ namespace jaxcomm::fused {
 inline constexpr uint32_t kMaxRanks = 32;
 inline constexpr uint32_t kKeptCalls = 64;  // whose clocks are kept
 
-// A rank as another one sees it. `flags` are [num_flags][num_blocks], and after them, per thread block, how far the
-// rank's data is from its origin. Ranks see the origin, which is the same memory, at addresses of their own.
-struct Peer {
-  uint64_t* flags;
-  uint64_t origin;
-};
-
 // When things happened, by the device's clock of nanoseconds, in one call: of each rank begin and end, of each op end.
 struct Clocks {
   uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]; the first is the call's number
@@ -39,11 +31,10 @@ struct Clocks {
 
 struct Arguments {
   TableView table;
-  Peer peers[kMaxRanks];
-  FailureRecord* failures;  // [ranks][blocks], which the host can read
+  uint64_t* flags[kMaxRanks];  // of each rank [num_flags][num_blocks], and after them, per block, its data's address
+  FailureRecord* failures;     // [ranks][blocks], which the host can read
   Clocks clocks;
   std::byte* data;    // of the first rank here
-  uint64_t origin;    // of the ranks here, as they see it
   int64_t stride;     // bytes from one rank's data to the next one's
   int64_t bytes;      // of one rank
   const int* delays;  // microseconds by which each rank comes late on purpose, or null
@@ -51,7 +42,6 @@ struct Arguments {
   uint64_t no_sum;    // the bits of an element of a call that has failed
   uint32_t first_rank;
   uint32_t num_blocks;
-  bool one_device;  // all ranks' memory is this device's
 };
 
 inline size_t ControlBytes(uint32_t num_flags, uint32_t num_blocks) {

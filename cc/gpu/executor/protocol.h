@@ -1,15 +1,13 @@
 // How the ranks of a fused allreduce keep out of each other's way: flags in memory that all can read, and nothing else.
 //
-//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // one thread block of one rank, one
-//   call
+//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // a block of a rank, one call
 //
 // A block is one thread block's slice of every chunk; blocks of one rank share nothing, so there is no barrier between
 // blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's block
 // posts them, so nothing needs to be reset between calls. A rank leaves when nobody touches its memory any more, also
 // when it fails: then it posts its failure, waits for those that have arrived to leave, and spoils its own data; those
 // that have not arrived will find the failure before they touch anything. Either fence without the other would not do:
-// a rank arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of
-// its own ranks only, so each rank finds out for itself who has not come.
+// a rank arrives and looks for failures, while another fails and looks for arrivals.
 //
 // Memory is where the flags are, a clock, and the operations of a block: a kernel's (block_ops.cuh) or the emulation's,
 // which runs this very source. All threads of a block call RunBlock together; Memory decides which of them do what.

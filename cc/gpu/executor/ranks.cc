@@ -1,14 +1,11 @@
 #include "cc/gpu/executor/ranks.h"
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
 #include <string>
 #include <utility>
 
-#include "cc/gpu/executor/clocks.h"
-#include "cc/gpu/executor/error.h"
-#include "cc/gpu/executor/no_sum.h"
-#include "cc/gpu/executor/on_device.h"
+#include "cc/gpu/executor/device.h"
 
 namespace jaxcomm::fused {
 namespace {
@@ -16,142 +13,164 @@ namespace {
 // More blocks than this only shorten the slices.
 constexpr uint32_t kMostBlocks = 64;
 
-// XLA's kernels, which another stream may run meanwhile, keep one of so many processors.
+// XLA's kernels, which another stream may run meanwhile, keep one of this many processors.
 constexpr uint32_t kSpared = 8;
+
+// How a device's clock differs from the host's, in nanoseconds.
+struct HostClock {
+  int64_t offset;  // to be added to the device's
+  int64_t error;   // at most, but for the drift since
+};
+
+int64_t HostNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// `word` is the host's, and the device can write it. The shortest of some readings is the least wrong, by half of what
+// it took.
+Result<HostClock> CompareClock(int device, uint64_t* word) {
+  constexpr int kReadings = 5;
+  const OnDevice on(device);
+  cudaStream_t stream = nullptr;
+  cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error != cudaSuccess) return CudaError("a device's clock", error);
+  HostClock clock{0, INT64_MAX};
+  for (int i = 0; i < kReadings && error == cudaSuccess; ++i) {
+    const int64_t before = HostNow();
+    error = LaunchReadClock(word, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    const int64_t after = HostNow();
+    const int64_t half = (after - before) / 2 + 1;
+    if (half < clock.error) clock = {before + half - static_cast<int64_t>(*word), half};
+  }
+  cudaStreamDestroy(stream);
+  if (error != cudaSuccess) return CudaError("a device's clock", error);
+  return clock;
+}
 
 }  // namespace
 
-Ranks::Ranks(CallName name, std::shared_ptr<const Program> program, Slots slots,
-             std::unique_ptr<PeerMemory> peer_memory)
+Ranks::Ranks(CallName name, std::shared_ptr<const Program> program)
     : name_(std::move(name)),
       program_(std::move(program)),
-      slots_(std::move(slots)),
       table_(Table::Build(*program_)),
-      layout_(*program_, table_),
-      peer_memory_(std::move(peer_memory)) {}
+      clock_words_(ClockWords(program_->ranks(), static_cast<uint32_t>(program_->ops().size()))) {}
 
-Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const Program> program, Slots slots,
-                                           std::unique_ptr<PeerMemory> peer_memory, Stats& stats) {
-  std::shared_ptr<Ranks> made(new Ranks(std::move(name), std::move(program), std::move(slots), std::move(peer_memory)));
-  Status status = made->CheckSize();
-  // Other processes wait for this one's outcome, whatever it is.
-  if (status.ok()) status = made->peer_memory_->Connect(made->Allocate());
-  if (status.ok()) status = made->Connect();
-  if (!status.ok()) return made->Named(status);
+Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const Program> program,
+                                           const std::vector<int>& devices, Stats& stats) {
+  std::shared_ptr<Ranks> made(new Ranks(std::move(name), std::move(program)));
+  Status status = made->FindSlots(devices);
+  if (status.ok()) status = made->ConnectPeers();
+  if (status.ok()) status = made->Allocate();
   const CallName& its = made->name_;
+  if (!status.ok()) return Status(status.code(), its.name + " over '" + its.axes + "': " + status.message());
   made->stats_ = stats.Site({its.name, its.axes, its.plan, made->program_->ranks(), its.bytes});
   return made;
 }
 
-Status Ranks::Named(const Status& status) const {
-  if (status.ok()) return status;
-  const char* const late = status.code() == Code::kDeadlineExceeded ? "DeadlineError: " : "";
-  return Status(status.code(), late + name_.name + " over '" + name_.axes + "': " + status.message());
+// No device frees what another one's kernel still reads.
+Ranks::~Ranks() {
+  for (const Slot& slot : slots_) {
+    if (slot.block.memory == nullptr) continue;
+    const OnDevice on(slot.device);
+    cudaDeviceSynchronize();
+  }
 }
 
-Status Ranks::CheckSize() const {
+Status Ranks::FindSlots(const std::vector<int>& devices) {
   const uint32_t ranks = program_->ranks();
   if (ranks > kMaxRanks) {
     return InvalidArgument(std::to_string(ranks) + " ranks; the fused executor takes " + std::to_string(kMaxRanks));
   }
-  if (slots_.of_rank.size() != ranks) {
-    return InvalidArgument(std::to_string(slots_.of_rank.size()) + " devices for a program of " +
-                           std::to_string(ranks) + " ranks");
+  if (devices.size() != ranks) {
+    return InvalidArgument(std::to_string(devices.size()) + " devices for a program of " + std::to_string(ranks) +
+                           " ranks");
+  }
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (rank == 0 || devices[rank] != devices[rank - 1]) {
+      if (std::count(devices.begin(), devices.begin() + rank, devices[rank]) > 0) {
+        return InvalidArgument("ranks of one device must be neighbours");
+      }
+      slots_.push_back({devices[rank], rank, 0, {}});
+    }
+    ++slots_.back().num_ranks;
+    slot_of_.push_back(slots_.size() - 1);
   }
   return Status();
 }
 
+Status Ranks::ConnectPeers() const {
+  for (const Slot& slot : slots_) {
+    const OnDevice on(slot.device);
+    if (on.error() != cudaSuccess) return CudaError("GPU " + std::to_string(slot.device), on.error());
+    for (const Slot& peer : slots_) {
+      if (peer.device == slot.device) continue;
+      const cudaError_t error = cudaDeviceEnablePeerAccess(peer.device, 0);
+      if (error == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
+      if (error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled) continue;
+      const Status failed = CudaError(
+          "GPU " + std::to_string(slot.device) + " cannot reach the memory of GPU " + std::to_string(peer.device),
+          error);
+      return Status(Code::kUnimplemented, failed.message() +
+                                              ".\n  Cure: reduce over GPUs that NVLink or one PCIe root "
+                                              "connects, or call jax.lax here.");
+    }
+  }
+  return Status();
+}
+
+// All ranks have as many blocks: one for each processor that is not spared, as they must all run at once, on the device
+// that has the fewest.
 Status Ranks::Allocate() {
-  // After the ranks' messages a word for the clocks.
-  const size_t messages = size_t{program_->ranks()} * kMostBlocks + 1;
+  num_blocks_ = kMostBlocks;
+  for (const Slot& slot : slots_) {
+    const std::string who = "GPU " + std::to_string(slot.device);
+    int processors = 0;
+    const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, slot.device);
+    if (error != cudaSuccess) return CudaError(who, error);
+    const uint32_t used = static_cast<uint32_t>(processors) - static_cast<uint32_t>(processors) / kSpared;
+    num_blocks_ = std::min(num_blocks_, used / slot.num_ranks);
+    if (num_blocks_ == 0) return InvalidArgument(who + " has fewer processors than ranks");
+  }
+  const size_t records = size_t{program_->ranks()} * num_blocks_ + 1;  // the last is a word for the clocks
   void* memory = nullptr;
   const cudaError_t error =
-      cudaHostAlloc(&memory, sizeof(FailureRecord) * messages, cudaHostAllocMapped | cudaHostAllocPortable);
+      cudaHostAlloc(&memory, sizeof(FailureRecord) * records, cudaHostAllocMapped | cudaHostAllocPortable);
   if (error != cudaSuccess) return CudaError("memory for the kernel's messages", error);
   failures_.reset(static_cast<FailureRecord*>(memory));
-  std::fill_n(failures_.get(), messages, FailureRecord{});
-  clock_word_ = &failures_[messages - 1].call;
-  for (const size_t slot : slots_.here) {
-    const Status status = Fill(slot);
-    if (!status.ok()) return status;
-  }
-  return Status();
-}
-
-Status Ranks::Fill(size_t at) {
-  const Slot& slot = slots_.all[at];
-  const std::string who = "GPU " + std::to_string(slot.device);
-  // A block for each processor that is not spared: they must all run at once.
-  int processors = 0;
-  const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, slot.device);
-  if (error != cudaSuccess) return CudaError(who, error);
-  const uint32_t used = static_cast<uint32_t>(processors) - static_cast<uint32_t>(processors) / kSpared;
-  BlockHeader header{std::min(kMostBlocks, used / slot.num_ranks), {}};
-  if (header.num_blocks == 0) return InvalidArgument(who + " has fewer processors than ranks");
-  if (slots_.all.size() > 1) {
-    const Result<HostClock> clock = CompareClock(slot.device, clock_word_);
-    if (!clock.ok()) return clock.status();
-    header.clock = clock.value();
-  }
-  const Result<std::byte*> block = peer_memory_->Allocate(at, layout_.Bytes(slot.num_ranks, header.num_blocks));
-  if (!block.ok()) return block.status();
-  const OnDevice on(slot.device);
-  const Result<TableView> tables = layout_.Fill(block.value(), table_, slot.num_ranks, header);
-  if (tables.ok()) arguments_[at].table = tables.value();
-  return tables.status();
-}
-
-// All ranks have as many blocks: those of the slot that has the fewest.
-Status Ranks::Connect() {
-  const size_t mine = slots_.here[0];
-  const OnDevice on(slots_.all[mine].device);
-  num_blocks_ = kMostBlocks;
-  for (size_t slot = 0; slot < slots_.all.size(); ++slot) {
-    BlockHeader header;
-    const cudaError_t error =
-        cudaMemcpy(&header, peer_memory_->PeerViewOf(mine, slot).block, sizeof(header), cudaMemcpyDeviceToHost);
-    if (error != cudaSuccess) return CudaError("the fused executor's headers", error);
-    num_blocks_ = std::min(num_blocks_, header.num_blocks);
-  }
-  for (auto& [at, arguments] : arguments_) {
-    for (uint32_t rank = 0; rank < program_->ranks(); ++rank) {
-      const size_t there = slots_.of_rank[rank];
-      const PeerView view = peer_memory_->PeerViewOf(at, there);
-      arguments.peers[rank] = {layout_.FlagsOf(view.block, rank - slots_.all[there].first_rank, num_blocks_),
-                               view.origin};
-    }
-    const PeerView own = peer_memory_->PeerViewOf(at, at);
-    arguments.origin = own.origin;
-    arguments.failures = failures_.get();
-    arguments.clocks = {reinterpret_cast<uint64_t*>(own.block + layout_.clocks()),
-                        static_cast<uint32_t>(program_->ops().size())};
-    arguments.first_rank = slots_.all[at].first_rank;
-    arguments.num_blocks = num_blocks_;
-    arguments.one_device = slots_.all.size() == 1;
+  std::fill_n(failures_.get(), records, FailureRecord{});
+  clock_word_ = &failures_[records - 1].call;
+  for (Slot& slot : slots_) {
+    Result<Block> block = Block::Make(slot.device, *program_, table_, slot.num_ranks, num_blocks_);
+    if (!block.ok()) return block.status();
+    slot.block = std::move(block.value());
   }
   return Status();
 }
 
 Status Ranks::Load(uint32_t rank, DType dtype, Reduction reduction) const {
-  const OnDevice on(slots_.all[slots_.of_rank[rank]].device);
+  const OnDevice on(slots_[slot_of_[rank]].device);
   return LoadFused(dtype, reduction);
 }
 
-Status Ranks::CheckReach(uint32_t rank, const std::byte* data, int64_t bytes) const {
-  const size_t slot = slots_.of_rank[rank];
-  return Named(peer_memory_->CheckReach(slot, data, bytes * slots_.all[slot].num_ranks));
-}
-
 Status Ranks::Run(uint32_t rank, const Call& call, cudaStream_t stream) {
-  const size_t at = slots_.of_rank[rank];
-  const Slot& slot = slots_.all[at];
-  Arguments arguments = arguments_.at(at);
-  arguments.bytes = call.bytes;
+  const Slot& slot = slots_[slot_of_[rank]];
+  Arguments arguments{};
+  arguments.table = slot.block.tables;
+  for (uint32_t peer = 0; peer < program_->ranks(); ++peer) {
+    const Slot& its = slots_[slot_of_[peer]];
+    arguments.flags[peer] = its.block.FlagsOf(peer - its.first_rank);
+  }
+  arguments.failures = failures_.get();
+  arguments.clocks = {slot.block.clocks(), static_cast<uint32_t>(program_->ops().size())};
   arguments.data = call.data;
-  arguments.stride = call.bytes;
+  arguments.stride = arguments.bytes = call.bytes;
   arguments.delays = call.delays;
   arguments.timeout = static_cast<uint64_t>(call.deadline * 1e9);
   arguments.no_sum = NoSum(call.dtype);
+  arguments.first_rank = slot.first_rank;
+  arguments.num_blocks = num_blocks_;
   const OnDevice on(slot.device);
   return LaunchFused(arguments, call.dtype, call.reduction, slot.num_ranks, stream);
 }
@@ -173,25 +192,17 @@ Status Ranks::Check() {
 
 Status Ranks::RecordCalls() {
   std::lock_guard<std::mutex> lock(recording_);
-  const Status published = PublishClocks();
-  if (!published.ok()) return published;
-  std::vector<SlotClocks> clocks;
-  for (size_t slot = 0; slot < slots_.all.size(); ++slot) {
-    Result<SlotClocks> read = ClocksOf(slot);
-    if (!read.ok()) return read.status();
-    clocks.push_back(std::move(read.value()));
-  }
-  int64_t error = 0;  // of a difference of two slots' times
-  for (const SlotClocks& its : clocks) error = std::max(error, 2 * its.clock.error);
-  const size_t words = clocks[0].words.size() / kKeptCalls;
+  std::vector<std::vector<uint64_t>> clocks;
+  int64_t error = 0;
+  if (Status status = ReadClocks(clocks, error); !status.ok()) return status;
   std::vector<uint64_t> calls;
   for (size_t i = 0; i < kKeptCalls; ++i) {
-    if (clocks[0].words[i * words] > recorded_) calls.push_back(clocks[0].words[i * words]);
+    if (clocks[0][i * clock_words_] > recorded_) calls.push_back(clocks[0][i * clock_words_]);
   }
   std::sort(calls.begin(), calls.end());
   for (const uint64_t call : calls) {
-    const std::vector<uint64_t> merged = MergeClocks(*program_, slots_, call, clocks);
-    std::optional<CallRecord> record = merged.empty() ? std::nullopt : ReadClocks(merged.data(), error, *program_);
+    const std::vector<uint64_t> merged = Merged(clocks, call);
+    std::optional<CallRecord> record = merged.empty() ? std::nullopt : RecordOf(merged.data(), error, *program_);
     if (!record && call == calls.back()) break;  // it may still run
     if (record) stats_->Record(std::move(*record));
     recorded_ = call;
@@ -199,33 +210,41 @@ Status Ranks::RecordCalls() {
   return Status();
 }
 
-// By how much the clocks of this process's devices differ from the host's. Other hosts' are told when they are asked.
-Status Ranks::PublishClocks() {
-  if (slots_.all.size() == 1) return Status();
-  for (const size_t at : slots_.here) {
-    const int device = slots_.all[at].device;
-    const Result<HostClock> clock = CompareClock(device, clock_word_);
-    if (!clock.ok()) return clock.status();
-    const OnDevice on(device);
-    BlockHeader* const header = reinterpret_cast<BlockHeader*>(peer_memory_->PeerViewOf(at, at).block);
-    const cudaError_t error = cudaMemcpy(&header->clock, &clock.value(), sizeof(HostClock), cudaMemcpyHostToDevice);
-    if (error != cudaSuccess) return CudaError("a device's clock", error);
+// The clocks of all slots, of several by the host's clock; `error` is that of a difference of two slots' times.
+Status Ranks::ReadClocks(std::vector<std::vector<uint64_t>>& clocks, int64_t& error) const {
+  for (const Slot& slot : slots_) {
+    HostClock clock{0, 0};
+    if (slots_.size() > 1) {
+      const Result<HostClock> compared = CompareClock(slot.device, clock_word_);
+      if (!compared.ok()) return compared.status();
+      clock = compared.value();
+    }
+    error = std::max(error, 2 * clock.error);
+    std::vector<uint64_t>& words = clocks.emplace_back(clock_words_ * kKeptCalls);
+    const OnDevice on(slot.device);
+    const cudaError_t failed =
+        cudaMemcpy(words.data(), slot.block.clocks(), words.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost);
+    if (failed != cudaSuccess) return CudaError("the fused executor's clocks", failed);
+    for (size_t i = 0; i < words.size(); ++i) {
+      const bool is_time = i % clock_words_ != 0 && words[i] != 0;  // the first word is the call's number
+      if (is_time) words[i] += static_cast<uint64_t>(clock.offset);
+    }
   }
   return Status();
 }
 
-Result<SlotClocks> Ranks::ClocksOf(size_t slot) const {
-  const size_t from = slots_.all[slot].process == slots_.process ? slot : slots_.here[0];
-  const OnDevice on(slots_.all[from].device);
-  std::vector<std::byte> head(layout_.head_bytes());
-  const cudaError_t error =
-      cudaMemcpy(head.data(), peer_memory_->PeerViewOf(from, slot).block, head.size(), cudaMemcpyDeviceToHost);
-  if (error != cudaSuccess) return CudaError("the fused executor's clocks", error);
-  BlockHeader header;
-  std::memcpy(&header, head.data(), sizeof(header));
-  SlotClocks clocks{header.clock, std::vector<uint64_t>(layout_.clock_words())};
-  std::memcpy(clocks.words.data(), head.data() + layout_.clocks(), layout_.clock_words() * sizeof(uint64_t));
-  return clocks;
+// The clocks of one call, of all ranks and ops; empty if a slot has not begun it, or forgot it.
+std::vector<uint64_t> Ranks::Merged(const std::vector<std::vector<uint64_t>>& clocks, uint64_t call) const {
+  const uint32_t ranks = program_->ranks();
+  const size_t at = call % kKeptCalls * clock_words_;
+  for (const std::vector<uint64_t>& words : clocks) {
+    if (words[at] != call) return {};
+  }
+  std::vector<uint64_t> merged{call};
+  const auto of = [&](uint32_t rank) { return clocks[slot_of_[rank]][at + merged.size()]; };
+  for (uint32_t i = 0; i < 2 * ranks; ++i) merged.push_back(of(i % ranks));
+  for (const Op& op : program_->ops()) merged.push_back(of(op.rank));
+  return merged;
 }
 
 }  // namespace jaxcomm::fused

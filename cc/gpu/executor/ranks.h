@@ -1,20 +1,18 @@
-// The ranks of one call site whose memory all their devices can reach, those of this process and, through the peer
-// memory, those of others; for tests and measurements also several ranks on one device.
+// The ranks of one call site on devices of this process, which reach each other's memory; for tests and measurements
+// also several ranks on one device.
 //
-//   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, slots, std::move(peer_memory), stats);
+//   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, /*devices=*/{0, 1, 2, 3}, stats);
 //   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch
 //   Status status = ranks.value()->Check();                   // of a call that has failed and that no caller has had
 //
 // Run neither blocks nor allocates. Calls of one Ranks follow each other on one stream of each device, and every device
-// must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. A call
-// that all launched may fail, and the next one works; what the failed one leaves are NaN, or the largest integer, where
-// it has no sum. Thread-safe.
+// must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. After a
+// failed call that all launched, which leaves NaN or the largest integer, the next one works. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,11 +20,8 @@
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/block.h"
-#include "cc/gpu/executor/clocks.h"
 #include "cc/gpu/executor/failure_record.h"
 #include "cc/gpu/executor/fused.h"
-#include "cc/gpu/executor/peer_memory.h"
-#include "cc/gpu/executor/slots.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm::fused {
@@ -42,16 +37,13 @@ class Ranks {
     double deadline;  // seconds
   };
 
-  // Allocates on all slots of this process and connects all, which may wait for other processes; not while a stream
-  // is captured.
-  static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program, Slots slots,
-                                             std::unique_ptr<PeerMemory> peer_memory, Stats& stats);
+  // `devices` by rank, those of one device neighbours. Allocates on all; not while a stream is captured.
+  static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program,
+                                             const std::vector<int>& devices, Stats& stats);
+  ~Ranks();
 
   // Loads the kernel onto a rank's device; Run would do so while other ranks wait.
   Status Load(uint32_t rank, DType dtype, Reduction reduction) const;
-
-  // Whether Run may be called with this operand; to be asked of all of a step's calls before the first is made.
-  Status CheckReach(uint32_t rank, const std::byte* data, int64_t bytes) const;
 
   // Starts the ranks of one device, of which `rank` is the first.
   Status Run(uint32_t rank, const Call& call, cudaStream_t stream);
@@ -61,31 +53,33 @@ class Ranks {
   Status RecordCalls();
 
  private:
+  // A device, and those ranks that it has.
+  struct Slot {
+    int device;
+    uint32_t first_rank, num_ranks;
+    Block block;
+  };
   struct FreeHost {
     void operator()(void* memory) const { cudaFreeHost(memory); }
   };
 
-  Ranks(CallName name, std::shared_ptr<const Program> program, Slots slots, std::unique_ptr<PeerMemory> peer_memory);
+  Ranks(CallName name, std::shared_ptr<const Program> program);
 
-  Status Named(const Status& status) const;
-  Status CheckSize() const;
+  Status FindSlots(const std::vector<int>& devices);
+  Status ConnectPeers() const;
   Status Allocate();
-  Status Fill(size_t slot);
-  Status Connect();
-  Status PublishClocks();
-  Result<SlotClocks> ClocksOf(size_t slot) const;
+  Status ReadClocks(std::vector<std::vector<uint64_t>>& clocks, int64_t& error) const;
+  std::vector<uint64_t> Merged(const std::vector<std::vector<uint64_t>>& clocks, uint64_t call) const;
 
   const CallName name_;
   const std::shared_ptr<const Program> program_;
-  const Slots slots_;
   const Table table_;
-  const BlockLayout layout_;
-  std::unique_ptr<FailureRecord[], FreeHost>
-      failures_;                    // outlives the peer memory, whose end awaits that of the last call
-  uint64_t* clock_word_ = nullptr;  // behind them
-  const std::unique_ptr<PeerMemory> peer_memory_;
+  const size_t clock_words_;                             // of a call
+  std::unique_ptr<FailureRecord[], FreeHost> failures_;  // outlives the blocks, whose end awaits that of the last call
+  uint64_t* clock_word_ = nullptr;                       // behind them
+  std::vector<Slot> slots_;
+  std::vector<size_t> slot_of_;  // by rank
   uint32_t num_blocks_ = 0;
-  std::map<size_t, Arguments> arguments_;  // of each slot here, but for the call's
   std::shared_ptr<SiteStats> stats_;
   std::mutex checking_;
   uint64_t checked_ = 0;  // failures of calls up to this one were returned

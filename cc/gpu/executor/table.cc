@@ -13,109 +13,48 @@ void Join(Progress& into, const Progress& other) {
   for (size_t rank = 0; rank < into.size(); ++rank) into[rank] = std::max(into[rank], other[rank]);
 }
 
-// Ranks that must arrive before an op can run, as bits.
-using RankSet = std::vector<bool>;
-
-bool Contains(const RankSet& set, const RankSet& part) {
-  for (size_t rank = 0; rank < set.size(); ++rank) {
-    if (part[rank] && !set[rank]) return false;
-  }
-  return true;
-}
-
 // What each op waits for, by index of the op.
 struct Waits {
   std::vector<uint32_t> arrivals;
   std::vector<uint32_t> ops;
-  std::vector<uint32_t> order_waits;
 };
 
-class Builder {
- public:
-  explicit Builder(const Program& program)
-      : program_(program), ranks_(program.ranks()), predecessors_(program.ops().size()) {
-    for (uint32_t op = 0; op < predecessors_.size(); ++op) {
-      for (const uint32_t next : program.ops()[op].successors) predecessors_[next].push_back(op);
-    }
+// Walks the ops in order and keeps what each rank knows to be done when it starts one.
+std::vector<Waits> FindWaits(const Program& program) {
+  const std::vector<Op>& ops = program.ops();
+  const uint32_t ranks = program.ranks();
+  std::vector<std::vector<uint32_t>> predecessors(ops.size());
+  for (uint32_t op = 0; op < ops.size(); ++op) {
+    for (const uint32_t next : ops[op].successors) predecessors[next].push_back(op);
   }
-
-  // Walks the ops in order and keeps what each rank knows to be done when it starts one.
-  std::vector<Waits> FindWaits() {
-    const size_t num_ops = predecessors_.size();
-    std::vector<Waits> waits(num_ops);
-    std::vector<Progress> knows(ranks_, Progress(ranks_, 0));
-    std::vector<RankSet> met(ranks_, RankSet(ranks_, false));  // whose arrival a rank has waited for itself
-    std::vector<RankSet> needed(ranks_, RankSet(ranks_, false));
-    for (uint32_t rank = 0; rank < ranks_; ++rank) needed[rank][rank] = true;
-    after_.resize(num_ops);
-    needs_.resize(num_ops);
-    for (uint32_t index = 0; index < num_ops; ++index) {
-      const Op& op = program_.ops()[index];
-      Progress& known = knows[op.rank];
-      RankSet& needs = needed[op.rank];
-      for (const uint32_t rank : op.touches) {
-        if (rank != op.rank && !met[op.rank][rank]) waits[index].arrivals.push_back(rank);
-        met[op.rank][rank] = needs[rank] = true;
-      }
-      std::vector<uint32_t>& before = predecessors_[index];
-      std::sort(before.rbegin(), before.rend());
-      for (const uint32_t other : before) {
-        const uint32_t rank = program_.ops()[other].rank;
-        if (rank == op.rank || known[rank] > other) continue;
-        waits[index].ops.push_back(other);
-        Join(known, after_[other]);
-        for (uint32_t r = 0; r < ranks_; ++r) needs[r] = needs[r] || needs_[other][r];
-      }
-      needs_[index] = needs;
-      waits[index].order_waits = OrderWaits(index, known);
-      known[op.rank] = index + 1;
-      after_[index] = known;
+  std::vector<Waits> waits(ops.size());
+  std::vector<Progress> knows(ranks, Progress(ranks, 0)), after(ops.size());
+  std::vector<std::vector<bool>> met(ranks, std::vector<bool>(ranks, false));  // whose arrival a rank has waited for
+  for (uint32_t index = 0; index < ops.size(); ++index) {
+    const Op& op = ops[index];
+    Progress& known = knows[op.rank];
+    for (const uint32_t rank : op.touches) {
+      if (rank != op.rank && !met[op.rank][rank]) waits[index].arrivals.push_back(rank);
+      met[op.rank][rank] = true;
     }
-    return waits;
-  }
-
- private:
-  // The ops whose slot at a rank's output port this one takes. An op that reads r others' memory and stores to w
-  // others moves a chunk in the time that its own port needs for max(r, w) of them, so as many ops at a time keep a
-  // port that they all read from busy; more would only wait for each other in the order that the network likes.
-  std::vector<uint32_t> OrderWaits(uint32_t index, const Progress& known) {
-    const Op& op = program_.ops()[index];
-    const auto others = [&op](const std::vector<uint32_t>& ranks) {
-      return static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](uint32_t r) { return r != op.rank; }));
-    };
-    const size_t at_once = std::max(others(op.reads), others(op.writes));
-    std::vector<uint32_t> order_waits;
-    for (const uint32_t rank : op.reads) {
-      if (rank == op.rank) continue;
-      std::vector<uint32_t>& readers = readers_[rank];
-      if (readers.size() >= at_once) {
-        const uint32_t before = readers[readers.size() - at_once];
-        const uint32_t executor = program_.ops()[before].rank;
-        // Nobody waits for a turn of ops that a rank still missing holds up.
-        if (executor != op.rank && known[executor] <= before && Contains(needs_[index], needs_[before])) {
-          order_waits.push_back(before);
-        }
-      }
-      readers.push_back(index);
+    std::sort(predecessors[index].rbegin(), predecessors[index].rend());
+    for (const uint32_t other : predecessors[index]) {
+      const uint32_t rank = ops[other].rank;
+      if (rank == op.rank || known[rank] > other) continue;
+      waits[index].ops.push_back(other);
+      Join(known, after[other]);
     }
-    std::sort(order_waits.begin(), order_waits.end());
-    order_waits.erase(std::unique(order_waits.begin(), order_waits.end()), order_waits.end());
-    return order_waits;
+    known[op.rank] = index + 1;
+    after[index] = known;
   }
-
-  const Program& program_;
-  const uint32_t ranks_;
-  std::vector<std::vector<uint32_t>> predecessors_;
-  std::vector<Progress> after_;
-  std::vector<RankSet> needs_;
-  std::vector<std::vector<uint32_t>> readers_ = std::vector<std::vector<uint32_t>>(ranks_);
-};
+  return waits;
+}
 
 }  // namespace
 
 Table Table::Build(const Program& program) {
   const std::vector<Op>& ops = program.ops();
-  const std::vector<Waits> waits = Builder(program).FindWaits();
+  const std::vector<Waits> waits = FindWaits(program);
   const uint32_t num_ranks = program.ranks();
 
   // The last op of every executor that touches a rank's memory: the rank may go when these are done.
@@ -124,7 +63,6 @@ Table Table::Build(const Program& program) {
   for (uint32_t index = 0; index < ops.size(); ++index) {
     for (const uint32_t rank : ops[index].touches) last[rank][ops[index].rank] = index;
     for (const uint32_t other : waits[index].ops) awaited[other] = true;
-    for (const uint32_t other : waits[index].order_waits) awaited[other] = true;
   }
   for (uint32_t rank = 0; rank < num_ranks; ++rank) {
     for (uint32_t executor = 0; executor < num_ranks; ++executor) {
@@ -152,10 +90,8 @@ Table Table::Build(const Program& program) {
       std::vector<Wait> all;
       for (const uint32_t peer : waits[index].arrivals) all.push_back({peer, kArrived, index});
       for (const uint32_t other : waits[index].ops) all.push_back({ops[other].rank, flag[other], other});
-      for (const uint32_t other : waits[index].order_waits) all.push_back({ops[other].rank, flag[other], other});
       table.ops.push_back({index, ops[index].chunk, flag[index], list(table.ranks, ops[index].reads),
-                           list(table.ranks, ops[index].writes), list(table.waits, all),
-                           static_cast<uint32_t>(waits[index].order_waits.size())});
+                           list(table.ranks, ops[index].writes), list(table.waits, all)});
     }
     mine.ops.size = static_cast<uint32_t>(table.ops.size()) - mine.ops.begin;
     std::vector<Wait> exits;

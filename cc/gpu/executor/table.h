@@ -34,11 +34,10 @@ struct Range {
 struct TableOp {
   uint32_t index;  // in the program
   uint32_t chunk;
-  uint32_t flag;         // kNoFlag if nobody waits
-  Range reads;           // in `ranks`
-  Range writes;          // in `ranks`
-  Range waits;           // in `waits`; arrivals first, order_waits last
-  uint32_t order_waits;  // how many of the waits only keep ranks out of each other's way
+  uint32_t flag;  // kNoFlag if nobody waits
+  Range reads;    // in `ranks`
+  Range writes;   // in `ranks`
+  Range waits;    // in `waits`
 };
 
 struct RankTable {
@@ -66,13 +65,8 @@ struct Table {
   static Table Build(const Program& program);
 
   TableView view() const {
-    return {static_cast<uint32_t>(rank_tables.size()),
-            num_chunks,
-            num_flags,
-            rank_tables.data(),
-            ops.data(),
-            ranks.data(),
-            waits.data()};
+    const auto num_ranks = static_cast<uint32_t>(rank_tables.size());
+    return {num_ranks, num_chunks, num_flags, rank_tables.data(), ops.data(), ranks.data(), waits.data()};
   }
 };
 

@@ -1,26 +1,24 @@
-// The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of one host, by the fused
-// executor.
+// The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of a process or, of the kind
+// "virtual", of an array's rows on one device, as if each were a rank's, with each rank's delay as a second operand.
 //
-// Which device of a process first comes to a call site makes its ranks, for all of them, and waits for other processes
-// if ranks live there; then each device only launches its kernel, and the kernels work in the devices' memory.
+// The first device of a group that comes to a call site makes the group's ranks, for all of them; then each device only
+// launches its kernel, and the kernels work in the devices' memory.
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "cc/ffi/groups.h"
 #include "cc/ffi/values.h"
-#include "cc/gpu/executor/collective_once.h"
-#include "cc/gpu/ffi/memory.h"
-#include "cc/gpu/ffi/processes.h"
+#include "cc/gpu/executor/reach.h"
 #include "cc/gpu/ffi/runtime.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -30,51 +28,57 @@ namespace {
 namespace ffi = xla::ffi;
 using fused::Ranks;
 
-struct Member {
-  size_t group;
-  uint32_t rank;
-};
-
 // What XLA keeps for each call site of each executable.
-struct DevicesSite {
+struct FusedSite {
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
+  // Where the ranks of a group run, by rank, and what.
+  struct Group {
+    std::vector<int> devices;
+    std::shared_ptr<const Program> program;  // null in a group of one rank
+  };
+
   std::string name, axes, plan;
+  bool is_virtual = false;
   Reduction reduction = Reduction::kSum;
   std::vector<Group> groups;
-  std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
-  std::map<fused::DeviceKey, Member> members;
-  std::mutex mutex;                                                       // of the map alone
-  std::map<size_t, fused::CollectiveOnce<std::shared_ptr<Ranks>>> ranks;  // by group
+  std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group and rank, by process << 16 | its number of a device
+  std::mutex mutex;
+  // By group, or of virtual ranks by device, once made. A failure stays: if a second try succeeded, some ranks would
+  // have made fewer calls than others.
+  std::map<size_t, Result<std::shared_ptr<Ranks>>> ranks;
 };
-ffi::TypeId DevicesSite::id = {};
-ffi::TypeInfo DevicesSite::info = ffi::MakeTypeInfo<DevicesSite>();
+ffi::TypeId FusedSite::id = {};
+ffi::TypeInfo FusedSite::info = ffi::MakeTypeInfo<FusedSite>();
 
-ffi::ErrorOr<std::unique_ptr<DevicesSite>> Instantiate(std::string_view name, std::string_view axes,
-                                                       std::string_view plan, std::string_view programs,
-                                                       std::string_view kind, std::string_view reduction,
-                                                       ffi::Span<const int32_t> devices,
-                                                       ffi::Span<const int32_t> sizes) {
+ffi::ErrorOr<std::unique_ptr<FusedSite>> Instantiate(std::string_view name, std::string_view axes,
+                                                     std::string_view plan, std::string_view programs,
+                                                     std::string_view kind, std::string_view reduction,
+                                                     ffi::Span<const int32_t> devices, ffi::Span<const int32_t> sizes) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   const std::optional<Reduction> parsed = ParseReduction(reduction);
-  if (kind != "all_reduce" || !parsed) {
+  if ((kind != "all_reduce" && kind != "virtual") || !parsed) {
     return invalid(who + ": GPUs have no '" + std::string(kind) + "' with reduction '" + std::string(reduction) + "'");
   }
-  Result<std::vector<Group>> groups = ParseGroups(who, programs, devices, sizes);
+  const Result<std::vector<Group>> groups = ParseGroups(who, programs, devices, sizes);
   if (!groups.ok()) return ffi::Unexpected(ToError(groups.status()));
-  auto site = std::make_unique<DevicesSite>();
+  auto site = std::make_unique<FusedSite>();
   site->name = name;
   site->axes = axes;
   site->plan = plan;
+  site->is_virtual = kind == "virtual";
   site->reduction = *parsed;
-  site->groups = std::move(groups.value());
-  for (size_t group = 0; group < site->groups.size(); ++group) {
-    const auto& [program, members] = site->groups[group];
-    for (uint32_t rank = 0; rank < members.size(); ++rank) site->members[members[rank]] = {group, rank};
-    site->programs.push_back(members.size() > 1 ? TheFusedRuntime().programs.Find(program) : nullptr);
-    if (members.size() > 1 && !site->programs.back()) {
+  for (const auto& [program, members] : groups.value()) {
+    FusedSite::Group& group = site->groups.emplace_back();
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      site->members[members[rank]] = {site->groups.size() - 1, rank};
+      group.devices.push_back(members[rank] & 0xffff);
+    }
+    if (members.size() == 1) continue;
+    group.program = TheFusedRuntime().programs.Find(program);
+    if (!group.program) {
       return invalid(who + ": program " + program +
                      " is not registered in this process; load its plan before running a compiled step");
     }
@@ -82,93 +86,83 @@ ffi::ErrorOr<std::unique_ptr<DevicesSite>> Instantiate(std::string_view name, st
   return site;
 }
 
-Result<Member> MemberOn(const DevicesSite& site, int32_t device) {
-  const auto process = static_cast<int32_t>(ThisProcess().number());
-  const auto member = site.members.find(process << 16 | device);
-  if (member != site.members.end()) return member->second;
-  return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " of process " +
-                                     std::to_string(process) + " is in no group");
-}
-
-Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, size_t bytes, DType dtype) {
-  Result<fused::Slots> slots = fused::Slots::Find(site.groups[group].devices, ThisProcess().number());
-  if (!slots.ok()) return slots.status();
-  // The same text in all processes for the same call; they run calls of one text in one order.
-  std::string call = site.name + "\n" + site.axes + "\n" + site.plan + "\n" + site.groups[group].program;
-  for (const fused::DeviceKey key : site.groups[group].devices) call += "\n" + std::to_string(key);
-  call += "\n" + std::to_string(static_cast<int>(site.reduction)) + "\n" + std::to_string(static_cast<int>(dtype)) +
-          "\n" + std::to_string(bytes);
-  const std::chrono::duration<double> timeout(TheFusedRuntime().deadline.load());
-  Result<std::unique_ptr<fused::PeerMemory>> memory = ThisProcess().PeerMemoryOf(
-      slots.value(), call, std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout));
-  if (!memory.ok()) return memory.status();
-  return TheFusedRuntime().Make({site.name, site.axes, site.plan, static_cast<int64_t>(bytes)}, site.programs[group],
-                                std::move(slots.value()), std::move(memory.value()));
-}
-
-// What a device calls with: its rank, all ranks, and the operand's type.
-struct Caller {
-  uint32_t rank;
-  std::shared_ptr<Ranks> ranks;  // null: it has nobody, or nothing, to reduce with
+// One device's part in a call.
+struct Part {
+  uint32_t rank;                 // the first on this device
+  std::vector<int> devices;      // that touch its memory
+  std::shared_ptr<Ranks> ranks;  // null: it has nothing to reduce
+  int64_t bytes;                 // of one rank
   DType dtype;
+  const int* delays;  // of virtual ranks
 };
 
-Result<Caller> Find(DevicesSite& site, int32_t device, const ffi::AnyBuffer& operand) {
-  const Result<Member> found = MemberOn(site, device);
-  if (!found.ok()) return found.status();
-  const Member member = found.value();
-  const std::optional<DType> dtype = ParseDType(operand.element_type());
+Result<Part> Find(FusedSite& site, int32_t device, ffi::RemainingArgs args) {
+  const ffi::AnyBuffer x = *args.get<ffi::AnyBuffer>(0);
+  const std::optional<DType> dtype = ParseDType(x.element_type());
   if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
-  const size_t bytes = operand.size_bytes();
-  if (!site.programs[member.group] || bytes == 0) return Caller{member.rank, nullptr, *dtype};
-  // Not while they connect: a group that waits for another process must not keep this one's other groups from
-  // connecting, for which that process may wait.
-  std::unique_lock<std::mutex> lock(site.mutex);
-  fused::CollectiveOnce<std::shared_ptr<Ranks>>& once = site.ranks[member.group];
-  lock.unlock();
-  Result<std::shared_ptr<Ranks>> ranks =
-      once.Get(member.rank, [&] { return MakeRanks(site, member.group, bytes, *dtype); });
-  if (!ranks.ok()) return ranks.status();
-  return Caller{member.rank, ranks.value(), *dtype};
+  Part part{0, {}, nullptr, static_cast<int64_t>(x.size_bytes()), *dtype, nullptr};
+  FusedSite::Group group = site.groups[0];
+  auto key = static_cast<size_t>(device);
+  if (site.is_virtual) {
+    const uint32_t ranks = group.program->ranks();
+    const auto delays = args.get<ffi::BufferR1<ffi::DataType::S32>>(1);
+    if (x.dimensions().size() == 0 || x.dimensions()[0] != ranks || !delays || delays->element_count() != ranks ||
+        part.bytes / ranks % 16 != 0) {
+      return InvalidArgument("virtual: its operand must be one row of whole 16 bytes for each of " +
+                             std::to_string(ranks) + " ranks, and a delay for each");
+    }
+    part.bytes /= ranks;
+    part.delays = delays->typed_data();
+    group.devices.assign(ranks, device);
+  } else {
+    const int32_t process = TheFusedRuntime().process.load();
+    const auto member = site.members.find(process << 16 | device);
+    if (member == site.members.end()) {
+      return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " is in no group");
+    }
+    std::tie(key, part.rank) = member->second;
+    group = site.groups[key];
+    part.devices = group.devices;
+  }
+  if (!group.program || part.bytes == 0) return part;
+  std::lock_guard<std::mutex> lock(site.mutex);
+  auto made = site.ranks.find(key);
+  if (made == site.ranks.end()) {
+    auto ranks = TheFusedRuntime().Make({site.name, site.axes, site.plan, part.bytes}, group.program, group.devices);
+    made = site.ranks.emplace(key, std::move(ranks)).first;
+  }
+  if (!made->second.ok()) return made->second.status();
+  part.ranks = made->second.value();
+  return part;
 }
 
 // So that execute allocates and loads nothing while other devices' kernels wait.
-ffi::Error Initialize(DevicesSite* site, int32_t device, ffi::AnyBuffer operand, ffi::Result<ffi::AnyBuffer>) {
-  const Result<Caller> caller = Find(*site, device, operand);
-  if (!caller.ok() || !caller.value().ranks) return ToError(caller.status());
-  return ToError(caller.value().ranks->Load(caller.value().rank, caller.value().dtype, site->reduction));
+ffi::Error Initialize(FusedSite* site, int32_t device, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer>) {
+  const Result<Part> part = Find(*site, device, args);
+  if (!part.ok() || !part.value().ranks) return ToError(part.status());
+  return ToError(part.value().ranks->Load(part.value().rank, part.value().dtype, site->reduction));
 }
 
-Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::AnyBuffer& operand,
-             const ffi::AnyBuffer& result) {
-  const Result<Caller> found = Find(site, device, operand);
+Status Start(FusedSite& site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args, const ffi::AnyBuffer& y) {
+  const Result<Part> found = Find(site, device, args);
   if (!found.ok()) return found.status();
-  const Caller& caller = found.value();
-  const auto bytes = static_cast<int64_t>(result.size_bytes());
-  if (operand.size_bytes() != result.size_bytes()) {
-    return Status(Code::kInternal, site.name + ": operand and result do not fit");
+  const Part& part = found.value();
+  auto* const data = static_cast<std::byte*>(y.untyped_data());
+  if (args.get<ffi::AnyBuffer>(0)->untyped_data() != data) {
+    return Status(Code::kInternal, site.name + ": operand and result are not the same memory");
   }
-  auto* const data = static_cast<std::byte*>(result.untyped_data());
-  if (caller.ranks) {
-    if (const Status reachable = CheckReachable(data); !reachable.ok()) {
-      return Status(reachable.code(), site.name + " over '" + site.axes + "': " + reachable.message());
-    }
-    if (Status status = caller.ranks->CheckReach(caller.rank, data, bytes); !status.ok()) return status;
+  if (!part.ranks) return Status();
+  if (const Status reachable = fused::CheckReachable(data, y.size_bytes(), part.devices); !reachable.ok()) {
+    return Status(reachable.code(), site.name + " over '" + site.axes + "': " + reachable.message());
   }
-  if (operand.untyped_data() != result.untyped_data()) {
-    const cudaError_t error =
-        cudaMemcpyAsync(data, operand.untyped_data(), operand.size_bytes(), cudaMemcpyDeviceToDevice, stream);
-    if (error != cudaSuccess) return Status(Code::kInternal, site.name + ": " + cudaGetErrorString(error));
-  }
-  if (!caller.ranks) return Status();
-  return TheFusedRuntime().Run(*caller.ranks, caller.rank,
-                               {data, bytes, nullptr, caller.dtype, site.reduction, TheFusedRuntime().deadline.load()},
-                               stream);
+  const double deadline = TheFusedRuntime().deadline.load();
+  return TheFusedRuntime().Run(*part.ranks, part.rank,
+                               {data, part.bytes, part.delays, part.dtype, site.reduction, deadline}, stream);
 }
 
-ffi::Error Execute(DevicesSite* site, int32_t device, cudaStream_t stream, ffi::AnyBuffer operand,
-                   ffi::Result<ffi::AnyBuffer> result) {
-  return ToError(Start(*site, device, stream, operand, *result));
+ffi::Error Execute(FusedSite* site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args,
+                   ffi::Result<ffi::AnyBuffer> y) {
+  return ToError(Start(*site, device, stream, args, *y));
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
@@ -183,26 +177,26 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<ffi::Span<const int32_t>>("sizes"));
 XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                        ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
-                           .Ctx<ffi::State<DevicesSite>>()
+                           .Ctx<ffi::State<FusedSite>>()
                            .Ctx<ffi::DeviceOrdinal>()
-                           .Arg<ffi::AnyBuffer>()
+                           .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
 // Not for CUDA graphs: those would be free to start two calls in any order, and each waits for the same one elsewhere.
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()
-                           .Ctx<ffi::State<DevicesSite>>()
+                           .Ctx<ffi::State<FusedSite>>()
                            .Ctx<ffi::DeviceOrdinal>()
                            .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                           .Arg<ffi::AnyBuffer>()
+                           .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
 
 }  // namespace
 
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInstantiate(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Error* error = RegisterState<DevicesSite>(frame, "jaxcomm.DevicesSite");
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommFusedInstantiate(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = RegisterState<FusedSite>(frame, "jaxcomm.FusedSite");
   return error != nullptr ? error : kInstantiate(frame);
 }
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommFusedInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommFusedExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
 
 }  // namespace jaxcomm

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cc/base/c_function.h"
+#include "cc/gpu/executor/reach.h"
 
 namespace jaxcomm {
 
@@ -15,10 +16,8 @@ FusedRuntime& TheFusedRuntime() {
 }
 
 Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                                         fused::Slots slots,
-                                                         std::unique_ptr<fused::PeerMemory> memory) {
-  Result<std::shared_ptr<fused::Ranks>> made =
-      fused::Ranks::Make(std::move(name), std::move(program), std::move(slots), std::move(memory), stats);
+                                                         const std::vector<int>& devices) {
+  Result<std::shared_ptr<fused::Ranks>> made = fused::Ranks::Make(std::move(name), std::move(program), devices, stats);
   if (made.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
     all_.push_back(made.value());
@@ -67,6 +66,10 @@ JAXCOMM_EXPORT int jaxcomm_fused_set_deadline(double seconds, char* error, int64
   return Answer(error, capacity, [&] { TheFusedRuntime().deadline.store(seconds); });
 }
 
+JAXCOMM_EXPORT int jaxcomm_fused_set_process(uint32_t number, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { TheFusedRuntime().process.store(static_cast<int32_t>(number)); });
+}
+
 JAXCOMM_EXPORT int jaxcomm_fused_reset_stats(char* error, int64_t capacity) {
   return Answer(error, capacity, [] {
     for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // or they would come with the next ones
@@ -80,6 +83,40 @@ JAXCOMM_EXPORT int jaxcomm_fused_stats(char* json, int64_t json_capacity, int64_
   return Answer(error, capacity, [&] {
     for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();
     CopyText(TheFusedRuntime().stats.Json(), json, json_capacity, size);
+  });
+}
+
+// Fails, with CUDA's reason, where this process sees no device.
+JAXCOMM_EXPORT int jaxcomm_cuda_check(char* error, int64_t capacity) {
+  return Answer(error, capacity, [] {
+    int count = 0;
+    const cudaError_t outcome = cudaGetDeviceCount(&count);
+    return outcome == cudaSuccess && count > 0 ? Status() : Status(Code::kInternal, cudaGetErrorString(outcome));
+  });
+}
+
+// The version of the CUDA runtime in this object, such as "13.0".
+JAXCOMM_EXPORT int jaxcomm_cuda_runtime(char* text, int64_t text_capacity, int64_t* size, char* error,
+                                        int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    int version = 0;
+    cudaRuntimeGetVersion(&version);
+    CopyText(std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100), text, text_capacity, size);
+  });
+}
+
+// The kind of memory in which an operand on a device lies, in words.
+JAXCOMM_EXPORT int jaxcomm_cuda_memory(int device, uint64_t address, char* text, int64_t text_capacity, int64_t* size,
+                                       char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    CopyText(fused::MemoryKind(reinterpret_cast<const std::byte*>(address), device), text, text_capacity, size);
+  });
+}
+
+// Fails where another device may not touch it.
+JAXCOMM_EXPORT int jaxcomm_cuda_reach(int device, uint64_t address, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    return fused::CheckReachable(reinterpret_cast<const std::byte*>(address), /*bytes=*/1, {device});
   });
 }
 

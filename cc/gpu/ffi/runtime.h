@@ -21,14 +21,15 @@ struct FusedRuntime {
   ProgramRegistry programs;
   Stats stats;
   std::atomic<double> deadline{60.0};
+  std::atomic<int32_t> process{0};  // this one's number in its job
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
   Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                             fused::Slots slots, std::unique_ptr<fused::PeerMemory> memory);
+                                             const std::vector<int>& devices);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
-  // Starts a call on the stream's device. An error of this launch, or of any call that has failed since and that nobody
-  // was told of: the launch comes first, since the other devices launch, too, and all must count alike.
+  // Starts a call on the stream's device. An error of this launch or, as all devices must launch alike, then of a call
+  // that has failed and that no caller has had.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
   // The error of a call that has failed and that no caller has had.

@@ -81,18 +81,9 @@ JAXCOMM_PORTABLE Wide Combine(Wide into, Wide other) {
 // Calls visit(E()) with the element type of `dtype`; returns whether it is a float of 16, 32 or 64 bits.
 template <typename Visitor>
 bool VisitFloat(DType dtype, Visitor visit) {
-  switch (dtype) {
-    case DType::kF16:
-      return visit(Float16()), true;
-    case DType::kBF16:
-      return visit(BFloat16()), true;
-    case DType::kF32:
-      return visit(Plain<float>()), true;
-    case DType::kF64:
-      return visit(Plain<double>()), true;
-    default:
-      return false;
-  }
+  const auto is = [&](DType its, auto element) { return dtype == its && (visit(element), true); };
+  return is(DType::kF16, Float16()) || is(DType::kBF16, BFloat16()) || is(DType::kF32, Plain<float>()) ||
+         is(DType::kF64, Plain<double>());
 }
 
 // Calls visit(E()) with what `dtype` is reduced as; returns whether there is such a reduction. Signed sums wrap, so
@@ -100,30 +91,14 @@ bool VisitFloat(DType dtype, Visitor visit) {
 template <Reduction kReduction, typename Visitor>
 bool VisitReduced(DType dtype, Visitor visit) {
   constexpr bool kSum = kReduction == Reduction::kSum;
-  switch (dtype) {
-    case DType::kS8:
-      return visit(Plain<std::conditional_t<kSum, uint8_t, int8_t>>()), true;
-    case DType::kS16:
-      return visit(Plain<std::conditional_t<kSum, uint16_t, int16_t>>()), true;
-    case DType::kS32:
-      return visit(Plain<std::conditional_t<kSum, uint32_t, int32_t>>()), true;
-    case DType::kS64:
-      return visit(Plain<std::conditional_t<kSum, uint64_t, int64_t>>()), true;
-    case DType::kU8:
-      return visit(Plain<uint8_t>()), true;
-    case DType::kU16:
-      return visit(Plain<uint16_t>()), true;
-    case DType::kU32:
-      return visit(Plain<uint32_t>()), true;
-    case DType::kU64:
-      return visit(Plain<uint64_t>()), true;
-    case DType::kC64:
-      return kSum && VisitFloat(DType::kF32, visit);
-    case DType::kC128:
-      return kSum && VisitFloat(DType::kF64, visit);
-    default:
-      return VisitFloat(dtype, visit);
-  }
+  const auto is = [&](DType its, auto element) { return dtype == its && (visit(element), true); };
+  return is(DType::kS8, Plain<std::conditional_t<kSum, uint8_t, int8_t>>()) ||
+         is(DType::kS16, Plain<std::conditional_t<kSum, uint16_t, int16_t>>()) ||
+         is(DType::kS32, Plain<std::conditional_t<kSum, uint32_t, int32_t>>()) ||
+         is(DType::kS64, Plain<std::conditional_t<kSum, uint64_t, int64_t>>()) || is(DType::kU8, Plain<uint8_t>()) ||
+         is(DType::kU16, Plain<uint16_t>()) || is(DType::kU32, Plain<uint32_t>()) ||
+         is(DType::kU64, Plain<uint64_t>()) || (kSum && dtype == DType::kC64 && VisitFloat(DType::kF32, visit)) ||
+         (kSum && dtype == DType::kC128 && VisitFloat(DType::kF64, visit)) || VisitFloat(dtype, visit);
 }
 
 }  // namespace jaxcomm::cuda

@@ -8,7 +8,7 @@ namespace jaxcomm::cuda {
 namespace {
 
 template <typename E, bool kAligned>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksTogether)
+__global__ void __launch_bounds__(kBlockThreads, 4)  // or it spills
     ImportanceKernel(Gradient<E> gradient, size_t segments, const uint32_t* seed, float* means, uint32_t* bins) {
   using Body = ImportanceBody<E>;
   constexpr unsigned kLanes = Body::kLanes;
@@ -56,8 +56,7 @@ void Launch(const void* gradients, size_t bytes, size_t segment_bytes, uint32_t 
 
 Status Importance(DType dtype, const void* gradients, size_t bytes, size_t segment_bytes, uint32_t stride,
                   const uint32_t* seed, float* means, float* median, uint32_t* bins, cudaStream_t stream) {
-  const cudaError_t error = cudaMemsetAsync(bins, 0, kBins * sizeof(*bins), stream);
-  if (error != cudaSuccess) return Failed("importance", error);
+  if (cudaMemsetAsync(bins, 0, kBins * sizeof(*bins), stream) != cudaSuccess) return Launched("importance");
   const bool known = bytes == 0 || VisitFloat(dtype, [&](auto element) {
                        Launch<decltype(element)>(gradients, bytes, segment_bytes, stride, seed, means, bins, stream);
                      });

@@ -13,10 +13,6 @@ namespace jaxcomm::cuda {
 
 constexpr unsigned kBlockThreads = 256;
 
-// On a multiprocessor, for kernels that sum in registers. Told so, the compiler gives a thread 64 registers; by itself
-// it makes room for more blocks and spills.
-constexpr unsigned kBlocksTogether = 4;
-
 // So many blocks that each thread has about one item; kernels loop, so that fewer threads also do.
 inline unsigned Blocks(size_t items) {
   constexpr size_t kMost = size_t{1} << 30;
@@ -27,14 +23,11 @@ __device__ __forceinline__ GridThread ThisGridThread() {
   return {static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<size_t>(gridDim.x) * blockDim.x};
 }
 
-inline Status Failed(const char* name, cudaError_t error) {
-  return Status(Code::kInternal, std::string(name) + ": CUDA refused to start it: " + cudaGetErrorString(error));
-}
-
 // Whether the launch before it was accepted. A fault while a kernel runs is XLA's to find: nothing here waits for it.
 inline Status Launched(const char* name) {
   const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? Status() : Failed(name, error);
+  if (error == cudaSuccess) return Status();
+  return Status(Code::kInternal, std::string(name) + ": CUDA refused to start it: " + cudaGetErrorString(error));
 }
 
 }  // namespace jaxcomm::cuda

@@ -1,38 +1,39 @@
+#include "cc/gpu/kernels/combine.cuh"
 #include "cc/gpu/kernels/launch.h"
 #include "cc/gpu/kernels/reduce.h"
 
 namespace jaxcomm::cuda {
 namespace {
 
-template <typename E, Reduction kReduction, bool kAligned>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksTogether)
-    ReduceKernel(const __grid_constant__ Sources sources, typename E::Stored* to, size_t elements) {
-  ReduceBody<E, kReduction>::template Run<kAligned>(sources, to, elements, ThisGridThread());
-}
-
 template <typename E, Reduction kReduction>
-void Launch(const Sources& sources, void* to, size_t bytes, cudaStream_t stream) {
-  using Body = ReduceBody<E, kReduction>;
-  using Stored = typename E::Stored;
-  const size_t elements = bytes / sizeof(Stored);
-  const bool aligned = IsAligned(to) && std::all_of(sources.buffers, sources.buffers + sources.count, IsAligned);
-  const unsigned blocks = Blocks(aligned ? elements / (Body::kElements * Body::kPacks) : elements);
-  const auto kernel = aligned ? ReduceKernel<E, kReduction, true> : ReduceKernel<E, kReduction, false>;
-  kernel<<<blocks, kBlockThreads, 0, stream>>>(sources, static_cast<Stored*>(to), elements);
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    ReduceKernel(const __grid_constant__ Sources sources, void* to, int64_t bytes) {
+  __shared__ std::byte* bases[kMaxSources + 1];
+  __shared__ uint32_t ranks[kMaxSources + 1];
+  const auto count = static_cast<uint32_t>(sources.count);
+  for (uint32_t i = threadIdx.x; i <= count; i += blockDim.x) {
+    bases[i] = static_cast<std::byte*>(i < count ? const_cast<void*>(sources.buffers[i]) : to);
+    ranks[i] = i;
+  }
+  __syncthreads();
+  const Slice slice = SliceOf(bytes, /*chunk=*/0, /*chunks=*/1, blockIdx.x, gridDim.x);
+  CombineSlice<E, kReduction>(bases, {ranks, count}, {ranks + count, 1}, slice);
 }
 
 template <Reduction kReduction>
 bool Launch(DType dtype, const Sources& sources, void* to, size_t bytes, cudaStream_t stream) {
-  return VisitReduced<kReduction>(
-      dtype, [&](auto element) { Launch<decltype(element), kReduction>(sources, to, bytes, stream); });
+  return VisitReduced<kReduction>(dtype, [&](auto element) {
+    ReduceKernel<decltype(element), kReduction>
+        <<<std::min(Blocks(bytes / (4 * kPackBytes)), 1024u), kBlockThreads, 0, stream>>>(sources, to,
+                                                                                          static_cast<int64_t>(bytes));
+  });
 }
 
 }  // namespace
 
 Status Reduce(DType dtype, Reduction reduction, const Sources& sources, void* to, size_t bytes, cudaStream_t stream) {
-  if (sources.count < 1 || sources.count > kMaxSources) {
-    return InvalidArgument("reduce: " + std::to_string(sources.count) + " sources; it takes 1 to " +
-                           std::to_string(kMaxSources));
+  if (!IsAligned(to) || !std::all_of(sources.buffers, sources.buffers + sources.count, IsAligned)) {
+    return InvalidArgument("reduce: a buffer does not begin at a multiple of 16 bytes");
   }
   if (bytes == 0) return Status();
   const bool known = reduction == Reduction::kSum   ? Launch<Reduction::kSum>(dtype, sources, to, bytes, stream)

@@ -4,16 +4,24 @@
 //   Status status = Reduce(DType::kBF16, Reduction::kSum, sources, a, bytes, stream);
 //
 // One pass, with the same combination order, rounding and aliasing as cc/kernels/reduce.h: sums agree with the CPU's
-// bit for bit. Launches and returns; may be captured into a graph.
+// bit for bit. Buffers begin at multiples of 16 bytes. Launches and returns; may be captured into a graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "cc/base/status.h"
-#include "cc/gpu/kernels/reduce_body.h"
 #include "cc/kernels/types.h"
 
 namespace jaxcomm::cuda {
+
+// Travels by value, as a kernel's argument.
+constexpr size_t kMaxSources = 64;
+struct Sources {
+  const void* buffers[kMaxSources];
+  size_t count;
+};
 
 Status Reduce(DType dtype, Reduction reduction, const Sources& sources, void* to, size_t bytes, cudaStream_t stream);
 

@@ -1,84 +1,73 @@
 #include "cc/gpu/nccl/communicator.h"
 
+#include <future>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/text.h"
+#include "cc/gpu/executor/device.h"
 
 namespace jaxcomm::nccl {
-namespace {
 
-bool Begun(Outcome outcome) { return outcome == kSuccess || outcome == kInProgress; }
-
-}  // namespace
-
-Result<std::unique_ptr<Communicator>> Communicator::Create(const Library& nccl, const GroupRank& joining,
-                                                           ArrivalTable* arrivals, Clock::time_point deadline) {
-  if (joining.rank >= joining.ranks) {
-    return InvalidArgument("a communicator of " + std::to_string(joining.ranks) + " ranks has no rank " +
-                           std::to_string(joining.rank));
+// NCCL waits for all ranks without a deadline, so a thread of its own does; where one never comes it stays behind.
+Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, int device, const GroupRank& joining,
+                                                         std::chrono::duration<double> deadline) {
+  const auto made = std::make_shared<Communicator>(nccl, joining);
+  const std::string who = "NCCL, rank " + std::to_string(joining.rank) + " of " + std::to_string(joining.ranks) + ": ";
+  std::packaged_task<Status()> connect([made, device] { return made->Connect(device); });
+  std::future<Status> connected = connect.get_future();
+  std::thread(std::move(connect)).detach();
+  if (connected.wait_for(deadline) != std::future_status::ready) {
+    return Status(Code::kDeadlineExceeded,
+                  "DeadlineError: " + who + "not all ranks have come after " +
+                      FormatSeconds(std::chrono::duration_cast<std::chrono::steady_clock::duration>(deadline)) +
+                      ".\n  Cure: look what is wrong in the other processes, and start all of them again.");
   }
-  if (arrivals != nullptr) arrivals->Arrive(joining.rank, 0);
-  std::unique_ptr<Communicator> made(new Communicator(nccl, joining));
-  const std::string operation = made->Self() + "joining";
-  Config config;
-  config.blocking = 0;
-  const Outcome begun = nccl.CommInitRankConfig(&made->comm_, static_cast<int>(joining.ranks), joining.id,
-                                                static_cast<int>(joining.rank), &config);
-  if (!Begun(begun)) return nccl.Error(operation, begun, made->comm_);
-  // Who of this host is here is asked when it matters: at the deadline.
-  Status status = AwaitCommunicator(nccl, made->comm_, operation, deadline, [&] {
-    const std::string late = "not all of the " + std::to_string(joining.ranks) + " ranks have come";
-    return arrivals == nullptr ? late : late + " (of this host: " + JoinRanks(arrivals->Here(0)) + ")";
-  });
-  if (!status.ok()) return status;
+  const Status status = connected.get();
+  if (!status.ok()) return Status(status.code(), who + status.message());
   return made;
 }
 
 Communicator::~Communicator() {
+  if (comm_ != nullptr) nccl_.CommAbort(comm_);
+}
+
+Status Communicator::Run(const std::function<Status(const Library& nccl, Comm comm)>& queue) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Abort();
+  Outcome earlier = kSuccess;
+  if (failure_.ok()) failure_ = nccl_.Check("asking NCCL", nccl_.CommGetAsyncError(comm_, &earlier), comm_);
+  if (failure_.ok()) failure_ = nccl_.Check("an earlier call", earlier, comm_);
+  if (failure_.ok()) failure_ = queue(nccl_, comm_);
+  if (failure_.ok()) return failure_;
+  return Status(failure_.code(), failure_.message() + ".\n  Cure: start the job's processes again.");
 }
 
-Status Communicator::Fail(Status status) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (failure_.ok()) {
-    failure_ = std::move(status);
-    Abort();
+// NCCL connects two ranks when they first exchange a message: so each sends a byte to each now.
+Status Communicator::Connect(int device) {
+  const OnDevice on(device);
+  if (on.error() != cudaSuccess) return CudaError("choosing the device", on.error());
+  const Outcome joined = nccl_.CommInitRank(&comm_, static_cast<int>(ranks()), joining_.id, static_cast<int>(rank()));
+  if (Status status = nccl_.Check("joining", joined, comm_); !status.ok()) return status;
+  const uint32_t n = ranks();
+  void* memory = nullptr;
+  cudaStream_t stream = nullptr;
+  cudaError_t error = cudaMalloc(&memory, 2 * size_t{n});
+  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error != cudaSuccess) return CudaError("memory for connecting", error);
+  auto* const bytes = static_cast<std::byte*>(memory);
+  Outcome outcome = nccl_.GroupStart();
+  for (uint32_t i = 1; i < n && outcome == kSuccess; ++i) {
+    const auto to = static_cast<int>((rank() + i) % n), from = static_cast<int>((rank() + n - i) % n);
+    outcome = nccl_.Send(bytes + to, 1, kInt8, to, comm_, stream);
+    if (outcome == kSuccess) outcome = nccl_.Recv(bytes + n + from, 1, kInt8, from, comm_, stream);
   }
-  return failure_;
-}
-
-Status Communicator::Check() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (failure_.ok()) {
-    failure_ = FirstError();
-    if (!failure_.ok()) Abort();
-  }
-  return failure_;
-}
-
-Status Communicator::Await(const ArrivalReport& report, const std::function<bool()>& done, Clock::time_point start,
-                           Clock::time_point deadline) {
-  for (Pause pause;; pause.Wait()) {
-    if (done()) return Status();
-    if (Status status = Check(); !status.ok()) return report.Lost(status);
-    if (Clock::now() >= deadline) return Fail(report.Late(Clock::now() - start));
-  }
-}
-
-Status Communicator::FirstError() const {
-  Outcome outcome = kSuccess;
-  const Outcome asked = nccl_.CommGetAsyncError(comm_, &outcome);
-  if (asked != kSuccess) outcome = asked;
-  return Begun(outcome) ? Status() : nccl_.Error(Self() + "calls", outcome, comm_);
-}
-
-void Communicator::Abort() {
-  if (comm_ != nullptr) nccl_.CommAbort(std::exchange(comm_, nullptr));
-}
-
-std::string Communicator::Self() const {
-  return "NCCL, rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + ": ";
+  const Outcome ended = nccl_.GroupEnd();
+  Status status = nccl_.Check("connecting", outcome == kSuccess ? ended : outcome, comm_);
+  if (status.ok()) status = CudaError("connecting", cudaStreamSynchronize(stream));
+  cudaStreamDestroy(stream);
+  cudaFree(memory);
+  return status;
 }
 
 }  // namespace jaxcomm::nccl

@@ -1,24 +1,19 @@
-// A rank's NCCL communicator, until its first fault.
+// One rank's NCCL communicator, whose peers are all connected, so that no later group of messages waits on the host.
 //
-//   auto made = Communicator::Create(nccl, {ranks, rank, id}, arrivals, Clock::now() + deadline);   // with all ranks
-//   NcclChannel channel(nccl, made.value()->comm(), ...);
-//   Status status = made.value()->Await(report, done, start, deadline);
+//   auto made = Communicator::Join(nccl, device, {ranks, rank, id}, std::chrono::seconds(60));   // with all ranks
+//   Status status = made.value()->Run([&](const Library& nccl, Comm comm) { return Queue(nccl, comm, ...); });
 //
-// Nothing waits longer than its deadline, unless the environment has NCCL block (NCCL_COMM_BLOCKING=1). After a fault
-// whatever runs on it is stopped, and every call gets the fault. Check, Fail and Await are thread-safe. The
-// destructor ends what still runs; unlike NCCL's destroy, it waits for nobody.
+// Join waits for the other ranks, no longer than its deadline; nothing else waits. An error of NCCL's stays: every
+// later Run returns it. Thread-safe. The destructor ends what still runs; unlike NCCL's destroy, it waits for no rank.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include "cc/base/status.h"
-#include "cc/gpu/nccl/arrival_report.h"
-#include "cc/gpu/nccl/arrival_table.h"
-#include "cc/gpu/nccl/await.h"
 #include "cc/gpu/nccl/library.h"
 
 namespace jaxcomm::nccl {
@@ -31,40 +26,26 @@ struct GroupRank {
 
 class Communicator {
  public:
-  // The rank first arrives in `arrivals`, which may be null; it must outlive what is made.
-  static Result<std::unique_ptr<Communicator>> Create(const Library& nccl, const GroupRank& joining,
-                                                      ArrivalTable* arrivals, Clock::time_point deadline);
+  static Result<std::shared_ptr<Communicator>> Join(const Library& nccl, int device, const GroupRank& joining,
+                                                    std::chrono::duration<double> deadline);
+  Communicator(const Library& nccl, const GroupRank& joining) : nccl_(nccl), joining_(joining) {}
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  const Library& library() const { return nccl_; }
-  uint32_t rank() const { return rank_; }
-  uint32_t ranks() const { return ranks_; }
-  Comm comm() const { return comm_; }
+  uint32_t rank() const { return joining_.rank; }
+  uint32_t ranks() const { return joining_.ranks; }
 
-  // The first fault, looked for now if there was none; ok if there is none.
-  Status Check();
-
-  // Makes this the fault, if it is the first, and returns what the fault is.
-  Status Fail(Status status);
-
-  // Waits until `done`, a fault or the deadline, which is one.
-  Status Await(const ArrivalReport& report, const std::function<bool()>& done, Clock::time_point start,
-               Clock::time_point deadline);
+  // Queues work, which returns before it is done, unless NCCL has reported an error.
+  Status Run(const std::function<Status(const Library& nccl, Comm comm)>& queue);
 
  private:
-  Communicator(const Library& nccl, const GroupRank& joining)
-      : nccl_(nccl), rank_(joining.rank), ranks_(joining.ranks) {}
-
-  std::string Self() const;  // how errors begin: "NCCL, rank 0 of 4: "
-  Status FirstError() const;
-  void Abort();
+  Status Connect(int device);
 
   const Library& nccl_;
-  const uint32_t rank_, ranks_;
-  Comm comm_ = nullptr;  // null: aborted
+  const GroupRank joining_;
   std::mutex mutex_;
+  Comm comm_ = nullptr;
   Status failure_;
 };
 

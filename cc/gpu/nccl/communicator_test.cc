@@ -1,123 +1,122 @@
+// Communicators and rounds over an NCCL that needs no GPU: ranks are threads. fake/play.cc runs every schedule.
 #include "cc/gpu/nccl/communicator.h"
 
+#include <gtest/gtest.h>
+
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "cc/gpu/nccl/fake/control.h"
-#include "gtest/gtest.h"
+#include "cc/gpu/nccl/fake/nccl.h"
+#include "cc/gpu/nccl/message_rounds.h"
+#include "cc/program/message_lists.h"
 
 namespace jaxcomm::nccl {
 namespace {
 
-using std::chrono::milliseconds;
+using Made = Result<std::shared_ptr<Communicator>>;
 
-using Made = Result<std::unique_ptr<Communicator>>;
-
-class CommunicatorTest : public testing::Test {
- protected:
-  CommunicatorTest() : nccl_(Loaded()) {
-    Control<void()>("fake_reset")();
-    EXPECT_EQ(nccl_.GetUniqueId(&id_), kSuccess);
-  }
-  ~CommunicatorTest() override { EXPECT_EQ(Control<int()>("fake_live")(), 0); }
-
-  // Each of the ranks that are here, in a thread of its own.
-  std::vector<Made> Create(uint32_t ranks, const std::vector<uint32_t>& here, milliseconds deadline = kLong,
-                           ArrivalTable* arrivals = nullptr) {
-    std::vector<std::future<Made>> running;
-    for (const uint32_t rank : here) {
-      running.push_back(std::async(std::launch::async, [=] {
-        return Communicator::Create(nccl_, {ranks, rank, id_}, arrivals, Clock::now() + deadline);
-      }));
-    }
-    std::vector<Made> made;
-    for (auto& each : running) made.push_back(each.get());
-    return made;
+struct NcclTest : testing::Test {
+  // What every rank's work returns, each on a thread.
+  template <typename Work>
+  static auto OnRanks(uint32_t ranks, Work work) {
+    std::vector<std::future<decltype(work(0u))>> running;
+    for (uint32_t rank = 0; rank < ranks; ++rank) running.push_back(std::async(std::launch::async, work, rank));
+    std::vector<decltype(work(0u))> results;
+    for (auto& each : running) results.push_back(each.get());
+    return results;
   }
 
-  // The seventh call of all ranks, of whom nothing is known.
-  static ArrivalReport Seventh(uint32_t ranks) { return {"psum #7 over 'data'", 0, ranks, nullptr, 7}; }
+  std::vector<Made> JoinAll(uint32_t ranks) {
+    return OnRanks(ranks, [ranks, id = nccl.NewId()](uint32_t rank) {
+      return Communicator::Join(FakeNccl(), 0, {ranks, rank, id}, std::chrono::seconds(60));
+    });
+  }
 
-  static constexpr milliseconds kLong{20000};
-  const Library nccl_;
-  Id id_;
+  // Of floats, and of one integer more in a leaf of its own.
+  static Status Sum(Communicator& all, const std::string& list, std::vector<float>& x, int32_t& more) {
+    const std::vector<uint32_t> words = MessageList(list + "/" + std::to_string(all.ranks()), all.rank());
+    auto messages = std::make_shared<const Messages>(Messages::Decode(words.data(), words.size()).value());
+    const auto bytes = static_cast<int64_t>(x.size() * sizeof(float));
+    const MessageRounds rounds{messages, Layout({{DType::kF32, bytes}, {DType::kS32, 4}}), Reduction::kSum};
+    std::vector<std::byte> scratch(rounds.ScratchBytes());
+    const std::vector<std::byte*> at{reinterpret_cast<std::byte*>(x.data()), reinterpret_cast<std::byte*>(&more)};
+    return all.Run(
+        [&](const Library& nccl, Comm comm) { return rounds.Queue(nccl, comm, at, scratch.data(), nullptr); });
+  }
+
+  std::string Failure(Communicator& all) {
+    std::vector<float> x{1};
+    int32_t more = 1;
+    return Sum(all, "all_reduce/flat", x, more).message();
+  }
+
+  // One, which a thread that a test leaves behind may still ask.
+  static inline ::fake::Machine& machine = *std::make_unique<::fake::Machine>(1).release();
+  fake::Nccl nccl;
 };
 
-TEST_F(CommunicatorTest, AllRanksThatComeHaveOne) {
-  const std::vector<Made> made = Create(3, {0, 1, 2});
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    ASSERT_TRUE(made[rank].ok()) << made[rank].status().message();
-    EXPECT_EQ(made[rank].value()->rank(), rank);
-    EXPECT_TRUE(made[rank].value()->Check().ok());
+TEST_F(NcclTest, EveryRankEndsWithTheSumCallAfterCall) {
+  for (const uint32_t ranks : {2u, 3u, 5u, 8u}) {
+    std::vector<Made> made = JoinAll(ranks);
+    EXPECT_EQ(nccl.communicators, static_cast<int>(ranks));
+    for (const std::string list : {"all_reduce/flat", "all_reduce/direct", "all_reduce/ring"}) {
+      for (const size_t size : {1, 7, 1003}) {
+        std::vector<std::vector<float>> x(ranks, std::vector<float>(size));
+        std::vector<int32_t> more(ranks, 1 << 30);
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          for (size_t i = 0; i < size; ++i) x[rank][i] = static_cast<float>(rank * 100 + i % 17);
+        }
+        OnRanks(ranks, [&](uint32_t r) { return Sum(*made[r].value(), list, x[r], more[r]); });
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(more[rank], static_cast<int32_t>(ranks << 30));
+          for (size_t i = 0; i < size; ++i) {
+            ASSERT_EQ(x[rank][i], static_cast<float>(50 * ranks * (ranks - 1) + ranks * (i % 17))) << list << ", " << i;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(nccl.communicators, 0);  // each ended with its owner
+}
+
+TEST_F(NcclTest, ARankThatNeverJoinsIsADeadlineError) {
+  const Made made = Communicator::Join(FakeNccl(), 0, {2, 1, nccl.NewId()}, std::chrono::milliseconds(100));
+  EXPECT_EQ(made.status().message(),
+            "DeadlineError: NCCL, rank 1 of 2: not all ranks have come after 0.1 s.\n  Cure: look what is wrong in the "
+            "other processes, and start all of them again.");
+}
+
+TEST_F(NcclTest, AFailureToJoinOrConnectNamesTheOperation) {
+  for (const auto& [function, operation] : {std::pair("CommInitRank", "joining"), {"GroupEnd", "connecting"}}) {
+    nccl.failing = function;
+    const Made made = Communicator::Join(FakeNccl(), 0, {1, 0, nccl.NewId()}, std::chrono::seconds(60));
+    EXPECT_EQ(made.status().message(), std::string("NCCL, rank 0 of 1: ") + operation + ": system error (the fake's)");
   }
 }
 
-TEST_F(CommunicatorTest, ARankThatDoesNotComeIsToldByTheDeadline) {
-  const auto start = Clock::now();
-  const std::vector<Made> made = Create(3, {0, 2}, milliseconds(100));
-  EXPECT_LT(Clock::now() - start, kLong / 2);
-  ASSERT_FALSE(made[0].ok());
-  EXPECT_EQ(made[1].status().code(), Code::kDeadlineExceeded);
-  EXPECT_EQ(made[1].status().message().rfind(
-                "DeadlineError: NCCL, rank 2 of 3: joining: not all of the 3 ranks have come after 0.", 0),
-            0u)
-      << made[1].status().message();
+TEST_F(NcclTest, AnErrorOfACallStaysAndEndsNoLaterGroup) {
+  nccl.timeout_s = 0.1;
+  for (const char* const function : {"Send", "Recv", "GroupEnd"}) {
+    const int sends = nccl.sends;
+    std::vector<Made> two = JoinAll(2);
+    EXPECT_EQ(nccl.sends - sends, 2);  // joining connects each pair
+    nccl.failing = function;
+    const std::string error = "round 0: system error (the fake's).\n  Cure: start the job's processes again.";
+    EXPECT_EQ(Failure(*two[0].value()), error) << function;
+    const int tried = nccl.sends;
+    EXPECT_EQ(Failure(*two[0].value()), error) << function;
+    EXPECT_EQ(nccl.sends, tried);
+  }
 }
 
-TEST_F(CommunicatorTest, ADeadlineInTheBeginningSaysWhoOfThisHostIsHere) {
-  const std::unique_ptr<ArrivalTable> arrivals =
-      std::move(ArrivalTable::Open(testing::TempDir() + "/begin", 3).value());
-  arrivals->Arrive(2, 0);
-  const std::vector<Made> made = Create(3, {0}, milliseconds(20), arrivals.get());
-  EXPECT_NE(made[0].status().message().find("not all of the 3 ranks have come (of this host: 0,2) after 0."),
-            std::string::npos)
-      << made[0].status().message();
-}
-
-TEST_F(CommunicatorTest, WhatNcclRefusesIsSaidWithItsWords) {
-  Control<void(const char*, int, int)>("fake_fail")("ncclCommInitRankConfig", 1, 2);
-  EXPECT_EQ(Create(1, {0})[0].status().message(),
-            "NCCL, rank 0 of 1: joining: unhandled system error (socket closed by the fake)");
-}
-
-TEST_F(CommunicatorTest, ARankThatCannotBeIsRefused) {
-  EXPECT_EQ(Create(2, {2})[0].status().message(), "a communicator of 2 ranks has no rank 2");
-}
-
-TEST_F(CommunicatorTest, AnAsynchronousErrorStopsItAndStays) {
-  std::vector<Made> made = Create(1, {0});
-  ASSERT_TRUE(made[0].ok());
-  Control<void(const char*, int, int)>("fake_fail")("ncclCommGetAsyncError", 3, 6);
-  const auto now = Clock::now();
-  const Status status = made[0].value()->Await(
-      Seventh(1), [] { return false; }, now, now + kLong);
-  EXPECT_EQ(status.message(),
-            "psum #7 over 'data': NCCL, rank 0 of 1: calls: remote process exited or there was a network error (socket "
-            "closed by the fake)");
-  EXPECT_FALSE(made[0].value()->Check().ok());
-  EXPECT_EQ(Control<int()>("fake_live")(), 0);
-}
-
-TEST_F(CommunicatorTest, AwaitReturnsWhenTheCallIsDone) {
-  std::vector<Made> made = Create(1, {0});
-  int looks = 0;
-  const auto now = Clock::now();
-  const Status status = made[0].value()->Await(
-      Seventh(1), [&] { return ++looks == 3; }, now, now + kLong);
-  EXPECT_TRUE(status.ok());
-  EXPECT_TRUE(made[0].value()->Check().ok());
-}
-
-TEST_F(CommunicatorTest, TheDeadlineStopsItAndIsToldToEveryLaterCall) {
-  std::vector<Made> made = Create(4, {0, 1, 2, 3});
-  const auto now = Clock::now();
-  const Status status = made[0].value()->Await(
-      Seventh(4), [] { return false; }, now, now + milliseconds(20));
-  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
-  EXPECT_EQ(made[0].value()->Check().message(), status.message());
-  EXPECT_EQ(made[0].value()->Fail(InvalidArgument("later")).message(), status.message());
+TEST_F(NcclTest, AnErrorThatNcclFindsLaterFailsTheNextCall) {
+  std::vector<Made> made = JoinAll(2);
+  nccl.asynchronous = 6;
+  EXPECT_EQ(Failure(*made[1].value()).rfind("an earlier call: no message has come", 0), 0u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The section about the kernels: bytes read and written per second, beside a copy of as many.
+"""The section about the kernel of masks: bytes read and written per second, beside a copy of as many.
 
 python -m jaxcomm.gpu.checks.kernels RESULT.json
 """
@@ -15,17 +15,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxcomm.ffi import segments
 from jaxcomm.gpu import core
 from jaxcomm.gpu.checks.rows import Row, verdict, write
 
 ROUNDS, CALLS = 11, 10
-NBYTES = 1 << 28  # of an operand of the reduction
-GRADIENT = 1 << 30
+GRADIENT = 1 << 30  # bytes
 SEGMENT, STRIDE, DROPPED = 4096, 20, 0.1
-REDUCTION_TARGET = 0.90  # of the copy's rate
 MASK_TARGET = 1.3  # times the time that the copy's rate needs for the bytes that must move
 
 
@@ -34,49 +31,27 @@ def kernels() -> Iterator[Row]:
     yield ["kernel", "type", "ms", "GB/s", "floor, ms", "of floor", "target", ""]
     core.register()
     for dtype in (jnp.float32, jnp.bfloat16):
-        xs = [_random(NBYTES, dtype, seed) for seed in range(8)]
+        x = _random(GRADIENT, dtype, 0)
         copies = {"negation": jax.jit(lambda x: -x), "copy": jax.jit(jnp.copy)}
-        times = {name: seconds(copy, xs[0]) for name, copy in copies.items()}
-        peak = 2 * NBYTES / min(times.values())
+        times = {name: seconds(copy, x) for name, copy in copies.items()}
+        peak = 2 * GRADIENT / min(times.values())
         for name, time_s in times.items():
-            yield _row(name, dtype, time_s, 2 * NBYTES, peak, None)
-        for count in (2, 8):
-            call = jax.ffi.ffi_call("jaxcomm_reduce", jax.typeof(xs[0]))
-            time_s = seconds(jax.jit(lambda *xs, call=call: call(*xs, reduction="sum")), *xs[:count])
-            yield _row(f"sum of {count}", dtype, time_s, (count + 1) * NBYTES, peak, 1 / REDUCTION_TARGET)
-        del xs
-        yield from masks(dtype, peak)
+            yield _row(name, dtype, time_s, 2 * GRADIENT, peak, None)
+        yield from masks(dtype, x, peak)
 
 
-def masks(dtype: Any, peak: float) -> Iterator[Row]:
-    """The passes of `jaxcomm.train.Drop` over a gradient, and the path that it takes: means, choice, drop."""
-    x = _random(GRADIENT, dtype, 0)
-    total, seed = segments.count(x, SEGMENT), jnp.uint32(0)
-    order = np.random.default_rng(1).permutation(total)
-    kept = jnp.asarray(np.sort(order[int(DROPPED * total) :]), jnp.int32)
-    keep = jnp.zeros(total).at[kept].set(1)
-    packed_bytes = kept.size * SEGMENT
-    dropped = GRADIENT - packed_bytes
+def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
+    """The pass of `jaxcomm.train.Drop` that is a kernel of ours, and the path around it: means, choice, drop."""
+    seed = jnp.uint32(0)
 
     def drop_least(x: jax.Array) -> jax.Array:
         means, _ = segments.importance(x, seed, SEGMENT, STRIDE)
         return segments.scale(x, (means > jnp.quantile(means[:1024], DROPPED)).astype(jnp.float32), SEGMENT)
 
-    passes: dict[str, tuple[Callable[..., Any], int]] = {
-        "means, sampled median": (lambda x: segments.importance(x, seed, SEGMENT, STRIDE), GRADIENT),
-        "means": (lambda x: segments.importance(x, seed, SEGMENT, segments.NO_SAMPLE), GRADIENT),
-        "pack": (lambda x: segments.pack(x, kept, SEGMENT), 2 * packed_bytes),
-    }
-    for name, (run, moved) in passes.items():
-        yield _row(name, dtype, seconds(jax.jit(run), x), moved, peak, MASK_TARGET)
-    packed = jax.jit(passes["pack"][0])(x)
-    unpack = jax.jit(lambda packed: segments.unpack(packed, kept, x.size, SEGMENT))
-    yield _row("unpack", dtype, seconds(unpack, packed), packed_bytes + GRADIENT, peak, MASK_TARGET)
-    del packed
-    time_s, x = seconds_in_place(lambda x: segments.scale(x, keep, SEGMENT), x)
-    yield _row("drop, in place", dtype, time_s, dropped, peak, MASK_TARGET)
-    time_s, x = seconds_in_place(drop_least, x)
-    yield _row("mask path: means, choice, drop", dtype, time_s, GRADIENT + dropped, peak, MASK_TARGET)
+    for name, stride in {"means, sampled median": STRIDE, "means": segments.NO_SAMPLE}.items():
+        step = jax.jit(partial(segments.importance, segment_bytes=SEGMENT, stride=stride))
+        yield _row(name, dtype, seconds(step, x, seed), x.nbytes, peak, MASK_TARGET)
+    yield _row("mask path: means, choice, drop", dtype, seconds(jax.jit(drop_least), x), 3 * x.nbytes, peak, None)
 
 
 def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
@@ -90,24 +65,6 @@ def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
         jax.block_until_ready(result)
         times.append((time.perf_counter() - start) / CALLS)
     return statistics.median(times)
-
-
-def seconds_in_place(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> tuple[float, jax.Array]:
-    """The same of a function that takes its operand's memory; also what it left. Its calls follow each other in one
-    step, so that one that is short does not wait for Python."""
-
-    @partial(jax.jit, donate_argnums=0)
-    def step(x: jax.Array) -> jax.Array:
-        for _ in range(CALLS):
-            x = function(x)
-        return x
-
-    times = []
-    for _ in range(1 + ROUNDS):
-        start = time.perf_counter()
-        x = jax.block_until_ready(step(x))
-        times.append((time.perf_counter() - start) / CALLS)
-    return statistics.median(times[1:]), x
 
 
 def _row(name: str, dtype: Any, time_s: float, moved: int, peak: float, target: float | None) -> Row:

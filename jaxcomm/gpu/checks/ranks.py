@@ -1,18 +1,14 @@
-"""The sections of several processes on one GPU: starts them, waits, gathers what they found.
+"""The section "nccl": starts a process for each GPU, waits, and gathers what they found.
 
-    python -m jaxcomm.gpu.checks.ranks processes 60 result.json      # part, seconds, the file that its result goes into
+    python -m jaxcomm.gpu.checks.ranks 300 result.json      # seconds, the file that its result goes into
 
-"processes" reach each other's memory by CUDA IPC; the others say that they are on hosts of their own, and send over
-NCCL. NCCL from 2.30.7 on lets several ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE); older ones are made to believe
-that the ranks are on other hosts. Both are experimental. What is shown is that it works, not how quick it is. Exits
-with 1 if a process fails or time is up, and with 77 where a part cannot run, say without NCCL.
+Exits with 1 if a process fails or time is up, and with 77 where it cannot run, say without NCCL.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -23,88 +19,62 @@ from typing import NamedTuple
 
 from jaxcomm.gpu import core, nccl
 
-RANKS = 4
-SEVERAL_RANKS = (2, 30, 7)  # NCCL's version from which on they may share a GPU
-CANNOT = 77  # the exit code of what finds that it cannot run; the last line that it says is the reason
+CANNOT = 77  # the exit code of what finds that it cannot run; its last line is the reason
+PROGRAM = (sys.executable, "-m", "jaxcomm.gpu.checks.nccl_rank")
 
 
 class Outcome(NamedTuple):
-    """Whether all processes found what they should, the report's rows, and why the part cannot run here, if so."""
+    """Whether all processes found what they should, and the report's rows."""
 
     passed: bool
     rows: list[list[str]]
-    cannot: str = ""
 
 
-def main(part: str, seconds: float, out: Path) -> int:
-    """Runs a part and writes its result; returns the exit code."""
-    if off := why_off(part):
-        print(off)
+def main(seconds: float, out: Path) -> int:
+    """Runs the section and writes its result; returns the exit code."""
+    ranks = gpus()
+    if reason := why_off(ranks):
+        print(reason)
         return CANNOT
-    if part == "processes":
-        program, extra, head = "processes_rank", [on_a_host()], f"{RANKS} processes of one GPU"
-    else:
-        program, extra = "hosts_rank", environment(nccl.version())
-        head = f"{RANKS} ranks, NCCL {'.'.join(map(str, nccl.version()))}"
-    found = run(part, RANKS, seconds, [coordinator(), *extra], [sys.executable, "-m", f"jaxcomm.gpu.checks.{program}"])
-    if found.cannot:
-        print(found.cannot)
-        return CANNOT
+    found = run("nccl", ranks, seconds, list(PROGRAM))
+    head = f"{ranks} processes of one GPU each, NCCL {'.'.join(map(str, nccl.version()))}"
     out.write_text(json.dumps({"rows": [[head, "result"], *found.rows]}))
     return 0 if found.passed else 1
 
 
-def why_off(part: str) -> str | None:
-    """The needs of a part that this machine lacks, in one line."""
+def why_off(ranks: int) -> str | None:
+    """The needs of the section that this machine lacks, in one line."""
     if not core.is_built():
         return "jaxcomm was built without CUDA"
-    return nccl.why_off() if part != "processes" else None
+    return f"NCCL is tried between GPUs of their own; there are {ranks}" if ranks < 2 else nccl.why_off()
 
 
-def coordinator() -> dict[str, str]:
-    """Where `jax.distributed` connects the processes."""
-    with socket.create_server(("localhost", 0)) as free:
-        return {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}"}
+def gpus() -> int:
+    """The number of GPUs, counted in another process, so that this one holds none."""
+    script = "import jax; print(len(jax.devices('cuda')))"
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    return int(asked.stdout) if asked.returncode == 0 else 0
 
 
-def on_a_host() -> dict[str, str]:
-    """XLA allocates its memory at once, a part of the GPU's."""
-    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.1"}
-
-
-def environment(version: tuple[int, int, int]) -> list[dict[str, str]]:
-    """The environment that has NCCL put several ranks on a GPU: for all ranks, and by `of_rank` for each."""
-    common = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGER"}
-    if version >= SEVERAL_RANKS:
-        return [common | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]
-    return [common | {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}, {"NCCL_HOSTID": "host{rank}"}]
-
-
-def of_rank(rank: int, extra: list[dict[str, str]]) -> dict[str, str]:
-    """One rank's environment."""
-    return {name: value.format(rank=rank) for part in extra for name, value in part.items()}
-
-
-def run(part: str, ranks: int, seconds: float, extra: list[dict[str, str]], program: list[str]) -> Outcome:
-    """Starts the processes of a part and waits for their end, at most until the limit."""
+def run(section: str, ranks: int, seconds: float, program: list[str]) -> Outcome:
+    """Starts the processes and waits for their end, at most until the limit."""
     end = time.monotonic() + seconds
+    with socket.create_server(("localhost", 0)) as free:
+        coordinator = {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}"}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         logs = [folder / f"log of rank {rank}" for rank in range(ranks)]
         running = []
         for rank, log in enumerate(logs):
-            command = [*program, part, str(rank), str(ranks), str(folder)]
+            command = [*program, section, str(rank), str(ranks), str(folder)]
             with log.open("w") as out:
-                running.append(subprocess.Popen(command, env=os.environ | of_rank(rank, extra), stdout=out, stderr=out))
+                running.append(subprocess.Popen(command, env=os.environ | coordinator, stdout=out, stderr=out))
         _await(running, end)
-        codes = [each.returncode for each in running]
-        if CANNOT in codes and {*codes} <= {0, CANNOT, -signal.SIGKILL}:
-            return Outcome(False, [], _last(logs[codes.index(CANNOT)], 1))
         rows: list[list[str]] = json.loads((folder / "rows").read_text()) if (folder / "rows").exists() else []
-        for rank, (code, log) in enumerate(zip(codes, logs, strict=True)):
-            if code:
-                rows.append([f"rank {rank} ended with {code}", _last(log, 3)])
-    return Outcome(not any(codes), rows)
+        for rank, (each, log) in enumerate(zip(running, logs, strict=True)):
+            if each.returncode:
+                rows.append([f"rank {rank} ended with {each.returncode}", _last(log, 3)])
+    return Outcome(not any(each.returncode for each in running), rows)
 
 
 def _last(log: Path, count: int) -> str:
@@ -125,4 +95,4 @@ def _await(running: list[subprocess.Popen[bytes]], end: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2])))

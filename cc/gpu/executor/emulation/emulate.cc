@@ -1,6 +1,9 @@
-// emulate INTERLEAVINGS BLOCKS PROGRAM...: runs each encoded program's protocol in so many random orders, a third of
-// them with nobody late, with a late rank, and with one that comes after the others' deadline. One line per program;
+// emulate ORDERS BLOCKS MISTAKE PROGRAM...: runs each encoded program's protocol in that many random orders, a third of
+// them with no late rank, with a late rank, and with one that comes after the others' deadline. One line per program;
 // exits with 1 at the first that goes wrong.
+//
+// MISTAKE is "none", or one that tests see found: "relaxed loads", "relaxed stores", "no fences", "no exits", or "wait
+// 3" or "post 3", which leave out the third of all waits or posts.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,39 +16,61 @@
 #include "cc/gpu/executor/emulation/emulator.h"
 #include "cc/program/program.h"
 
-int main(int argc, char** argv) {
-  using namespace jaxcomm;
-  if (argc < 4) {
-    std::fprintf(stderr, "usage: emulate INTERLEAVINGS BLOCKS PROGRAM...\n");
-    return 2;
+namespace jaxcomm::fused {
+namespace {
+
+// False: there is no such wait or post.
+bool Break(Table& table, const std::string& mistake) {
+  int nth = std::atoi(mistake.c_str() + mistake.find_last_of(' ') + 1);
+  for (RankTable& rank : table.rank_tables) {
+    if (mistake == "no exits") rank.exits.size = 0;
   }
-  const uint64_t interleavings = std::strtoull(argv[1], nullptr, 10);
-  const auto num_blocks = static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 10));
-  for (int i = 3; i < argc; ++i) {
-    std::ifstream file(argv[i], std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
-    bytes.copy(reinterpret_cast<char*>(words.data()), words.size() * sizeof(uint32_t));
-    const Result<Program> program = Program::Decode(words.data(), words.size());
-    if (!program.ok()) {
-      std::fprintf(stderr, "%s: %s\n", argv[i], program.status().message().c_str());
-      return 2;
+  for (TableOp& op : table.ops) {
+    if (mistake.rfind("post", 0) == 0 && op.flag != kNoFlag && nth-- == 0) return op.flag = kNoFlag, true;
+    for (uint32_t i = 0; mistake.rfind("wait", 0) == 0 && i < op.waits.size; ++i) {
+      if (nth-- > 0) continue;
+      table.waits[op.waits.begin + i] = table.waits[op.waits.begin + --op.waits.size];
+      return true;
     }
-    const fused::Table table = fused::Table::Build(program.value());
-    fused::Emulator emulator(table, {num_blocks, /*epochs=*/3});
-    uint64_t failures = 0, steps = 0;
-    for (uint64_t seed = 0; seed < interleavings; ++seed) {
-      const fused::Verdict verdict = emulator.Run(seed, static_cast<fused::Lateness>(seed % 3));
-      failures += verdict.failures;
-      steps += verdict.steps;
-      if (!verdict.mistake.empty()) {
-        std::printf("%s: order %llu: %s\n", argv[i], static_cast<unsigned long long>(seed), verdict.mistake.c_str());
-        return 1;
-      }
-    }
-    std::printf("%s: %llu orders, %llu steps, %llu failures reported\n", argv[i],
-                static_cast<unsigned long long>(interleavings), static_cast<unsigned long long>(steps),
-                static_cast<unsigned long long>(failures));
+  }
+  return mistake.rfind("post", 0) != 0 && mistake.rfind("wait", 0) != 0;
+}
+
+int Emulate(uint64_t orders, uint32_t num_blocks, const std::string& mistake, const char* file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
+  bytes.copy(reinterpret_cast<char*>(words.data()), words.size() * sizeof(uint32_t));
+  const Result<Program> program = Program::Decode(words.data(), words.size());
+  if (!program.ok()) return std::fprintf(stderr, "%s: %s\n", file, program.status().message().c_str()), 2;
+  Table table = Table::Build(program.value());
+  if (!Break(table, mistake)) return std::printf("%s: no %s\n", file, mistake.c_str()), 0;
+  Emulator emulator(table, num_blocks,
+                    mistake == "relaxed loads"    ? Weakness::kRelaxedLoads
+                    : mistake == "relaxed stores" ? Weakness::kRelaxedStores
+                    : mistake == "no fences"      ? Weakness::kNoFences
+                                                  : Weakness::kNone);
+  uint64_t failures = 0, steps = 0;
+  for (uint64_t seed = 0; seed < orders; ++seed) {
+    const Verdict verdict = emulator.Run(seed, static_cast<Lateness>(seed % 3));
+    failures += verdict.failures;
+    steps += verdict.steps;
+    if (verdict.mistake.empty()) continue;
+    return std::printf("%s: order %d: %s\n", file, static_cast<int>(seed), verdict.mistake.c_str()), 1;
+  }
+  std::printf("%s: %d orders, %d steps, %d failures reported\n", file, static_cast<int>(orders),
+              static_cast<int>(steps), static_cast<int>(failures));
+  return 0;
+}
+
+}  // namespace
+}  // namespace jaxcomm::fused
+
+int main(int argc, char** argv) {
+  for (int i = 4; i < argc; ++i) {
+    const int code = jaxcomm::fused::Emulate(std::strtoull(argv[1], nullptr, 10),
+                                             static_cast<uint32_t>(std::atoi(argv[2])), argv[3], argv[i]);
+    if (code != 0) return code;
   }
   return 0;
 }

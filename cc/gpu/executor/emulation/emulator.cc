@@ -6,7 +6,7 @@ namespace jaxcomm::fused {
 namespace {
 
 constexpr uint64_t kTimeout = 1000;
-constexpr uint64_t kMissingEpoch = 2;
+constexpr uint64_t kEpochs = 3, kMissingEpoch = 2;
 constexpr uint64_t kSpoiled = 0xdeadbeef;  // no sum but by accident
 
 uint64_t Mix(uint64_t x) {
@@ -99,7 +99,7 @@ class Emulator::BlockOps {
   }
 
  private:
-  uint32_t thread() const { return rank_ * all_.extent_.num_blocks + block_index_; }
+  uint32_t thread() const { return rank_ * all_.num_blocks_ + block_index_; }
 
   uint32_t Chunk(uint32_t peer, uint32_t chunk) {
     if ((known_ >> peer & 1) == 0) {
@@ -115,14 +115,14 @@ class Emulator::BlockOps {
   uint64_t known_;  // whose address it knows, as bits
 };
 
-Emulator::Emulator(const Table& table, Extent extent, Weakness weakness)
+Emulator::Emulator(const Table& table, uint32_t num_blocks, Weakness weakness)
     : view_(table.view()),
-      extent_(extent),
-      num_threads_(view_.num_ranks * extent.num_blocks),
-      model_(num_threads_, view_.num_ranks * view_.num_flags * extent.num_blocks,
-             view_.num_ranks * (view_.num_chunks + 1) * extent.num_blocks, weakness),
+      num_blocks_(num_blocks),
+      num_threads_(view_.num_ranks * num_blocks),
+      model_(num_threads_, view_.num_ranks * view_.num_flags * num_blocks,
+             view_.num_ranks * (view_.num_chunks + 1) * num_blocks, weakness),
       fibers_(num_threads_),
-      values_(view_.num_ranks * (view_.num_chunks + 1) * extent.num_blocks) {}
+      values_(view_.num_ranks * (view_.num_chunks + 1) * num_blocks) {}
 
 Verdict Emulator::Run(uint64_t seed, Lateness lateness) {
   seed_ = seed;
@@ -138,8 +138,8 @@ Verdict Emulator::Run(uint64_t seed, Lateness lateness) {
 }
 
 void Emulator::RunThread(uint32_t thread) {
-  const uint32_t rank = thread / extent_.num_blocks, block_index = thread % extent_.num_blocks;
-  for (uint64_t epoch = 1; epoch <= extent_.epochs; ++epoch) {
+  const uint32_t rank = thread / num_blocks_, block_index = thread % num_blocks_;
+  for (uint64_t epoch = 1; epoch <= kEpochs; ++epoch) {
     if (rank == Missing(epoch)) {
       threads_[thread].state = Thread::kHeld;
       Step();

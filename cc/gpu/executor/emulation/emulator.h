@@ -1,6 +1,6 @@
 // Runs a fused program's protocol on one processor in a random order of its own, and says what went wrong.
 //
-//   Emulator emulator(table, {/*num_blocks=*/1, /*epochs=*/3});
+//   Emulator emulator(table, /*num_blocks=*/1, Weakness::kNone);
 //   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty: all was right
 //
 // It runs the protocol's own source (protocol.h) over MemoryModel. Every rank, one fiber per block, fills its buffer,
@@ -31,14 +31,9 @@ struct Verdict {
   uint64_t steps = 0;
 };
 
-struct Extent {
-  uint32_t num_blocks = 1;
-  uint32_t epochs = 3;
-};
-
 class Emulator {
  public:
-  Emulator(const Table& table, Extent extent, Weakness weakness = Weakness::kNone);
+  Emulator(const Table& table, uint32_t num_blocks, Weakness weakness);
 
   Verdict Run(uint64_t seed, Lateness lateness);
 
@@ -62,17 +57,16 @@ class Emulator {
   uint32_t Missing(uint64_t epoch) const;
 
   uint32_t Flag(uint32_t rank, uint32_t flag, uint32_t block_index) const {
-    return (rank * view_.num_flags + flag) * extent_.num_blocks + block_index;
+    return (rank * view_.num_flags + flag) * num_blocks_ + block_index;
   }
   // The last chunk's cell is where the rank publishes its buffer's address.
   uint32_t Cell(uint32_t rank, uint32_t chunk, uint32_t block_index) const {
-    return (rank * (view_.num_chunks + 1) + chunk) * extent_.num_blocks + block_index;
+    return (rank * (view_.num_chunks + 1) + chunk) * num_blocks_ + block_index;
   }
   uint64_t Input(uint32_t cell, uint64_t epoch) const;
 
   const TableView view_;
-  const Extent extent_;
-  const uint32_t num_threads_;
+  const uint32_t num_blocks_, num_threads_;
   MemoryModel model_;
   Fibers fibers_;
   std::vector<Thread> threads_;

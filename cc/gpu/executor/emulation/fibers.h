@@ -13,11 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
-
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace jaxcomm::fused {
 
@@ -25,13 +22,6 @@ class Fibers {
  public:
   explicit Fibers(uint32_t count) : fibers_(count) {
     for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-#if defined(__SANITIZE_THREAD__)
-    tsan_caller_ = __tsan_get_current_fiber();
-    for (Fiber& fiber : fibers_) fiber.tsan = __tsan_create_fiber(0);
-  }
-  ~Fibers() {
-    for (Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.tsan);
-#endif
   }
   Fibers(const Fibers&) = delete;
   Fibers& operator=(const Fibers&) = delete;
@@ -49,22 +39,16 @@ class Fibers {
                   static_cast<unsigned>(self), i);
     }
     current_ = 0;
-    Switch(caller_, fibers_[0].context, 0);
+    swapcontext(&caller_, &fibers_[0].context);
   }
 
   void SwitchTo(uint32_t fiber) {
     if (fiber == current_) return;
-    ucontext_t& from = fibers_[current_].context;
-    current_ = fiber;
-    Switch(from, fibers_[fiber].context, fiber);
+    ucontext_t& from = fibers_[std::exchange(current_, fiber)].context;
+    swapcontext(&from, &fibers_[fiber].context);
   }
 
-  void Stop() {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(tsan_caller_, 0);
-#endif
-    swapcontext(&fibers_[current_].context, &caller_);
-  }
+  void Stop() { swapcontext(&fibers_[current_].context, &caller_); }
 
   uint32_t current() const { return current_; }
 
@@ -74,7 +58,6 @@ class Fibers {
   struct Fiber {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
-    void* tsan = nullptr;
   };
 
   static void Enter(unsigned high, unsigned low, unsigned fiber) {
@@ -82,18 +65,10 @@ class Fibers {
     self->body_(fiber);
   }
 
-  void Switch(ucontext_t& from, ucontext_t& to, [[maybe_unused]] uint32_t fiber) {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(fibers_[fiber].tsan, 0);
-#endif
-    swapcontext(&from, &to);
-  }
-
   std::vector<Fiber> fibers_;
   std::function<void(uint32_t)> body_;
   ucontext_t caller_;
   uint32_t current_ = 0;
-  void* tsan_caller_ = nullptr;
 };
 
 }  // namespace jaxcomm::fused

@@ -1,94 +1,64 @@
-// As much of CUDA's runtime as the host side of the fused executor and of messages calls, on a machine that has none:
-// memory of its own for each device, which only those devices and processes reach that were told to, and streams that
-// are threads. Whoever copies or records on a stream waits for what is on it: copies are done and events pass at once.
+// As much of CUDA's runtime and driver as the host side calls, on a machine that has none: memory, and streams that are
+// threads. Whoever copies on a stream waits for what is on it: copies are done at once.
 //
 //   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
 //   machine.Wait();                         // until all streams are empty
-//   machine.allocated()                     // how many allocations are left
+//   machine.memory.size()                   // how many allocations are left
 //
-// Processes have machines of their own, made after they were forked.
-// It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
+// It takes the place of the runtime's header of this name; the kernel runs on host threads (kernel.cc).
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 enum cudaError_t {
   cudaSuccess,
   cudaErrorInvalidValue,
-  cudaErrorMemoryAllocation,
   cudaErrorPeerAccessAlreadyEnabled,
   cudaErrorNoDevice,
-  cudaErrorNotReady
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
-constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1,
-                   cudaIpcMemLazyEnablePeerAccess = 1, cudaEventDisableTiming = 2;
-struct cudaIpcMemHandle_t {
-  char reserved[64];
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
+constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1;
+constexpr unsigned long long cudaEnableDefault = 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3;
+using CUdeviceptr = unsigned long long;
+enum CUresult { CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE };
+enum CUpointer_attribute { CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE };
+enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+struct CUmemLocation {
+  CUmemLocationType type;
+  int id;
 };
 
 namespace fake {
-
-class Stream;
-
-class Machine {
- public:
-  explicit Machine(int devices);
-  ~Machine();
-
-  // Before anything is allocated.
-  void Separate(int from, int to) { separate_.insert({from, to}); }
-  void SetProcessors(int device, int processors) { processors_[device] = processors; }
-  void SetClock(int device, int64_t nanoseconds) { clocks_[device] = nanoseconds; }
-
-  // Lets no larger allocation succeed, and no other process's memory be opened.
-  void LimitAllocations(size_t bytes) { limit_ = bytes; }
-  void RefuseToOpen(bool refuse) { refuses_ = refuse; }
-
-  void Wait(int device = -1);  // or of all
-  size_t allocated();
-  bool connected(int from, int to);
-  uint64_t Now(int device) const;
-
-  std::atomic<unsigned> blocks{0};  // of the last launch of the kernel
-
- private:
-  friend struct Runtime;
-
-  const int devices_;
-  std::mutex mutex_;
-  std::set<std::pair<int, int>> separate_, connected_;
-  std::map<int, int> processors_;
-  std::map<int, int64_t> clocks_;
-  size_t limit_ = SIZE_MAX;
-  bool refuses_ = false;
-  std::map<void*, int> memory_;  // by device, -1 is the host
-  struct Opened {
-    void* memory;
-    int times;
-  };
-  std::map<std::tuple<int, int, int>, Opened> opened_;  // by device, process and its file
-  std::set<Stream*> streams_;
-};
 
 // The work of one stream, in order.
 class Stream {
  public:
   explicit Stream(int device) : device(device) {}
   ~Stream() { Wait(); }
-  void Enqueue(std::function<void()> work);
-  void Wait();
+  void Enqueue(std::function<void()> work) {
+    last_ = std::thread([before = std::move(last_), work = std::move(work)]() mutable {
+      if (before.joinable()) before.join();
+      work();
+    });
+  }
+  void Wait() {
+    if (last_.joinable()) last_.join();
+  }
 
   const int device;
 
@@ -96,42 +66,125 @@ class Stream {
   std::thread last_;
 };
 
-// Has passed when it is recorded, but whoever asks first finds that it has not.
-struct Event {
-  const int device;
-  bool asked = false;
+struct Machine {
+  explicit Machine(int devices) : devices(devices) { the_machine = this, current_device = 0; }
+  ~Machine() {
+    Wait();
+    the_machine = nullptr;
+  }
+
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    const std::set<Stream*> all = streams;
+    lock.unlock();  // one may end meanwhile
+    for (Stream* stream : all) stream->Wait();
+  }
+
+  uint64_t Now(int device) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() + clocks[device]);
+  }
+
+  bool Exists(int device) const { return device >= 0 && device < devices; }
+
+  const int devices;
+  std::set<std::pair<int, int>> separate;  // no access from the first to the second
+  std::map<int, int> processors;           // of a device, if not two
+  int64_t clocks[8] = {};                  // nanoseconds by which a device's differs
+  // What the driver says of all memory.
+  std::set<int> access;         // the devices that may touch memory of cuMemCreate; none: it is not of cuMemCreate
+  bool is_of_malloc = false;    // it is cudaMalloc's
+  uint64_t granted = SIZE_MAX;  // addresses beyond are not mapped for any but device 0
+
+  std::atomic<unsigned> blocks{0};  // of the last launch of the kernel
+  std::mutex mutex;                 // of what follows
+  std::set<std::pair<int, int>> connected;
+  std::set<void*> memory;
+  std::set<Stream*> streams;
+
+  static inline Machine* the_machine = nullptr;
+  static inline thread_local int current_device = 0;
+  static inline thread_local cudaError_t last_error = cudaSuccess;
 };
 
-Machine& TheMachine();
+inline Machine& TheMachine() { return *Machine::the_machine; }
+
+inline cudaError_t Fail(cudaError_t error) { return Machine::last_error = error; }
 
 }  // namespace fake
 
 using cudaStream_t = fake::Stream*;
-using cudaEvent_t = fake::Event*;
 
-const char* cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError();
-cudaError_t cudaGetDevice(int* device);
-cudaError_t cudaSetDevice(int device);
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
-cudaError_t cudaDeviceSynchronize();
-cudaError_t cudaMalloc(void** memory, size_t bytes);
-cudaError_t cudaFree(void* memory);
-cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
-cudaError_t cudaFreeHost(void* memory);
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemset(void* memory, int value, size_t bytes);
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
-cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
-cudaError_t cudaIpcCloseMemHandle(void* memory);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
-cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-cudaError_t cudaEventQuery(cudaEvent_t event);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
+inline const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : error == cudaErrorNoDevice ? "no such device" : "invalid value";
+}
+inline cudaError_t cudaGetLastError() { return std::exchange(fake::Machine::last_error, cudaSuccess); }
+
+inline cudaError_t cudaGetDevice(int* device) { return *device = fake::Machine::current_device, cudaSuccess; }
+inline cudaError_t cudaSetDevice(int device) {
+  if (!fake::TheMachine().Exists(device)) return fake::Fail(cudaErrorNoDevice);
+  return fake::Machine::current_device = device, cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  if (!fake::TheMachine().Exists(device)) return fake::Fail(cudaErrorNoDevice);
+  const auto found = fake::TheMachine().processors.find(device);
+  return *value = found == fake::TheMachine().processors.end() ? 2 : found->second, cudaSuccess;
+}
+inline cudaError_t cudaDeviceSynchronize() { return fake::TheMachine().Wait(), cudaSuccess; }
+
+inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  if (fake::TheMachine().separate.count({fake::Machine::current_device, peer}) > 0)
+    return fake::Fail(cudaErrorInvalidValue);
+  std::lock_guard<std::mutex> lock(fake::TheMachine().mutex);
+  const bool is_new = fake::TheMachine().connected.insert({fake::Machine::current_device, peer}).second;
+  return is_new ? cudaSuccess : fake::Fail(cudaErrorPeerAccessAlreadyEnabled);
+}
+
+inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = std::memset(std::malloc(bytes), 0xa5, bytes);
+  std::lock_guard<std::mutex> lock(fake::TheMachine().mutex);
+  return fake::TheMachine().memory.insert(*memory), cudaSuccess;
+}
+inline cudaError_t cudaFree(void* memory) {
+  std::lock_guard<std::mutex> lock(fake::TheMachine().mutex);
+  if (fake::TheMachine().memory.erase(memory) > 0) std::free(memory);
+  return cudaSuccess;
+}
+inline cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  return std::memcpy(to, from, bytes), cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
+  return std::memset(memory, value, bytes), cudaSuccess;
+}
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new fake::Stream(fake::Machine::current_device);
+  std::lock_guard<std::mutex> lock(fake::TheMachine().mutex);
+  return fake::TheMachine().streams.insert(*stream), cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream->Wait(), cudaSuccess; }
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  std::unique_lock<std::mutex> lock(fake::TheMachine().mutex);
+  fake::TheMachine().streams.erase(stream);
+  lock.unlock();
+  return delete stream, cudaSuccess;
+}
+
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                                    cudaDriverEntryPointQueryResult*) {
+  if (name == std::string("cuMemGetAccess")) {
+    *function = reinterpret_cast<void*>(+[](unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
+      const fake::Machine& machine = fake::TheMachine();
+      const bool may = machine.access.count(location->id) > 0 && (at <= machine.granted || location->id == 0);
+      *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
+      return machine.access.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    });
+  } else {
+    *function = reinterpret_cast<void*>(+[](void* value, CUpointer_attribute, CUdeviceptr) {
+      return *static_cast<int*>(value) = fake::TheMachine().is_of_malloc, CUDA_SUCCESS;
+    });
+  }
+  return cudaSuccess;
+}

@@ -1,0 +1,60 @@
+#include "cc/gpu/executor/reach.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+namespace jaxcomm::fused {
+namespace {
+
+// A function of the driver; null where there is none. The core is not linked against the driver.
+template <typename Function>
+Function* Driver(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+  return error == cudaSuccess ? reinterpret_cast<Function*>(function) : nullptr;
+}
+
+// The access that a device has to memory of cuMemCreate; -1: the memory is of another kind.
+int AccessOf(const std::byte* data, int device) {
+  static const auto get = Driver<CUresult(unsigned long long*, const CUmemLocation*, CUdeviceptr)>("cuMemGetAccess");
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  unsigned long long access = 0;
+  const bool known = get != nullptr && get(&access, &location, reinterpret_cast<CUdeviceptr>(data)) == CUDA_SUCCESS;
+  return known ? static_cast<int>(access) : -1;
+}
+
+bool IsOfMalloc(const std::byte* data) {
+  static const auto get = Driver<CUresult(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+  int plain = 0;
+  return get != nullptr &&
+         get(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, reinterpret_cast<CUdeviceptr>(data)) ==
+             CUDA_SUCCESS &&
+         plain != 0;
+}
+
+}  // namespace
+
+Status CheckReachable(const std::byte* data, size_t bytes, const std::vector<int>& devices) {
+  if (bytes == 0 || IsOfMalloc(data)) return Status();
+  for (const int device : devices) {
+    for (const std::byte* at : {data, data + bytes - 1}) {  // of one buffer, which may lie in several mappings
+      const int access = AccessOf(at, device);
+      if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) continue;
+      const std::string who = "GPU " + std::to_string(device) + " may not touch this operand, which lies in memory of ";
+      return Status(Code::kUnimplemented,
+                    (access < 0 ? "other GPUs cannot reach memory of this allocator" : who + "cuMemCreate") +
+                        ".\n  Cure: run without XLA_PYTHON_CLIENT_ALLOCATOR, or call jax.lax for this one.");
+    }
+  }
+  return Status();
+}
+
+std::string MemoryKind(const std::byte* data, int device) {
+  if (IsOfMalloc(data)) return "cudaMalloc";
+  return AccessOf(data, device) >= 0 ? "cuMemCreate" : "neither cuMemCreate's nor cudaMalloc's";
+}
+
+}  // namespace jaxcomm::fused

@@ -1,0 +1,52 @@
+"""The first section: which GPUs there are, which memory XLA gives, who reaches it, and so what could run.
+
+python -m jaxcomm.gpu.checks.machine RESULT.json
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxcomm.gpu import certificate, nccl
+from jaxcomm.gpu.checks.rows import Row, write
+from jaxcomm.gpu.core import CUDA
+
+
+def machine() -> Iterator[Row]:
+    """Rows of a subject and what was found; nothing of it fails."""
+    yield ["subject", "found"]
+    gpus = jax.local_devices(backend="cuda")
+    kinds = sorted({gpu.device_kind for gpu in gpus})
+    yield ["GPUs of this process", f"{len(gpus)} of {', '.join(kinds)}"]
+    here = certificate.here()
+    yield ["versions", ", ".join(f"{name} {here[name]}" for name in ("driver", "cuda", "nccl", "jax", "jaxlib"))]
+    arrays = {gpu.local_hardware_id: jax.device_put(np.zeros(1 << 20, np.uint8), gpu) for gpu in gpus}
+    addresses = {number: array.unsafe_buffer_pointer() for number, array in arrays.items()}
+    kinds = sorted({CUDA.text("cuda_memory", *each) for each in addresses.items()})
+    yield ["XLA's memory is of", ", ".join(kinds)]
+    faults = {
+        (gpu, peer): CUDA.failure("cuda_reach", peer, address)
+        for gpu, address in addresses.items()
+        for peer in addresses
+        if peer != gpu
+    }
+    reached = sum(fault is None for fault in faults.values())
+    yield ["pairs of GPUs that reach XLA's memory", f"{reached} of {len(faults)}"]
+    fault = next((fault.splitlines()[0] for fault in faults.values() if fault), None)
+    yield ["sums in a process, by the fused kernel", *could(len(gpus) < 2, fault)]
+    yield ["sums between processes, by NCCL", *could(len(gpus) < 2, nccl.why_off())]
+    yield ["one GPU's sections, by virtual ranks", "could run"]
+
+
+def could(alone: bool, fault: str | None) -> list[str]:
+    """Whether something could run, in words."""
+    return ["needs a second GPU"] if alone else [f"cannot run: {fault}"] if fault else ["could run"]
+
+
+if __name__ == "__main__":
+    write(machine(), Path(sys.argv[1]))
