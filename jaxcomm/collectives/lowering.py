@@ -118,4 +118,6 @@ def _lower_on_gpus(
     **params: Any,
 ) -> Sequence[Any]:
     del drop, where  # nothing is lost on GPUs
+    if (found := permutes.lower(lax, context, operands, plan, bucket, params, where="asked")) is not None:
+        return found
     return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, **params)

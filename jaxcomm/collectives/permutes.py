@@ -81,6 +81,8 @@ def lower(
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
     call = f"{name} over '{axes}'"
     programs: list[_Program] = []
+    if max(map(len, groups)) == 1:
+        return None
     for size in sorted({*map(len, groups)} - {1}):
         schedule = _schedule(collective.kind, size, nbytes, dtype, plan, call, forced, where)
         if schedule is None:
