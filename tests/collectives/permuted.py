@@ -62,12 +62,17 @@ def everything(ranks: Sequence[int]) -> None:
         )
 
 
-if __name__ == "__main__":
-    wanted = [int(argument) for argument in sys.argv[1:]]
+def use(devices: int) -> None:
+    """Gives this process that many CPU devices; before JAX is imported."""
     os.environ["XLA_FLAGS"] = (
-        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={max(wanted)} "
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices} "
         "--xla_cpu_use_fusion_emitters=false"
     )
-    os.environ["PJRT_NPROC"] = str(max(32, 2 * max(wanted)))
+    os.environ["PJRT_NPROC"] = str(max(32, 2 * devices))
     os.environ["JAX_PLATFORMS"], os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "cpu", "1"
+
+
+if __name__ == "__main__":
+    wanted = [int(argument) for argument in sys.argv[1:]]
+    use(max(wanted))
     everything(wanted)
