@@ -6,25 +6,29 @@ types, each is a call of its own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import schedules
+from jaxcomm import jax_compat, schedules
 from jaxcomm.collectives import choice, late_join
+from jaxcomm.collectives.partition import partitioned_module
 from jaxcomm.collectives.permute_rounds import Cuts, Ranks, in_lines, run
 from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
 from jaxcomm.collectives.ranks import ranks_of
-from jaxcomm.collectives.request import extent
+from jaxcomm.collectives.request import Operand, extent
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from jaxcomm.program.permutes import Permutes, compile_permutes, verify_permutes
@@ -47,6 +51,72 @@ class _Program(NamedTuple):
     chunks: int
     on: Ranks
     run: Callable[[Any, Cuts, Ranks, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A collective that may run by permutes.
+
+    Attributes:
+      collective: its kind and reduction.
+      name: for messages.
+      plan, where: as for `lower`.
+      is_forced: whether the environment asks for this executor.
+      axes: of the mesh, that the call is over.
+      groups: indices along the axes.
+      devices: along the axes.
+      platform: of the devices.
+    """
+
+    collective: CoreCollective
+    name: str
+    plan: str
+    where: Where
+    is_forced: bool
+    axes: tuple[Any, ...]
+    groups: tuple[tuple[int, ...], ...]
+    devices: int
+    platform: str
+
+    def programs(self, operands: Sequence[Operand]) -> list[_Program] | None:
+        """What groups of each size run, or None if the call is to run otherwise."""
+        nbytes, dtype = extent(operands)
+        found = []
+        for size in sorted({*map(len, self.groups)} - {1}):
+            schedule = self._schedule(size, nbytes, dtype)
+            if schedule is None:
+                return None
+            on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
+            if schedule.kind == "late_join":
+                run_it = partial(late_join.run, schedule, platform=self.platform)
+                found.append(_Program(size, schedule.num_chunks, on, run_it))
+                continue
+            permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
+            if permutes.length > _MOST_PERMUTES:
+                self._refuse(f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
+                return None
+            found.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
+        if max((math.prod(shape) for shape, _ in operands), default=0) * self.devices >= 2**31:
+            self._refuse("its buffers have 2^31 elements or more")
+            return None
+        return found
+
+    def _schedule(self, size: int, nbytes: int, dtype: str | None) -> Schedule | None:
+        kind = self.collective.kind
+        schedule, source = choice.choose_any(kind, size, nbytes, dtype, self.plan, self.name)
+        if source == "direct":
+            direct = schedules.direct(size)
+            if not self.is_forced or kind == "all_reduce":
+                return direct if self.is_forced else None
+            return schedules.half("all_gather" if kind == "all_gather" else "reduce_scatter", direct)
+        if self.is_forced:
+            return schedule
+        if self.where == "asked":
+            return schedule if choice.executor(kind, size, nbytes, self.plan) == "xla" else None
+        return None if choice.uses_nccl(size, nbytes, dtype, self.plan) else schedule
+
+    def _refuse(self, reason: str) -> None:
+        say_once(f"jaxcomm: {self.name} does not run by XLA's permutes: {reason}.")
 
 
 def lower(
@@ -73,42 +143,37 @@ def lower(
     collective = COLLECTIVES[primitive.name]
     name, axes, _ = ranks_of(primitive, context, bucket, params)
     scope: Any = context.module_context.axis_context
-    avals: Sequence[Any] = context.avals_in
     over = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
     over = over if isinstance(over, tuple) else (over,)
     devices = math.prod(scope.mesh.shape[axis] for axis in over)
-    groups = [list(group) for group in params.get("axis_index_groups") or [range(devices)]]
-    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
-    call = f"{name} over '{axes}'"
-    programs: list[_Program] = []
+    groups = tuple(map(tuple, params.get("axis_index_groups") or [range(devices)]))
     if max(map(len, groups)) == 1:
         return None
-    for size in sorted({*map(len, groups)} - {1}):
-        schedule = _schedule(collective.kind, size, nbytes, dtype, plan, call, forced, where)
-        if schedule is None:
-            return None
-        on = Ranks(over, [group for group in groups if len(group) == size], devices)
-        if schedule.kind == "late_join":
-            platform = (context.platforms or context.module_context.platforms)[0]
-            programs.append(
-                _Program(size, schedule.num_chunks, on, partial(late_join.run, schedule, platform=platform))
-            )
-            continue
-        permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
-        if permutes.length > _MOST_PERMUTES:
-            _refuse(call, f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
-            return None
-        programs.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
-    automatic = [str(a) for a, size in scope.mesh.shape.items() if size > 1 and a not in scope.manual_axes]
-    if automatic:
-        _refuse(call, f"XLA still partitions over {', '.join(sorted(automatic))}")
+    platforms = context.platforms or context.module_context.platforms
+    call = _Call(collective, f"{name} over '{axes}'", plan, where, forced, over, groups, devices, platforms[0])
+    avals: Sequence[Any] = context.avals_in
+    whole = [(aval.shape, aval.dtype) for aval in avals]
+    programs = call.programs(whole)
+    if programs is None:
         return None
-    if max((aval.size for aval in avals), default=0) * devices >= 2**31:
-        _refuse(call, "its buffers have 2^31 elements or more")
-        return None
+    if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
+        # XLA would gather what it still partitions, to lay it flat: so it asks for the program of a shard.
+        module = partial(_shard_module, call, programs, scope.mesh, platforms)
+        digest = hashlib.sha256(repr((call, whole, scope.mesh.shape, platforms)).encode()).hexdigest()
+        unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
+        return partitioned_module(context, operands, f"permutes {digest}", module, unsharded)
     rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
     results: Sequence[Any] = rule(context, *operands)
     return results
+
+
+def _shard_module(
+    call: _Call, of_whole: Sequence[_Program], mesh: Any, platforms: Sequence[str], operands: Sequence[Operand]
+) -> bytes:
+    """The module of one shard, by the schedule for its size, or for that of the whole."""
+    programs = call.programs(operands) or of_whole
+    avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in operands]
+    return jax_compat.shard_module(partial(_run, call.collective, programs), avals, mesh, platforms)
 
 
 def is_forced() -> bool:
@@ -121,26 +186,6 @@ def is_forced() -> bool:
     if value not in ("", "core", "xla"):
         raise JaxcommError(f"{_EXECUTOR} is {value!r}.\n  Cure: set it to xla or core, or unset it.")
     return value == "xla"
-
-
-def _schedule(
-    kind: str, size: int, nbytes: int, dtype: str | None, plan: str, call: str, forced: bool, where: Where
-) -> Schedule | None:
-    schedule, source = choice.choose_any(kind, size, nbytes, dtype, plan, call)
-    if source == "direct":
-        direct = schedules.direct(size)
-        if not forced or kind == "all_reduce":
-            return direct if forced else None
-        return schedules.half("all_gather" if kind == "all_gather" else "reduce_scatter", direct)
-    if forced:
-        return schedule
-    if where == "asked":
-        return schedule if choice.executor(kind, size, nbytes, plan) == "xla" else None
-    return None if choice.uses_nccl(size, nbytes, dtype, plan) else schedule
-
-
-def _refuse(call: str, reason: str) -> None:
-    say_once(f"jaxcomm: {call} does not run by XLA's permutes: {reason}.")
 
 
 @functools.lru_cache(maxsize=256)

@@ -225,7 +225,7 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     if isinstance(entry.schedule, Nccl):
         yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
     if entry.executor == "xla":
-        yield "Executor: XLA's own collectives, on every platform. No deadline ends them, and stats() does not count them."
+        yield "Executor: XLA's own collectives, without a deadline; jaxcomm.stats() does not count these calls."
     if schedule.precondition is None:
         yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,11 +17,11 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import log, schedules
+from jaxcomm import schedules
 from jaxcomm.collectives import permutes
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from tests.collectives import test_transforms
+from tests.collectives import test_partial_manual, test_transforms
 from tests.collectives.lax_cases import MESH, MESH_2D, P, X, compare, sharded
 from tests.collectives.permuted import DTYPES, SIZES, check
 from tests.collectives.plans import SPECS, make, with_halves
@@ -173,14 +174,14 @@ def test_a_donated_buffer_is_summed_in_place(xla: list[str]) -> None:
     assert memory.temp_size_in_bytes < 1.3 * (4 << 20)
 
 
-def test_axes_that_xla_partitions_stay_the_cores(xla: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    log.say_once.cache_clear()
-    step = jax.jit(
-        jax.shard_map(lambda x: jaxcomm.psum(x, "a"), mesh=MESH_2D, in_specs=P("a"), out_specs=P(), axis_names={"a"})
-    )
-    np.testing.assert_allclose(step(X), X.reshape(4, 2, 6).sum(0), rtol=1e-5, atol=1e-5)
-    assert not xla
-    assert "psum over 'a' does not run by XLA's permutes: XLA still partitions over b." in caplog.text
+@pytest.mark.parametrize("case", test_partial_manual.CASES)
+def test_nothing_is_gathered_over_axes_that_xla_partitions(case: str, xla: list[str]) -> None:
+    operands = [test_partial_manual.place(*each, MESH_2D) for each in test_partial_manual.CASES[case][1]]
+    compare(lambda ops: test_partial_manual.step(case, ops)(*operands))
+    text = test_partial_manual.step(case, jaxcomm).lower(*operands).compile().as_text()
+    assert "collective-permute" in text and "jaxcomm_collective" not in text
+    assert not re.findall(r"= \S+ all-gather(?:-start)?\(", text)
+    assert xla
 
 
 def test_late_join_sums_the_early_ranks_in_a_group_of_their_own(no_plan: None) -> None:

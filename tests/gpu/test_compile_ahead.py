@@ -16,7 +16,7 @@ from jaxcomm.gpu import core
 from jaxcomm.program.permutes import compile_permutes
 from jaxcomm.schedules import Schedule
 from tests.collectives.plans import make, with_halves
-from tests.gpu.compiled_ahead import compile_for, needs_plugin
+from tests.gpu.compiled_ahead import compile_for, compile_partly_manual, needs_plugin
 
 pytestmark = needs_plugin
 
@@ -91,6 +91,14 @@ def test_planned_halves_are_their_permutes(topology: str, no_plan: None) -> None
     assert found.count("collective-permute") == sum(each) == 14
     assert found.count("all-reduce") == found.count("reduce-scatter") == found.count("all-gather") == 0
     assert found.seconds < SECONDS
+
+
+def test_shards_of_a_model_stay_sharded(no_plan: None) -> None:
+    """The sum over "data" of an array whose columns XLA partitions over "model"."""
+    with jaxcomm.use_plan(make((0, None, {"kind": "ring"}), ranks=4)):
+        found = compile_partly_manual("1x1x8", lambda x: jaxcomm.psum(x, "data"), (4 * 512, 4096))
+    assert found.count("collective-permute") == 6
+    assert found.count("all-gather") == found.count("all-reduce") == 0
 
 
 def test_late_join_is_few_whole_collectives(no_plan: None) -> None:
