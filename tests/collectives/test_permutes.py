@@ -21,6 +21,7 @@ from jaxcomm import schedules
 from jaxcomm.collectives import permutes
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
+from jaxcomm.report.explanation import explanation
 from tests.collectives import test_partial_manual, test_transforms
 from tests.collectives.lax_cases import MESH, MESH_2D, P, X, compare, sharded
 from tests.collectives.permuted import DTYPES, SIZES, check
@@ -194,6 +195,13 @@ def test_late_join_sums_the_early_ranks_in_a_group_of_their_own(no_plan: None) -
     whole = np.arange(8 * 1003).reshape(8, 1003).astype(np.int32)
     (found,), _ = results(plan, lambda x: jaxcomm.pmax(x, "d"), whole)
     np.testing.assert_array_equal(found, np.tile(whole.max(0), (8, 1)))
+
+
+def test_explain_names_the_executor() -> None:
+    plan = make((0, None, SPECS["ring"]))
+    said = "Executor: XLA's own collectives, without a deadline"
+    assert said in explanation(asking(plan))
+    assert said not in explanation(plan)
 
 
 def test_an_unknown_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
