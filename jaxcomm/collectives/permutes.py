@@ -144,9 +144,10 @@ def lower(
     name, axes, _ = ranks_of(primitive, context, bucket, params)
     scope: Any = context.module_context.axis_context
     over = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
-    over = over if isinstance(over, tuple) else (over,)
-    devices = math.prod(scope.mesh.shape[axis] for axis in over)
-    groups = tuple(map(tuple, params.get("axis_index_groups") or [range(devices)]))
+    over, numbers = _in_mesh_order(scope.mesh, over if isinstance(over, tuple) else (over,))
+    devices = len(numbers)
+    given = params.get("axis_index_groups") or [range(devices)]
+    groups = tuple(tuple(numbers[index] for index in group) for group in given)
     if max(map(len, groups)) == 1:
         return None
     platforms = context.platforms or context.module_context.platforms
@@ -165,6 +166,16 @@ def lower(
     rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
     results: Sequence[Any] = rule(context, *operands)
     return results
+
+
+def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+    """The axes as the mesh orders them, and by index along `axes` the index along these: ppermute counts so."""
+    names = list(mesh.shape)
+    order = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
+    found = tuple(axes[i] for i in order)
+    grid = np.arange(math.prod(mesh.shape[axis] for axis in axes)).reshape([mesh.shape[axis] for axis in found])
+    numbers: list[int] = grid.transpose(np.argsort(order)).ravel().tolist()
+    return found, numbers
 
 
 def _shard_module(
