@@ -30,7 +30,8 @@ def job(mebibytes: int, rank: int, port: int) -> None:
 
     from jaxcomm import schedules
     from jaxcomm.collectives import late_join
-    from jaxcomm.collectives.permute_rounds import Ranks, in_lines, run
+    from jaxcomm.collectives.permute_rounds import Ranks, run
+    from jaxcomm.collectives.permute_steps import in_lines
     from jaxcomm.program.permutes import compile_permutes
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")

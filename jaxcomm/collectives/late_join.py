@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxcomm.collectives.permute_rounds import Cuts, Ranks
+from jaxcomm.collectives.permute_rounds import Ranks
+from jaxcomm.collectives.permute_steps import Cuts
 from jaxcomm.schedules import Schedule
 
 _WHOLE: dict[Any, Callable[..., Any]] = {lax.add: lax.psum, lax.max: lax.pmax, lax.min: lax.pmin}

@@ -25,13 +25,15 @@ from jax.interpreters import mlir
 from jaxcomm import jax_compat, schedules
 from jaxcomm.collectives import choice, late_join
 from jaxcomm.collectives.partition import partitioned_module
-from jaxcomm.collectives.permute_rounds import Cuts, Ranks, in_lines, run
+from jaxcomm.collectives.permute_rounds import Ranks, run
+from jaxcomm.collectives.permute_steps import Cuts, in_lines
 from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
 from jaxcomm.collectives.ranks import ranks_of
 from jaxcomm.collectives.request import Operand, extent
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
-from jaxcomm.program.permutes import Permutes, compile_permutes, verify_permutes
+from jaxcomm.program.permute_verifier import verify_permutes
+from jaxcomm.program.permutes import Permutes, compile_permutes
 from jaxcomm.schedules import Schedule
 from jaxcomm.schedules.schedule import ALIGNMENT
 

@@ -25,7 +25,8 @@ def check(schedule: Any, dtype: str, size: int, most: int | None = None, reducti
     from jax import lax
     from jax.sharding import PartitionSpec as P
 
-    from jaxcomm.collectives.permute_rounds import Ranks, in_lines, run
+    from jaxcomm.collectives.permute_rounds import Ranks, run
+    from jaxcomm.collectives.permute_steps import in_lines
     from jaxcomm.gpu.checks.expected import by_numpy
     from jaxcomm.program.permutes import compile_permutes
 

@@ -13,7 +13,8 @@ from jaxcomm import schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.program.matchings import matchings
 from jaxcomm.program.messages import BUFFER
-from jaxcomm.program.permutes import ADD, NOTHING, Permute, Permutes, compile_permutes, verify_permutes
+from jaxcomm.program.permute_verifier import verify_permutes
+from jaxcomm.program.permutes import ADD, NOTHING, Permute, Permutes, compile_permutes
 from jaxcomm.schedules import Schedule
 from tests.schedules.schedule_cases import CASES, HALVES
 
