@@ -56,7 +56,7 @@ class _Program(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Call:
+class _PermutedCall:
     """A collective that may run by permutes.
 
     Attributes:
@@ -153,7 +153,7 @@ def lower(
     if max(map(len, groups)) == 1:
         return None
     platforms = context.platforms or context.module_context.platforms
-    call = _Call(collective, f"{name} over '{axes}'", plan, where, forced, over, groups, devices, platforms[0])
+    call = _PermutedCall(collective, f"{name} over '{axes}'", plan, where, forced, over, groups, devices, platforms[0])
     avals: Sequence[Any] = context.avals_in
     whole = [(aval.shape, aval.dtype) for aval in avals]
     programs = call.programs(whole)
@@ -181,7 +181,7 @@ def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], l
 
 
 def _shard_module(
-    call: _Call, of_whole: Sequence[_Program], mesh: Any, platforms: Sequence[str], operands: Sequence[Operand]
+    call: _PermutedCall, of_whole: Sequence[_Program], mesh: Any, platforms: Sequence[str], operands: Sequence[Operand]
 ) -> bytes:
     """The module of one shard, by the schedule for its size, or for that of the whole."""
     programs = call.programs(operands) or of_whole
