@@ -46,6 +46,8 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
     progress.completions.erase(mine);
   }
   Advance(call, std::move(progress));
+  // The others wait for this rank: its thread works until a thread of the pool has woken.
+  if (call->everyone_arrived()) pool_.Help();
   for (const Completion& completion : own) completion.done(completion.status);
 }
 

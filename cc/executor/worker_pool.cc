@@ -26,25 +26,44 @@ bool WorkerPool::Start(unsigned num_threads) {
 }
 
 void WorkerPool::Submit(std::vector<std::function<void()>> jobs) {
-  const size_t count = jobs.size();
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& job : jobs) jobs_.push_back(std::move(job));
-  }
-  for (size_t i = 0; i < count && i < threads_.size(); ++i) wake_.notify_one();
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (auto& job : jobs) jobs_.push_back(std::move(job));
+  WakeOne(lock);
+}
+
+// Each thread that wakes up wakes the next one, so that a wake-up delays each thread once only.
+void WorkerPool::WakeOne(std::unique_lock<std::mutex>& lock) {
+  if (idle_ == 0 || jobs_.size() <= waking_) return;
+  --idle_;
+  ++waking_;
+  lock.unlock();
+  wake_.notify_one();
+  lock.lock();
+}
+
+void WorkerPool::Help() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!jobs_.empty() && waking_ > 0) RunOne(lock);
+}
+
+void WorkerPool::RunOne(std::unique_lock<std::mutex>& lock) {
+  std::function<void()> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  lock.unlock();
+  job();
+  job = nullptr;
+  lock.lock();
 }
 
 void WorkerPool::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    std::function<void()> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    job();
-    job = nullptr;
-    lock.lock();
+    while (!jobs_.empty()) RunOne(lock);
+    if (stopping_) return;
+    ++idle_;
+    wake_.wait(lock, [this] { return stopping_ || waking_ > 0; });
+    if (waking_ > 0) --waking_;
+    WakeOne(lock);
   }
 }
 
