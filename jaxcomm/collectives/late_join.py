@@ -39,7 +39,6 @@ def run(schedule: Schedule, flat: Any, cuts: Cuts, ranks: Ranks, combine: Any, p
     is_late = _flags(ranks, [group[0] for group in members])
     is_member = _flags(ranks, [device for group in members for device in group])
     bounds = [*(cuts.starts + cuts.begins).tolist(), flat.size]
-    parts = []
     for start, end in itertools.pairwise(bounds):
         own, early = flat[start:end], sums[start:end]
         if platform == "cuda" and len(members) == 1 and len(members[0]) == ranks.devices:
@@ -57,9 +56,9 @@ def run(schedule: Schedule, flat: Any, cuts: Cuts, ranks: Ranks, combine: Any, p
                 of_late = jnp.where(_flags(ranks, [dst for _, dst in pairs]), came, of_late)
         to_late = lax.ppermute(early, ranks.axes, [(group[1], group[0]) for group in members])
         total = combine(jnp.where(is_late, to_late, early), of_late)
-        parts.append(jnp.where(is_member, total, own))
-        parts, flat, sums = lax.optimization_barrier((parts, flat, sums))
-    return jnp.concatenate(parts)
+        sums = lax.dynamic_update_slice(sums, jnp.where(is_member, total, own), (start,))
+        flat, sums = lax.optimization_barrier((flat, sums))
+    return sums
 
 
 def _flags(ranks: Ranks, devices: list[int]) -> Any:
