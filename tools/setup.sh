@@ -6,7 +6,8 @@
 #   tools/setup.sh newest   .venv-newest: the newest supported Python that is found, with the newest supported JAX; tests
 #                           there use the checkout and its core
 #   tools/setup.sh installed   .venv-bare and .venv-all: a wheel of this package, installed without extras and with all
-#   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core; no driver, no GPU
+#   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core, and JAX's plugin, which
+#                           compiles for GPUs; no driver, no GPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh testbed  where root calls: ip, tc and nft, for the tests that make hosts of their own
 #   tools/setup.sh fuzz     clang with libFuzzer
@@ -73,11 +74,13 @@ setup_installed() {
 }
 
 setup_cuda() {
-  # The packages of the extra cuda13-build, which pip could name only by building this package for it.
-  local wheels
+  # The packages of the extra cuda13-build, which pip could name only by building this package for it, and JAX's plugin,
+  # whose compiler needs no GPU either.
+  local wheels jax
   mapfile -t wheels < <(.venv/bin/python tools/requirements.py --only cuda13-build)
-  echo "Installing NVIDIA's CUDA compiler into .venv (270 MB)"
-  install "${wheels[@]}"
+  jax=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("jax"))')
+  echo "Installing NVIDIA's CUDA compiler and JAX's CUDA plugin into .venv (400 MB)"
+  install "${wheels[@]}" "jax-cuda13-plugin==$jax" "jax-cuda13-pjrt==$jax"
 }
 
 # The packages that pyproject.toml names, and those of extras.

@@ -37,6 +37,7 @@ _KINDS: dict[str, Callable[[int, int], Schedule]] = {
     "broadcast": lambda ranks, chunks: schedules.broadcast(ranks, ranks // 2),
     "straggler": lambda ranks, chunks: schedules.straggler(ranks, ranks // 2, chunks),
     "direct_join": lambda ranks, chunks: schedules.direct_join(ranks, ranks // 2, chunks),
+    "late_join": lambda ranks, chunks: schedules.late_join(ranks, ranks // 2, chunks),
     "hybrid": lambda ranks, chunks: schedules.hybrid(ranks, ranks // 2, chunks + ranks, chunks),
     "stragglers": lambda ranks, chunks: schedules.stragglers(ranks, _late(ranks), chunks),
     "chain": lambda ranks, chunks: schedules.chain(ranks, _late(ranks), chunks),

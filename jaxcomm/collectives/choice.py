@@ -87,7 +87,7 @@ def choose_messages(
     schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
     is_planned_direct = source != "direct" and kind == "all_reduce" and schedule.kind == "direct"
     if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # one round in place of two
-        return Choice(f"all_reduce/flat/{ranks}", source)
+        return Choice((f"all_reduce/flat/{ranks}",), source)
     if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
         return Choice((f"{kind}/direct/{ranks}",), source)
     if source != "direct":
@@ -103,6 +103,20 @@ def choose_messages(
 def lossy_messages(ranks: int) -> Choice:
     """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
     return Choice((f"all_reduce/direct/{ranks}",), "direct")
+
+
+def choose_any(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    """The schedule that a call of any kind runs, and the plan it came from; "direct" for none.
+
+    Args as in `choose`.
+    """
+    return _choose(kind, ranks, nbytes, dtype, plan, where)
+
+
+def executor(kind: str, ranks: int, nbytes: int, plan: str) -> str | None:
+    """The executor that a plan names for such calls, as described in `choose`; None: the platform's own."""
+    whole = ranks * nbytes if kind == "all_gather" else nbytes
+    return PLANS[plan].executor_for(kind != "all_reduce", whole) if plan not in ("", AUTO) else None
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:

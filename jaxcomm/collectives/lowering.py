@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.collectives import choice, communicator
+from jaxcomm.collectives import choice, communicator, permutes
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
@@ -63,6 +63,10 @@ def lower_to_core(
     name, axes, positions = ranks_of(lax, context, bucket, params)
     if max(map(len, positions)) == 1:
         return operands
+    exact = context if drop is None else _without_first(context)
+    run_by_xla = permutes.lower(lax, exact, operands[drop is not None :], plan, bucket, params, where="asked")
+    if run_by_xla is not None:
+        return run_by_xla if drop is None else [operands[0], *run_by_xla]
     communicator.start()
     scope: Any = context.module_context.axis_context
     groups = cpus_at(scope.mesh, positions)
@@ -73,8 +77,13 @@ def lower_to_core(
         return call_core(context, operands, request)
     if request.site and not _is_partitioned(scope.mesh, scope.manual_axes):
         return call_core(context, operands, dataclasses.replace(request, drop=drop))
-    rest = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
-    return [operands[0], *call_core(rest, operands[1:], request)]  # nothing is lost within a process
+    return [operands[0], *call_core(exact, operands[1:], request)]  # nothing is lost within a process
+
+
+def _without_first(context: mlir.LoweringRuleContext) -> mlir.LoweringRuleContext:
+    """Of the operands but the first, which marks what the network must not lose."""
+    rest: mlir.LoweringRuleContext = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
+    return rest
 
 
 def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
@@ -109,4 +118,6 @@ def _lower_on_gpus(
     **params: Any,
 ) -> Sequence[Any]:
     del drop, where  # nothing is lost on GPUs
+    if (found := permutes.lower(lax, context, operands, plan, bucket, params, where="asked")) is not None:
+        return found
     return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, **params)

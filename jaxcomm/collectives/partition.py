@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,14 +29,36 @@ _TYPES = {
 }
 
 
+# From the operands of a shard to the MLIR module that runs there.
+ShardModule = Callable[[Sequence[Operand]], bytes]
+_modules: dict[str, ShardModule] = {}  # of calls that no request describes, by their names
+
+
 def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
     """The custom call that `_partition` replaces, with a rule by which Shardy leaves its operands as they are."""
+    return _call(context, operands, request.to_json(), unsharded(request, len(operands)))
+
+
+def partitioned_module(
+    context: mlir.LoweringRuleContext, operands: Sequence[Any], name: str, module: ShardModule, whole: range
+) -> Sequence[Any]:
+    """As `partitioned_call`, of a call whose module for a shard is made when XLA asks.
+
+    Args:
+      context, operands: of the call.
+      name: calls of one name have one module.
+      module: makes it.
+      whole: the operands whose first dimension must not be sharded.
+    """
+    _modules[name] = module
+    return _call(context, operands, name, whole)
+
+
+def _call(context: mlir.LoweringRuleContext, operands: Sequence[Any], config: str, whole: range) -> Sequence[Any]:
     _register()
-    results: Sequence[Any] = jax.ffi.ffi_lowering(_TARGET, api_version=2, backend_config=request.to_json())(
-        context, *operands
-    )
+    results: Sequence[Any] = jax.ffi.ffi_lowering(_TARGET, api_version=2, backend_config=config)(context, *operands)
     results[0].owner.attributes["sdy.sharding_rule"] = jax_compat.elementwise_rule(
-        [operand.type for operand in operands], [result.type for result in results], unsharded(request, len(operands))
+        [operand.type for operand in operands], [result.type for result in results], whole
     )
     return results
 
@@ -53,8 +75,10 @@ def _partition(
     del shardings  # the operands may be moved, but by the rule need not be
     results = result.tuple_shapes() if result.is_tuple() else [result]
     wanted = result_sharding.tuple_elements() if result.is_tuple() else [result_sharding]
-    module = _module(Request.from_json(config), _shards(operands, wanted), _shards(results, wanted))
-    return module.encode(), wanted, result_sharding
+    shards = _shards(operands, wanted)
+    if (module := _modules.get(config.decode())) is not None:
+        return module(shards), wanted, result_sharding
+    return _module(Request.from_json(config), shards, _shards(results, wanted)).encode(), wanted, result_sharding
 
 
 def _shards(shapes: Sequence[Any], shardings: Sequence[Any]) -> list[Operand]:

@@ -1,7 +1,7 @@
-"""Lowering a collective over GPUs: to the fused kernel's call in a process, to NCCL's between several, or to lax's.
+"""Lowering a collective over GPUs: to the fused kernel's call in a process, to NCCL's between several, or to XLA's own.
 
-Ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine; else they are lax's. So
-are those between processes for which no plan has a schedule.
+The calls of ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine. Elsewhere
+XLA's permutes run the calls for which a plan has a schedule, and lax's collectives the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import ffi
-from jaxcomm.collectives import choice, communicator
+from jaxcomm.collectives import choice, communicator, permutes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
@@ -37,9 +37,16 @@ def lower(
     """The lowering rule of our counterpart of `lax` on GPUs."""
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
-    if collective.kind != "all_reduce":
-        say_once(f"jaxcomm has no {collective.name} for GPUs: it runs as jax.lax's, without a plan.")
+
+    def by_xla(why_lax: str) -> Sequence[Any]:
+        found = permutes.lower(lax, context, operands, plan, bucket, params, where="planned")
+        if found is not None:
+            return found
+        say_once(why_lax)
         return as_lax(lax, context, *operands, **params)
+
+    if collective.kind != "all_reduce":
+        return by_xla(f"jaxcomm has no {collective.name} for GPUs: it runs as jax.lax's, without a plan.")
     if max(map(len, positions)) == 1:
         return operands
     scope: Any = context.module_context.axis_context
@@ -54,22 +61,20 @@ def lower(
     if use == "nccl" and choice.choose_schedule(ranks, nbytes, dtype, plan, f"{name} over '{axes}'")[1] == "direct":
         return as_lax(lax, context, *operands, **params)
     if reason := _why_not(use, sorted(set().union(*members))):
-        say_once(
+        return by_xla(
             f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: {reason}. "
             "`jaxcomm check` shows on this machine whether ours works, and turns it on."
         )
-        return as_lax(lax, context, *operands, **params)
     communicator.start()
     start()
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
     )
     if automatic:
-        say_once(
+        return by_xla(
             f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: XLA still partitions over "
             f"{', '.join(automatic)}."
         )
-        return as_lax(lax, context, *operands, **params)
     request = Request(name, collective.kind, collective.reduction, axes, plan, gpus(devices))
     if use == "nccl":
         return nccl.lower(context, operands, request)

@@ -14,6 +14,7 @@ from jaxcomm.jax_compat.primitives import (
     lowering_of,
     register_partitioner,
     require_devices,
+    shard_module,
 )
 from jaxcomm.jax_compat.programs import (
     before_first_execution,
@@ -54,6 +55,7 @@ __all__ = [
     "register_partitioner",
     "require_devices",
     "rewrite_shardings",
+    "shard_module",
     "sharding_of",
     "source_line",
     "spans_processes",

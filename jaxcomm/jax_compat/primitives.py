@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-from jax._src import core, dispatch
+import jax
+from jax._src import core, dispatch, sharding_impls, xla_bridge
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
@@ -124,17 +126,44 @@ def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Con
 
 
 def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
-    """Lets Python partition the custom calls to `target` in this process's CPU programs.
+    """Lets Python partition the custom calls to `target` in the programs of this process.
 
     Args:
       target: the custom call's name.
       partition: (operand shapes, operand shardings, result shape, result sharding, backend config) -> (StableHLO of one
         partition, operand shardings, result sharding), in XLA's types.
     """
-    xla_client.register_custom_call_partitioner(
-        target,
-        lambda sharding, shape, config: sharding,
-        partition,
-        lambda operands, shardings, result, config: None,  # asked only without Shardy, which goes by its rule
+    register: Any = functools.partial(
+        xla_client.register_custom_call_partitioner,
+        name=target,
+        prop_user_sharding=lambda sharding, shape, config: sharding,
+        partition=partition,
+        # asked only without Shardy, which goes by its rule
+        infer_sharding_from_operands=lambda operands, shardings, result, config: None,
         can_side_effecting_have_replicated_sharding=True,
     )
+    register()
+    xla_bridge.register_plugin_callbacks(register)  # those of other platforms have copies of their own
+
+
+def shard_module(function: Callable[..., Any], avals: Sequence[Any], mesh: Any, platforms: Sequence[str]) -> bytes:
+    """MLIR of a function of one shard, in which every axis of the mesh is manual, for `register_partitioner`.
+
+    Args:
+      function: takes arrays and returns a list of arrays; may name the mesh's axes.
+      avals: shapes and types of a shard's operands.
+      mesh: of the whole step.
+      platforms: to lower for.
+    """
+    axes = list(mesh.shape.items())
+    jaxpr = jax.make_jaxpr(function, axis_env=axes)(*avals)
+    with core.extend_axis_env_nd(axes):
+        module: Any = mlir.build_mlir_module_helper(
+            jaxpr,
+            name="shard",
+            platforms=tuple(platforms),
+            backend=None,
+            axis_context=sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.axis_names)),
+        )
+    text: bytes = mlir.module_to_bytecode(module)
+    return text

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from jaxcomm.files import Value
-from jaxcomm.plan.values import Count, HalvingDoubling, Hierarchical, Plain, Seconds
+from jaxcomm.plan.values import Count, ExecutorName, HalvingDoubling, Hierarchical, Plain, Seconds
 from jaxcomm.profile.cluster import Topology
 
 HalfSpec = Annotated[Plain | HalvingDoubling | Hierarchical, Field(discriminator="kind")]
@@ -25,7 +25,7 @@ class HalfEntry(Value):
 
     Bytes are those of the whole buffer, the operand of the one and the result of the other; null means no limit. Both
     are predicted to take `seconds` of `reference_bytes` if all ranks come together, and neither can then take less than
-    `lower_bound`.
+    `lower_bound`. `executor` is as in `Entry`.
     """
 
     min_bytes: Count
@@ -35,6 +35,7 @@ class HalfEntry(Value):
     seconds: Seconds
     lower_bound: Seconds
     alternatives: Annotated[tuple[HalfAlternative, ...], Field(fail_fast=True, max_length=64)] = ()
+    executor: ExecutorName | None = None
 
 
 def check_half(where: str, spec: HalfSpec, ranks: int, topology: Topology | None) -> None:

@@ -36,6 +36,7 @@ from jaxcomm.plan.values import (
     ByStep,
     Chain,
     Entry,
+    ExecutorName,
     Hierarchical,
     HierarchicalHalves,
     Hosts,
@@ -130,6 +131,17 @@ class Plan(Value):
             topology = self.network.topology if self.network else None
             self._made_halves[collective, spec] = build_half(spec, collective, self.ranks, topology)
         return self._made_halves[collective, spec]
+
+    def executor_for(self, half: bool, nbytes: int) -> ExecutorName | None:
+        """The executor that an entry names for calls of this size; None: the platform's own.
+
+        Args:
+          half: whether of a reduce-scatter or an all-gather, whose bytes are those of the whole buffer.
+          nbytes: as in `schedule_for`.
+        """
+        entries = (self.halves or ()) if half else self.collectives
+        at = bisect.bisect_right(entries, nbytes, key=lambda entry: entry.min_bytes) - 1
+        return entries[at].executor if entries else None
 
     def nccl_seconds(self, nbytes: int) -> float | None:
         """The predicted seconds of NCCL's allreduce, if the plan has calls of this size run it; else None."""

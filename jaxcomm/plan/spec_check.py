@@ -16,6 +16,7 @@ from jaxcomm.plan.values import (
     Hierarchical,
     HierarchicalHalves,
     Hybrid,
+    LateJoin,
     Nccl,
     Plain,
     Spec,
@@ -49,7 +50,9 @@ class SpecCheck(NamedTuple):
             return
         most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
         if (
-            isinstance(spec, StragglerSpec | Hybrid | DirectJoin | Hierarchical | Transfers | Stragglers | Chain)
+            isinstance(
+                spec, StragglerSpec | Hybrid | DirectJoin | LateJoin | Hierarchical | Transfers | Stragglers | Chain
+            )
             and spec.chunks > most
         ):
             raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")

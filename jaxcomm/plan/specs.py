@@ -15,6 +15,7 @@ from jaxcomm.plan.values import (
     Hierarchical,
     HierarchicalHalves,
     Hybrid,
+    LateJoin,
     Nccl,
     Plain,
     Spec,
@@ -72,6 +73,8 @@ def build(
             return schedules.hierarchical_halves(*network)
         case DirectJoin():
             return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
+        case LateJoin():
+            return schedules.late_join(ranks, roles[spec.late], spec.chunks)
         case Broadcast():
             return schedules.broadcast(ranks, roles[spec.late])
         case StragglerSpec():

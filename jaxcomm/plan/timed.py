@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from jaxcomm import schedules
+from jaxcomm.plan.origin import Assumptions, PlanProvenance
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import (
-    Assumptions,
     Broadcast,
     DirectJoin,
     Entry,
     Hybrid,
     Matches,
     Plain,
-    PlanProvenance,
     Predicted,
     Rotation,
     Spec,

@@ -109,6 +109,14 @@ class DirectJoin(Value):
     chunks: Chunks
 
 
+class LateJoin(Value):
+    """The others allreduce while the late rank is away; then its `chunks` chunks go round them as a pipeline."""
+
+    kind: Literal["late_join"] = "late_join"
+    late: RoleName
+    chunks: Chunks
+
+
 class Hierarchical(Value):
     """Sums within the hosts of `network.topology`, then across them and their racks. Before the `late` ranks come, if
     there are any, their mates sum their part of `within` chunks, and the other hosts theirs of `across`."""
@@ -148,6 +156,7 @@ Spec = Annotated[
     | StragglerSpec
     | Hybrid
     | DirectJoin
+    | LateJoin
     | Transfers
     | Stragglers
     | Chain,
@@ -237,10 +246,15 @@ class ByStep(Value):
     seconds: Seconds
 
 
+ExecutorName = Literal["xla"]
+
+
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
 
     Where ranks can know at a call how late others came to the one before, they run `by_step` in place of `schedule`.
+    `executor` "xla" has XLA's own collective-permutes run the schedule, on any platform; null: the platform's own
+    executor, which is the core on CPUs.
     """
 
     min_bytes: Count
@@ -250,6 +264,7 @@ class Entry(Value):
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
     by_step: ByStep | None = None
     measured: MeasuredTimes | None = None
+    executor: ExecutorName | None = None
 
     @property
     def specs(self) -> dict[str, Spec]:

@@ -60,7 +60,7 @@ def sums(schedule: Schedule) -> list[Sum]:
 
 def all_rounds(schedule: Schedule) -> Table:
     """The transfers of the preconditions and the schedule, with rounds counted from the first of the former."""
-    ends = _ends(schedule)
+    ends = phase_ends(schedule)
     return np.concatenate(
         [
             phase.table() + np.array([end - phase.num_rounds, 0, 0, 0, 0], np.int32)
@@ -69,7 +69,8 @@ def all_rounds(schedule: Schedule) -> Table:
     )
 
 
-def _ends(schedule: Schedule) -> list[int]:
+def phase_ends(schedule: Schedule) -> list[int]:
+    """The round after the last of every phase."""
     ends: list[int] = np.cumsum([phase.num_rounds for phase in schedule.phases]).tolist()
     return ends
 
@@ -94,7 +95,7 @@ class Alike(NamedTuple):
 
 def lower_alike(schedule: Schedule) -> Iterator[Alike]:
     """The steps of `lower`, once for all chunks that make the same moves: of many chunks few differ."""
-    table, ends = all_rounds(schedule), _ends(schedule)
+    table, ends = all_rounds(schedule), phase_ends(schedule)
     table = table[np.argsort(table[:, 3], kind="stable")]  # of a chunk the rounds stay in order
     round_, chunk = table[:, 0], table[:, 3]
     another = np.diff(chunk, prepend=-1) != 0

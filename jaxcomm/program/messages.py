@@ -6,6 +6,7 @@ Sums are those of the schedule's program, operand by operand, so both give the s
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +79,19 @@ def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
     Raises:
       PlanError: transfers of one round form a cycle that is not an exchange (see `compile`).
     """
+    rounds = [together for _, together in rounds_of_all(schedule)]
+    lists = [tuple(round_ for round_ in own if any(round_)) for own in zip(*rounds, strict=True)]
+    return tuple(
+        RankMessages(schedule.ranks, rank, schedule.num_chunks, scratch_slots(own), own)
+        for rank, own in enumerate(lists)
+    )
+
+
+def rounds_of_all(schedule: Schedule) -> Iterator[tuple[int, list[Round]]]:
+    """The rounds in which a rank sends, by their number, each with what every rank does in it; see `compile_messages`.
+
+    Rounds count from the first of the preconditions.
+    """
     table = all_rounds(schedule)
     table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 3], table[:, 0]))]
     ranks = [_Rank() for _ in range(schedule.ranks)]
@@ -92,12 +106,12 @@ def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
         while due and due.round <= transfers[0][0]:
             ranks[due.rank].add(due.chunk, due.rank, due.reads)
             due = next(waiting)
-        for rank in ranks:
-            rank.end_round()
-    return tuple(
-        RankMessages(schedule.ranks, index, schedule.num_chunks, rank.slots, tuple(rank.rounds))
-        for index, rank in enumerate(ranks)
-    )
+        yield transfers[0][0], [rank.end_round() for rank in ranks]
+
+
+def scratch_slots(rounds: Iterable[Round]) -> int:
+    """The number of slots that these rounds of a rank receive into."""
+    return max((receive.place for round_ in rounds for receive in round_.receives), default=BUFFER)
 
 
 def exchanges(rounds: int) -> tuple[RankMessages, RankMessages]:
@@ -120,12 +134,11 @@ def exchanges(rounds: int) -> tuple[RankMessages, RankMessages]:
 
 
 class _Rank:
-    """The rounds of one rank so far, and where it keeps what it has received but not yet added."""
+    """The round of one rank, and where it keeps what it has received but not yet added."""
 
     def __init__(self) -> None:
-        self.rounds: list[Round] = []
         self.now = Round([], [], [])
-        self.slots = 0
+        self._slots = 0
         self._free: list[int] = []
         self._kept: dict[tuple[int, int], int] = {}  # chunk and source -> place
         self._done: list[int] = []  # places that are free from the next round on
@@ -144,19 +157,18 @@ class _Rank:
         self.now.adds.append(Add(chunk, places))
         self._done += (place for place in places if place != BUFFER)
 
-    def end_round(self) -> None:
+    def end_round(self) -> Round:
         for chunk, place in self._to_copy.items():
             self.now.adds.append(Add(chunk, (place,)))
             self._done.append(place)
         self._to_copy.clear()
         self._free += self._done
         self._done.clear()
-        if any(self.now):
-            self.rounds.append(self.now)
-            self.now = Round([], [], [])
+        ended, self.now = self.now, Round([], [], [])
+        return ended
 
     def _take(self) -> int:
         if self._free:
             return self._free.pop()
-        self.slots += 1
-        return self.slots
+        self._slots += 1
+        return self._slots

@@ -16,6 +16,7 @@ from jaxcomm.plan.values import (
     Chain,
     Entry,
     Hierarchical,
+    LateJoin,
     Nccl,
     Stragglers,
     Transfers,
@@ -257,6 +258,8 @@ def _by_step(entry: Entry) -> Iterator[str]:
 def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     if isinstance(entry.schedule, Nccl):
         yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
+    if entry.executor == "xla":
+        yield "Executor: XLA's own collectives, without a deadline; jaxcomm.stats() does not count these calls."
     if schedule.precondition is None:
         yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
         return
@@ -271,7 +274,7 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
         yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
         return
-    verb = "allreduce" if isinstance(entry.schedule, Broadcast) else "reduce-scatter"
+    verb = "allreduce" if isinstance(entry.schedule, Broadcast | LateJoin) else "reduce-scatter"
     yield (
         f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."

@@ -15,6 +15,7 @@ from jaxcomm.plan.values import (
     Hierarchical,
     HierarchicalHalves,
     Hybrid,
+    LateJoin,
     Nccl,
     Spec,
     Stragglers,
@@ -114,6 +115,8 @@ def spec_text(spec: Spec) -> str:
             return "hierarchical halves"
         case DirectJoin():
             return f"direct join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case LateJoin():
+            return f"late join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case StragglerSpec():
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case Stragglers():

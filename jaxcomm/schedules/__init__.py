@@ -14,6 +14,7 @@ from jaxcomm.schedules.halves import half, hierarchical_half, hierarchical_halve
 from jaxcomm.schedules.halving_doubling import halving_doubling, orders_by_host
 from jaxcomm.schedules.hierarchical import hierarchical
 from jaxcomm.schedules.hybrid import hybrid
+from jaxcomm.schedules.late_join import late_join
 from jaxcomm.schedules.one_late_rank import straggler
 from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
@@ -36,6 +37,7 @@ __all__ = [
     "hierarchical_half",
     "hierarchical_halves",
     "hybrid",
+    "late_join",
     "listed",
     "orders_by_host",
     "ring",

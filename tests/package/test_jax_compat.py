@@ -274,6 +274,20 @@ def test_a_partitioner_is_asked_and_the_rule_keeps_the_sharding() -> None:
     assert set(asked) == {(b"hello", (2, 3), np.dtype(np.float32))}
 
 
+def test_shard_module() -> None:
+    def sums(x: Any) -> list[Any]:
+        return [jax.lax.ppermute(x, "a", [(0, 1)]) + jax.lax.axis_index("b").astype(x.dtype)]
+
+    avals = [jax.ShapeDtypeStruct((2, 3), np.float32)]
+    data = jax_compat.shard_module(sums, avals, MESH_2D, ("cpu",))
+    context = mlir.make_ir_context()
+    with context:
+        text = str(mlir.ir.Module.parse(data))
+    assert "tensor<2x3xf32>" in text
+    assert "collective_permute" in text
+    assert "source_target_pairs = dense<[[0, 2], [1, 3]]>" in text  # of all devices, b counting fastest
+
+
 def test_has_devices() -> None:
     jax.devices()
     assert jax_compat.has_devices()  # where it has none yet: tests/backend/test_use.py

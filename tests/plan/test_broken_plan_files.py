@@ -40,6 +40,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("collectives", 2, "min_bytes", to=1025),
         "collectives[2].min_bytes is 1025; the entry before ends at 1023, so it must be 1024",
     ),
+    "executor": (changed("collectives", 2, "executor", to="fused"), "collectives[2].executor is 'fused'"),
+    "late join of no chunk": (
+        changed("collectives", 3, "schedule", to=STRAGGLER | {"kind": "late_join", "chunks": 0}),
+        "collectives[3].schedule.chunks is 0",
+    ),
     "overlap": (changed("collectives", 2, "min_bytes", to=1000), "collectives[2].min_bytes is 1000; the entry before"),
     "late start": (changed("collectives", 0, "min_bytes", to=1), "collectives[0].min_bytes is 1; the first entry must"),
     "end": (changed("collectives", 5, "max_bytes", to=2**40), "collectives[5].max_bytes is 1099511627776; the last"),

@@ -35,6 +35,8 @@ CASES: dict[str, Callable[[int], Schedule]] = {
     "direct join, 1 chunk": lambda n: schedules.direct_join(n, n // 2, 1),
     "direct join, n - 1 chunks": lambda n: schedules.direct_join(n, 0, n - 1),
     "direct join, 3n chunks": lambda n: schedules.direct_join(n, n - 1, 3 * n),
+    "late join, 1 chunk": lambda n: schedules.late_join(n, n - 1, 1),
+    "late join, 2n + 1 chunks": lambda n: schedules.late_join(n, n // 2, 2 * n + 1),
     "hybrid, 1 of n + 1 chunks covered": lambda n: schedules.hybrid(n, n // 2, n + 1, 1),
     "hybrid, n of 3n chunks covered": lambda n: schedules.hybrid(n, 0, 3 * n, n),
     "hybrid, all covered": lambda n: schedules.hybrid(n, n - 1, n, n),

@@ -61,6 +61,7 @@ def test_rounds_and_volume_are_those_of_the_formulas(ranks: int) -> None:
         schedules.straggler(n, 0, 3 * n): (3 * n - 1 + log, 3 * n - 1 + log, 3 * n, 1),
         schedules.direct_join(n, 0, 1): (1 + (n > 2), n - 1, 1, n - 1),
         schedules.direct_join(n, 0, 3 * (n - 1)): (3 + (n > 2), 4 * (n - 1) - 1, 3 * (n - 1), n - 1),
+        schedules.late_join(n, 0, 3 * n): (4 * n - 1, 4 * n - 1, 3 * n, 1),
         schedules.hybrid(n, 0, 3 * n, n): (n - 1 + log + 2 * (n - 1), n - 1 + log + 4 * (n - 1), 3 * n, 1),
     }
     for schedule, (rounds, volume, chunks, ports) in expected.items():
@@ -194,6 +195,8 @@ def test_schedules_are_values() -> None:
         (lambda: schedules.straggler(4, -1, 2), "straggler is -1"),
         (lambda: schedules.direct_join(4, 4, 2), "late is 4"),
         (lambda: schedules.direct_join(4, 0, 0), "chunks is 0"),
+        (lambda: schedules.late_join(4, 4, 2), "late is 4"),
+        (lambda: schedules.late_join(4, 0, 0), "chunks is 0"),
         (lambda: schedules.straggler(4, 0, 0), "chunks is 0"),
         (lambda: schedules.straggler(4, 0, 3, template(8)), "template is for 8 ranks, the schedule for 4"),
         (lambda: schedules.stragglers(4, [], 4), "late names 0 of 4 ranks"),

@@ -77,12 +77,12 @@ def times(job: Job) -> Iterator[Row]:
 
 def by_nccl(schedule: Schedule) -> Step:
     """A jitted sum of the rows by this schedule."""
-    groups = lowering.gpus([mesh().devices])
+    groups = lowering.gpus([[*mesh().devices]])
     request = Request("psum", "all_reduce", "sum", "data", "", groups)
     attributes: Any = nccl.attributes(request, (schedule,))
 
     def psum(x: jax.Array) -> jax.Array:
-        call = jax.ffi.ffi_call(nccl.TARGET, jax.typeof(x), input_output_aliases={0: 0})
+        call: Any = jax.ffi.ffi_call(nccl.TARGET, jax.typeof(x), input_output_aliases={0: 0})
         result: jax.Array = call(x, **attributes)
         return result
 

@@ -1,0 +1,267 @@
+"""Collectives that XLA's own collective-permutes run, in the rounds of a schedule: on every platform, without our core.
+
+No deadline ends them, and statistics do not count them. Their results are the core's, bit for bit; of several element
+types, each is a call of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxcomm import jax_compat, schedules
+from jaxcomm.collectives import choice, late_join
+from jaxcomm.collectives.partition import partitioned_module
+from jaxcomm.collectives.permute_rounds import Ranks, run
+from jaxcomm.collectives.permute_steps import Cuts, in_lines
+from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
+from jaxcomm.collectives.ranks import ranks_of
+from jaxcomm.collectives.request import Operand, extent
+from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
+from jaxcomm.program.permute_verifier import verify_permutes
+from jaxcomm.program.permutes import Permutes, compile_permutes
+from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.schedule import ALIGNMENT
+
+Where = Literal["asked", "planned"]
+
+_EXECUTOR: Final = "JAXCOMM_EXECUTOR"
+_MOST_PERMUTES: Final = 200  # of a compiled program, for the time that XLA takes to compile it
+_LARGE: Final = 1 << 20  # bytes from which messages of many chunks go in several permutes, for less memory
+_PARTS: Final = 8  # of the buffer, at least, that such messages are cut into
+_COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
+
+
+class _Program(NamedTuple):
+    """A schedule that groups of one size run: `run` takes the flat buffer, its cuts, `on` and the combination."""
+
+    ranks: int
+    chunks: int
+    on: Ranks
+    run: Callable[[Any, Cuts, Ranks, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _PermutedCall:
+    """A collective that may run by permutes.
+
+    Attributes:
+      collective: its kind and reduction.
+      name: for messages.
+      plan, where: as for `lower`.
+      is_forced: whether the environment asks for this executor.
+      axes: of the mesh, that the call is over.
+      groups: indices along the axes.
+      devices: along the axes.
+      platform: of the devices.
+    """
+
+    collective: CoreCollective
+    name: str
+    plan: str
+    where: Where
+    is_forced: bool
+    axes: tuple[Any, ...]
+    groups: tuple[tuple[int, ...], ...]
+    devices: int
+    platform: str
+
+    def programs(self, operands: Sequence[Operand]) -> list[_Program] | None:
+        """What groups of each size run, or None if the call is to run otherwise."""
+        nbytes, dtype = extent(operands)
+        found = []
+        for size in sorted({*map(len, self.groups)} - {1}):
+            schedule = self._schedule(size, nbytes, dtype)
+            if schedule is None:
+                return None
+            on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
+            if schedule.kind == "late_join":
+                run_it = partial(late_join.run, schedule, platform=self.platform)
+                found.append(_Program(size, schedule.num_chunks, on, run_it))
+                continue
+            permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
+            if permutes.length > _MOST_PERMUTES:
+                self._refuse(f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
+                return None
+            found.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
+        if max((math.prod(shape) for shape, _ in operands), default=0) * self.devices >= 2**31:
+            self._refuse("its buffers have 2^31 elements or more")
+            return None
+        return found
+
+    def _schedule(self, size: int, nbytes: int, dtype: str | None) -> Schedule | None:
+        kind = self.collective.kind
+        schedule, source = choice.choose_any(kind, size, nbytes, dtype, self.plan, self.name)
+        if source == "direct":
+            direct = schedules.direct(size)
+            if not self.is_forced or kind == "all_reduce":
+                return direct if self.is_forced else None
+            return schedules.half("all_gather" if kind == "all_gather" else "reduce_scatter", direct)
+        if self.is_forced:
+            return schedule
+        if self.where == "asked":
+            return schedule if choice.executor(kind, size, nbytes, self.plan) == "xla" else None
+        return None if choice.uses_nccl(size, nbytes, dtype, self.plan) else schedule
+
+    def _refuse(self, reason: str) -> None:
+        say_once(f"jaxcomm: {self.name} does not run by XLA's permutes: {reason}.")
+
+
+def lower(
+    primitive: Primitive,
+    context: mlir.LoweringRuleContext,
+    operands: Sequence[Any],
+    plan: str,
+    bucket: str,
+    params: dict[str, Any],
+    *,
+    where: Where,
+) -> Sequence[Any] | None:
+    """The lowering rule of our counterpart of a collective of lax by permutes, or None where it is not to run so.
+
+    Args:
+      primitive: lax's.
+      context, operands, plan, bucket, params: of our counterpart, in the core's form.
+      where: "asked": where the environment or the plan's entry names this executor; "planned": wherever the plan has a
+        schedule.
+    """
+    forced = is_forced()
+    if not forced and plan in ("", choice.AUTO):
+        return None
+    collective = COLLECTIVES[primitive.name]
+    name, axes, _ = ranks_of(primitive, context, bucket, params)
+    scope: Any = context.module_context.axis_context
+    over = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
+    over, numbers = _in_mesh_order(scope.mesh, over if isinstance(over, tuple) else (over,))
+    devices = len(numbers)
+    given = params.get("axis_index_groups") or [range(devices)]
+    groups = tuple(tuple(numbers[index] for index in group) for group in given)
+    if max(map(len, groups)) == 1:
+        return None
+    platforms = context.platforms or context.module_context.platforms
+    call = _PermutedCall(collective, f"{name} over '{axes}'", plan, where, forced, over, groups, devices, platforms[0])
+    avals: Sequence[Any] = context.avals_in
+    whole = [(aval.shape, aval.dtype) for aval in avals]
+    programs = call.programs(whole)
+    if programs is None:
+        return None
+    if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
+        # XLA would gather what it still partitions, to lay it flat: so it asks for the program of a shard.
+        module = partial(_shard_module, call, programs, scope.mesh, platforms)
+        digest = hashlib.sha256(repr((call, whole, scope.mesh.shape, platforms)).encode()).hexdigest()
+        unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
+        return partitioned_module(context, operands, f"permutes {digest}", module, unsharded)
+    rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
+    results: Sequence[Any] = rule(context, *operands)
+    return results
+
+
+def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+    """The axes as the mesh orders them, and by index along `axes` the index along these: ppermute counts so."""
+    names = list(mesh.shape)
+    order = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
+    found = tuple(axes[i] for i in order)
+    grid = np.arange(math.prod(mesh.shape[axis] for axis in axes)).reshape([mesh.shape[axis] for axis in found])
+    numbers: list[int] = grid.transpose(np.argsort(order)).ravel().tolist()
+    return found, numbers
+
+
+def _shard_module(
+    call: _PermutedCall, of_whole: Sequence[_Program], mesh: Any, platforms: Sequence[str], operands: Sequence[Operand]
+) -> bytes:
+    """The module of one shard, by the schedule for its size, or for that of the whole."""
+    programs = call.programs(operands) or of_whole
+    avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in operands]
+    return jax_compat.shard_module(partial(_run, call.collective, programs), avals, mesh, platforms)
+
+
+def is_forced() -> bool:
+    """Whether JAXCOMM_EXECUTOR has all calls run by XLA's collectives.
+
+    Raises:
+      JaxcommError: the variable names no executor.
+    """
+    value = os.environ.get(_EXECUTOR, "")
+    if value not in ("", "core", "xla"):
+        raise JaxcommError(f"{_EXECUTOR} is {value!r}.\n  Cure: set it to xla or core, or unset it.")
+    return value == "xla"
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(schedule: Schedule, most: int | None) -> Permutes:
+    permutes = compile_permutes(schedule, most)
+    verify_permutes(permutes, schedule.collective)
+    return permutes
+
+
+def _run(collective: CoreCollective, programs: Sequence[_Program], *leaves: Any) -> list[Any]:
+    """One run for each element type: leaves of a type are laid one after the other."""
+    results: list[Any] = [None] * len(leaves)
+    by_kind = {"all_reduce": _all_reduce, "reduce_scatter": _reduce_scatter, "all_gather": _all_gather}
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        reduced = by_kind[collective.kind](_COMBINE[collective.reduction], programs, [leaves[i] for i in indices])
+        for i, result in zip(indices, reduced, strict=True):
+            results[i] = result
+    return results
+
+
+def _all_reduce(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any]) -> list[Any]:
+    """As in the core each leaf begins with a cache line, so that chunks are the same."""
+    line = ALIGNMENT // leaves[0].dtype.itemsize
+    flat = leaves[0].reshape(-1)
+    if len(leaves) > 1:
+        flat = jnp.concatenate([jnp.pad(leaf.reshape(-1), (0, -leaf.size % line)) for leaf in leaves])
+    if flat.size:
+        for program in programs:
+            cuts = in_lines(flat.size, flat.dtype.itemsize, program.chunks)
+            flat = program.run(flat, cuts, program.on, combine)
+    starts = np.cumsum([0, *(leaf.size + -leaf.size % line for leaf in leaves)])
+    return [
+        flat[start : start + leaf.size].reshape(leaf.shape)
+        for start, leaf in zip(starts.tolist(), leaves, strict=False)
+    ]
+
+
+def _reduce_scatter(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any]) -> list[Any]:
+    (program,) = programs
+    n = program.ranks
+    rows = jnp.concatenate([leaf.reshape(n, leaf.size // n) for leaf in leaves], axis=1)
+    width = rows.shape[1]
+    own = rows[0]
+    if width:
+        flat = program.run(rows.reshape(-1), _equal(n, width), program.on, combine)
+        own = lax.dynamic_slice(flat, (program.on.row() * width,), (width,), allow_negative_indices=False)
+    shapes = [(leaf.shape[0] // n, *leaf.shape[1:]) for leaf in leaves]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1].tolist()
+    return [part.reshape(shape) for part, shape in zip(jnp.split(own, ends), shapes, strict=True)]
+
+
+def _all_gather(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any]) -> list[Any]:
+    (program,) = programs
+    n = program.ranks
+    row = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
+    rows = jnp.tile(row, n)  # of a rank only its own is read before it is written
+    if row.size:
+        rows = program.run(rows, _equal(n, row.size), program.on, combine)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
+    parts = jnp.split(rows.reshape(n, row.size), ends, axis=1)
+    return [part.reshape(n * leaf.shape[0], *leaf.shape[1:]) for part, leaf in zip(parts, leaves, strict=True)]
+
+
+def _equal(ranks: int, width: int) -> Cuts:
+    return Cuts.at(np.arange(ranks + 1, dtype=np.int64) * width)

@@ -1,0 +1,59 @@
+"""Late join: the late rank joins by few whole collectives, for networks that broadcast at the speed of one port."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxcomm.schedules.reduce_scatter import all_but
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
+
+
+def late_join(ranks: int, late: int, chunks: int) -> Schedule:
+    """AllReduce in which the others allreduce while one rank is late; then its chunks go round them as a pipeline.
+
+    The first of the others adds the late rank's chunk, each passes the sum on, and the last gives it to the late rank.
+    Takes `chunks + ranks - 1` rounds of one chunk after the late rank's arrival.
+
+    XLA's executor runs it as whole collectives: an all-reduce in a group of the others, then for each chunk a broadcast
+    from the late rank and a permute of the others' sum to it.
+
+    Args:
+      ranks: number of ranks n, at least 2.
+      late: the late rank, in [0, n).
+      chunks: pieces k of the buffer, at least 1.
+
+    Returns:
+      A schedule whose `precondition` is the others' AllReduce.
+
+    Raises:
+      ValueError: a rank out of range, or no chunk.
+    """
+    check_ranks(ranks)
+    check_rank("late", late, ranks)
+    if chunks < 1:
+        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    others, parameters = ranks - 1, (ranks, late, chunks)
+    lap = 2 * (others - 1)
+    before = Schedule(
+        "all_reduce", ranks, chunks, lap, lap * -(-chunks // others), 1, _all_reduce_table, parameters, late=late
+    )
+    rounds = chunks + others
+    return Schedule("late_join", ranks, chunks, rounds, rounds, 1, _table, parameters, before, late)
+
+
+def _all_reduce_table(ranks: int, late: int, chunks: int) -> Table:
+    """Chunk c is summed on the (c mod N)-th of the N others, which then copies it to the rest."""
+    others = np.array(all_but(late, ranks))
+    n = len(others)
+    step, chunk = np.ogrid[1:n, :chunks]
+    owner, other = others[chunk % n], others[(chunk - step) % n]
+    return join([rows(step - 1, other, owner, chunk, Op.REDUCE), rows(n - 2 + step, owner, other, chunk, Op.COPY)])
+
+
+def _table(ranks: int, late: int, chunks: int) -> Table:
+    ring = np.array([late, *all_but(late, ranks), late])
+    hop, chunk = np.ogrid[:ranks, :chunks]
+    op = np.where(hop == 0, Op.REDUCE, Op.COPY)
+    table = rows(chunk + hop, ring[hop], ring[hop + 1], chunk, Op.COPY)
+    table[:, 4] = np.broadcast_to(op, (ranks, chunks)).reshape(-1)
+    return join([table])
