@@ -78,6 +78,7 @@ def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> N
     found = profile.load(tmp_path / "profile.json")
     assert found.ranks == 4 and len({*found.hosts}) == 1 and not found.racks and found.topology is None
     assert [sample.bytes for sample in found.link.samples] == [1024, 65536, 2**20] and found.link.op == "send_recv"
+    assert found.timed_schedules and found.timed_schedules.executor == "messages" and found.timed_schedules.late == 2
     assert found.link.alpha_s > 0 and found.link.beta_s_per_byte > 0
     assert len(found.arrivals) == 12 and profile.find_straggler(found).rank == 2
     assert found.provenance.source == "4 ranks in 4 processes on 1 host, rank 2 made 40 ms late"
