@@ -57,8 +57,9 @@ class Executor {
   }
   bool awaits_processes() const { return messages_.waiting(); }
   bool HelpAcross(const std::function<bool()>& over) { return messages_.Help(over); }
-  std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
-    return messages_.ChoiceOf(site, other, rule);
+  std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
+                                               ScheduleSelector::Rule rule) {
+    return messages_.SelectorOf(site, other, rule);
   }
   uint32_t LaunchOf(const MessageSite& site, int64_t run) { return messages_.LaunchOf(site, run); }
   void Connect(Transport* transport, bool yields = false) { messages_.Connect(transport, yields); }

@@ -27,7 +27,7 @@ std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
 }
 
 std::shared_ptr<LocalSite> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
-                               Kind kind = Kind::kAllReduce) {
+                                    Kind kind = Kind::kAllReduce) {
   auto site = std::make_shared<LocalSite>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
   EXPECT_TRUE(site->SetLeaves(leaves, stats).ok());
   return site;
@@ -44,7 +44,8 @@ class Ranks {
     }
   }
 
-  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<LocalSite>& site, uint32_t rank, int64_t run = 1) {
+  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<LocalSite>& site, uint32_t rank,
+                             int64_t run = 1) {
     auto promise = std::make_shared<std::promise<Status>>();
     std::future<Status> future = promise->get_future();
     auto* bytes = reinterpret_cast<std::byte*>(buffers_[rank].data());
@@ -117,7 +118,7 @@ TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
 TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   Executor executor(2);
   auto site = std::make_shared<LocalSite>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
-  site->SetOther(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
+  site->SetEarly(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
   ASSERT_TRUE(site->SetLeaves(OneLeaf(1000), executor.stats()).ok());
   Ranks buffers(3, 1000);
   const auto call = [&](int64_t run, milliseconds late) {
@@ -128,7 +129,7 @@ TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
     ends.push_back(buffers.Arrive(executor, site, 2, run));
     for (auto& end : ends) EXPECT_TRUE(end.get().ok());
     buffers.ExpectSummed();
-    return site->stats().Last()->is_other;
+    return site->stats().Last()->is_early;
   };
   // Its time is what a busy machine may add; the first call knows nothing.
   EXPECT_FALSE(call(1, milliseconds(40)));

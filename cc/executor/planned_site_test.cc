@@ -159,7 +159,7 @@ TEST_F(PlannedSiteTest, CallsThatHaveWaitedMayBlockWhereTheyEnd) {
       const bool met = second_has_begun_to_end.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
       ends[call].set_value(met && status.ok());
     };
-    site.value()->Arrive(*executors_[0], *switches_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
+    site.value()->Arrive(*executors_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
                          [&, call, done](const Status& status) {
                            if (call == 3) second.set_value();
                            done(status);
