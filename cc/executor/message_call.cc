@@ -53,7 +53,7 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
 }
 
 MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
-                                 StepChoice::Said said) {
+                                 ScheduleSelector::Decision decision) {
   MessageSteps steps;
   const uint32_t index = *site_->FindLocal(rank);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -80,9 +80,9 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
     return steps;
   }
   steps.arrived = rank;
-  steps.said = said;
+  steps.decision = decision;
   local.done = std::move(done);
-  if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
+  if (site_->is_regrouped()) local.own = site_->SecondsSinceLeft(rank, now);
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
@@ -102,7 +102,8 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
   }
   const bool is_new = site_->Concerns(rank) && !ranks_[rank].arrived;
   if (is_new) MarkArrived(rank, now, steps);
-  if (StepChoice* const choice = site_->choice(); choice && rank == choice->decider()) choice->Heard(id_, arrival.said);
+  if (ScheduleSelector* const selector = site_->selector(); selector && rank == selector->decider())
+    selector->Receive(id_, arrival.decision);
   if (arrival.fingerprint != site_->fingerprint()) {
     FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   } else if (is_new && site_->carried_bytes() > 0) {
@@ -163,9 +164,9 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
     --locals_left_;
     it.ended = Clock::now();
     if (it.memory->lost_bytes() > 0) site_->stats().RecordLoss(it.memory->lost_bytes());
-    if (site_->is_divided()) site_->Leave(rank(local), it.ended);
+    if (site_->is_regrouped()) site_->Leave(rank(local), it.ended);
   }
-  if (missing_ == 0 && (site_->is_divided() ? locals_left_ == 0 : local == 0)) Record();
+  if (missing_ == 0 && (site_->is_regrouped() ? locals_left_ == 0 : local == 0)) Record();
   if (IsOver()) steps.over = true;
 }
 

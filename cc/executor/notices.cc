@@ -21,8 +21,8 @@ std::string Begin(uint8_t which, const CallId& call) {
 }
 
 uint8_t FlagsOf(const Arrival& arrival) {
-  const Trial::Outcome outcome = arrival.said.outcome;
-  return static_cast<uint8_t>((arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) |
+  const Trial::Outcome outcome = arrival.decision.outcome;
+  return static_cast<uint8_t>((arrival.decision.is_early ? kHere : 0) | (arrival.decision.next_is_early ? kNext : 0) |
                               (arrival.waits ? kWaits : 0) | (outcome == Trial::Outcome::kKept ? kKept : 0) |
                               (outcome == Trial::Outcome::kDropped ? kDropped : 0));
 }
@@ -38,7 +38,7 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
   AppendNumber<uint8_t>(bytes, FlagsOf(arrival));
-  AppendNumber<uint32_t>(bytes, arrival.said.launches);
+  AppendNumber<uint32_t>(bytes, arrival.decision.launches);
   const std::string_view text = CutText(arrival.text, Arrival::kMaxText);
   AppendNumber<uint16_t>(bytes, static_cast<uint16_t>(text.size()));
   bytes += text;
@@ -77,7 +77,7 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     const Trial::Outcome outcome = (flags & kKept) != 0      ? Trial::Outcome::kKept
                                    : (flags & kDropped) != 0 ? Trial::Outcome::kDropped
                                                              : Trial::Outcome::kOpen;
-    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
+    arrival.decision = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
     arrival.waits = (flags & kWaits) != 0;
     arrival.text.assign(text, text_size);
     if (!in.rest().empty()) arrival.bytes = std::make_shared<const std::string>(in.rest());

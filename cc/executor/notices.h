@@ -15,7 +15,7 @@
 #include <variant>
 
 #include "cc/base/status.h"
-#include "cc/executor/step_choice.h"
+#include "cc/executor/schedule_selector.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -27,10 +27,10 @@ struct Arrival {
 
   CallId call;
   uint32_t rank;
-  uint32_t device;             // the rank's name in messages
-  uint64_t fingerprint;        // of what the call does; alike on all ranks
-  std::string text;            // the same in words for the user
-  StepChoice::Said said = {};  // of the rank that chooses between two schedules
+  uint32_t device;                           // the rank's name in messages
+  uint64_t fingerprint;                      // of what the call does; alike on all ranks
+  std::string text;                          // the same in words for the user
+  ScheduleSelector::Decision decision = {};  // of the rank that chooses between two schedules
   bool waits = false;
   // The only message that the rank has for the others, in a call whose arrivals carry it (MessageSite::carried_bytes).
   std::shared_ptr<const std::string> bytes = nullptr;

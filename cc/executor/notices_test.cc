@@ -22,9 +22,9 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_EQ(found.device, 50u);
   EXPECT_EQ(found.fingerprint, 0xFEDCBA9876543210);
   EXPECT_EQ(found.text, "psum over 'data'");
-  EXPECT_FALSE(found.said.here);
-  EXPECT_TRUE(found.said.next);
-  EXPECT_EQ(found.said.launches, 3u);
+  EXPECT_FALSE(found.decision.is_early);
+  EXPECT_TRUE(found.decision.next_is_early);
+  EXPECT_EQ(found.decision.launches, 3u);
   EXPECT_TRUE(found.waits);
   EXPECT_FALSE(found.bytes);
   const auto carried = std::make_shared<const std::string>(Arrival::kMaxBytes, '\0');
@@ -34,7 +34,7 @@ TEST(Notices, ArriveAsTheyWereSent) {
   for (const auto outcome : {Trial::Outcome::kOpen, Trial::Outcome::kKept, Trial::Outcome::kDropped}) {
     const auto tried = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "", {true, false, 1, outcome}}));
     ASSERT_TRUE(tried);
-    EXPECT_EQ(std::get<Arrival>(*tried).said.outcome, outcome);
+    EXPECT_EQ(std::get<Arrival>(*tried).decision.outcome, outcome);
   }
   const auto failure = DecodeNotice(
       Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late", "{\"missing\":[3]}"), 0x99AABBCCDDEEFF00}));

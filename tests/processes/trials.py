@@ -1,4 +1,4 @@
-"""A program for processes of a rank each: a plan's trial, in calls of three kinds, with a late rank; run by the test."""
+"""A program for processes of a rank each: a plan's trial in calls of three kinds, with a late rank; run by the test."""
 
 from __future__ import annotations
 
