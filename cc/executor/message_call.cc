@@ -67,10 +67,6 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   local.done_is_quick = buffers.done_is_quick;
   try {
     if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
-    for (const MessageTask& task : graph(index).tasks()) {
-      const bool carries = failure_.ok() && site_->carried_bytes() > 0 && task.kind == MessageTask::Kind::kSend;
-      if (carries) steps.carried = std::make_shared<const std::string>(local.memory->Bytes(task));
-    }
   } catch (const std::bad_alloc&) {
     FailLocked(NoMemory{name(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true, steps);
   }
@@ -86,7 +82,6 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
-  if (steps.carried) DeliverCarried(rank, steps.carried, steps);
   CheckEnd(index, steps);
   return steps;
 }
@@ -100,15 +95,10 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
     ranks_[rank].waits = true;
     return steps;
   }
-  const bool is_new = site_->Concerns(rank) && !ranks_[rank].arrived;
-  if (is_new) MarkArrived(rank, now, steps);
+  if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
   if (ScheduleSelector* const selector = site_->selector(); selector && rank == selector->decider())
     selector->Receive(id_, arrival.decision);
-  if (arrival.fingerprint != site_->fingerprint()) {
-    FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
-  } else if (is_new && site_->carried_bytes() > 0) {
-    DeliverCarried(rank, arrival.bytes, steps);
-  }
+  if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
 }
@@ -127,7 +117,6 @@ void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps
 // A task that waits for nothing more is to be started; a send, to those receivers that may have it now.
 void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
   const MessageTask& it = graph(local).tasks()[task];
-  if (site_->carried_bytes() > 0 && it.kind != MessageTask::Kind::kAdd) return BeginCarried(local, task, steps);
   MessageStep step{local, task, {}};
   if (it.kind == MessageTask::Kind::kSend) {
     locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());

@@ -42,9 +42,8 @@ struct MessageSteps {
   std::vector<Completion> completions;
   std::optional<uint32_t> arrived;      // the rank whose arrival the other processes must hear of, before its messages
   ScheduleSelector::Decision decision;  // with it
-  std::shared_ptr<const std::string> carried;  // with it
-  bool keeps_too_much = false;  // of the transport's: if soon nothing comes any more, it is to copy its views
-  bool failed = false;          // the other processes must hear of it
+  bool keeps_too_much = false;          // of the transport's: if soon nothing comes any more, it is to copy its views
+  bool failed = false;                  // the other processes must hear of it
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
 };
@@ -121,9 +120,8 @@ class MessageCall {
     bool arrived = false;
     bool waits = false;  // it has come, but waits to hear what the call runs
     Clock::time_point at;
-    uint32_t receives_left = 0;                  // messages that ranks of this process have yet to receive from it
-    std::vector<MessageStep> unsent;             // large messages for it, which wait for its arrival
-    std::shared_ptr<const std::string> carried;  // by its arrival
+    uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
+    std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival
   };
 
   const MessageGraph& graph(uint32_t local) const { return *site_->locals()[local].graph; }
@@ -131,8 +129,6 @@ class MessageCall {
   void Begin(uint32_t local, uint32_t task, MessageSteps& steps);
   void End(uint32_t local, uint32_t task, MessageSteps& steps);
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
-  void BeginCarried(uint32_t local, uint32_t task, MessageSteps& steps);
-  void DeliverCarried(uint32_t rank, std::shared_ptr<const std::string> carried, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
   void Record();
   std::vector<double> Own() const;

@@ -9,8 +9,6 @@
 #include "cc/base/hash.h"
 #include "cc/base/text.h"
 #include "cc/executor/executor.h"
-#include "cc/executor/notices.h"
-#include "cc/program/message_lists.h"
 
 namespace jaxcomm {
 namespace {
@@ -202,11 +200,6 @@ Status MessageSite::MakeGraphs() {
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;
   }
-  const bool at_once = std::all_of(locals_.begin(), locals_.end(), [this](const Local& local) {
-    return !local.list || SendsToAllAtOnce(lists_[ranks_[local.rank].group]);
-  });
-  const bool carries = at_once && !loss_ && !selector_ && !is_regrouped() && layout().extent() <= Arrival::kMaxBytes;
-  carried_bytes_ = carries ? layout().extent() : 0;
   return Status();
 }
 

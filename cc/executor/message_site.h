@@ -185,9 +185,6 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
-  // Bytes of a rank's operand, with the gaps between arrays, that its arrival carries, as it is the only message that
-  // the rank has for all others; 0: messages carry them.
-  int64_t carried_bytes() const { return carried_bytes_; }
   // The names of its groups' lists.
   std::string lists() const;
   // Whether stores that no task reads again go past the caches.
@@ -250,7 +247,6 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   std::vector<std::string> lists_;   // their names, by group
   std::vector<bool> between_hosts_;  // by group
   std::string row_;                  // of a site that Regroup made
-  int64_t carried_bytes_ = 0;
   uint64_t fingerprint_ = 0;
   std::string text_;
   std::shared_ptr<Common> common_;
