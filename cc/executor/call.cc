@@ -151,11 +151,11 @@ void Call::Close(Clock::time_point now) {
     record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
-  record.is_other = site_->is_other();
+  record.is_early = site_->is_early();
   record.after_arrival = Seconds(now - last);
-  if (StepChoice* const choice = site_->choice()) {
-    choice->Saw(
-        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_other,
+  if (ScheduleSelector* const selector = site_->selector()) {
+    selector->RecordCall(
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_early,
         record.after_arrival);
   }
   record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;

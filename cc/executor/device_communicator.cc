@@ -76,7 +76,7 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
     for (const auto& [oldest, forgotten] : sites_) {
       if (forgotten.planned) forgotten.planned->Forget(executor);
       if (forgotten.own) executor.messages().Forget(forgotten.own.get());
-      if (forgotten.own && forgotten.own->other()) executor.messages().Forget(forgotten.own->other().get());
+      if (forgotten.own && forgotten.own->early()) executor.messages().Forget(forgotten.own->early().get());
     }
     sites_.clear();
   }
@@ -117,7 +117,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
         MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
     if (!other.ok()) return other.status();
     if (!key.is_in_place) other.value()->SeparateResults();
-    site->SetOther(other.value(), executor.messages().ChoiceOf(*site, *other.value(), StepChoice::kTrial));
+    site->SetEarly(other.value(), executor.messages().SelectorOf(*site, *other.value(), ScheduleSelector::kTrial));
   }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return Site{site, nullptr};

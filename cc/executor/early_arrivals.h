@@ -3,8 +3,7 @@
 //   early.Keep(id, {process, arrival, Clock::now()});
 //   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins, in the order of their arrival
 //
-// Keeps kMost arrivals, and fewer if they carry bytes; beyond that it forgets those of the oldest call. Not
-// thread-safe.
+// Keeps kMost arrivals; beyond that it forgets those of the oldest call. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -35,16 +34,15 @@ class EarlyArrivals {
       call->second.order = next_++;
       order_.emplace(call->second.order, id);
     }
-    count_ += Count(arrival);
     call->second.arrivals.push_back(std::move(arrival));
-    if (count_ > kMost) Take(order_.begin()->second);
+    if (++count_ > kMost) Take(order_.begin()->second);
   }
 
   std::vector<PeerArrival> Take(const CallId& id) {
     const auto call = calls_.find(id);
     if (call == calls_.end()) return {};
     std::vector<PeerArrival> arrivals = std::move(call->second.arrivals);
-    for (const PeerArrival& arrival : arrivals) count_ -= Count(arrival);
+    count_ -= arrivals.size();
     order_.erase(call->second.order);
     calls_.erase(call);
     return arrivals;
@@ -62,10 +60,6 @@ class EarlyArrivals {
     uint64_t order = 0;
     std::vector<PeerArrival> arrivals;
   };
-
-  static size_t Count(const PeerArrival& peer) {
-    return 1 + (peer.arrival.bytes ? peer.arrival.bytes->size() / Arrival::kMaxText : 0);
-  }
 
   std::map<CallId, Call> calls_;
   std::map<uint64_t, CallId> order_;

@@ -1,8 +1,5 @@
 #include "cc/executor/early_arrivals.h"
 
-#include <memory>
-#include <string>
-
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -16,17 +13,6 @@ TEST(EarlyArrivals, TheOldestAreForgottenWhereThereAreTooMany) {
   EXPECT_FALSE(early.Has({77, 0, 0, 0}));
   EXPECT_EQ(early.Take({77, 1, 0, 0}).size(), 1u);
   EXPECT_FALSE(early.Has({77, 1, 0, 0}));
-}
-
-TEST(EarlyArrivals, CarriedBytesCount) {
-  EarlyArrivals early;
-  early.Keep({77, 0, 0, 0}, {1, {{77, 0, 0, 0}, 0, 0, 0, ""}, Clock::now()});
-  const auto bytes = std::make_shared<const std::string>(Arrival::kMaxBytes, 'x');
-  for (uint32_t launch = 0; launch <= EarlyArrivals::kMost / 10; ++launch) {  // about as much memory
-    early.Keep({78, launch, 0, 0}, {1, {{78, launch, 0, 0}, 0, 0, 0, "", {}, false, bytes}, Clock::now()});
-  }
-  EXPECT_FALSE(early.Has({77, 0, 0, 0}));
-  EXPECT_TRUE(early.Has({78, EarlyArrivals::kMost / 10, 0, 0}));
 }
 
 }  // namespace

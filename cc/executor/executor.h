@@ -1,9 +1,8 @@
 // Runs the collectives of the process's ranks, those of ranks of this process alone and those between processes.
 //
 //   Executor executor(/*threads=*/2);
-//   executor.local().Arrive({run_id, group}, site, rank, buffers, [](const Status& status) { ... });
-//   executor.messages().Arrive(message_site, run_id, rank, buffers, done);                             // return at
-//   once
+//   executor.local().Arrive({run_id, group}, site, rank, buffers, done);     // return at once
+//   executor.messages().Arrive(message_site, run_id, rank, buffers, done);
 //
 // A call that is not complete at the deadline fails on every rank that waits, and on those that arrive later. Threads
 // are made when the first rank arrives; where the system has none to give, that rank's callback gets an error.

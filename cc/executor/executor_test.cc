@@ -118,7 +118,7 @@ TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
 TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   Executor executor(2);
   auto site = std::make_shared<LocalSite>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
-  site->SetOther(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
+  site->SetEarly(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
   ASSERT_TRUE(site->SetLeaves(OneLeaf(1000), executor.stats()).ok());
   Ranks buffers(3, 1000);
   const auto call = [&](int64_t run, milliseconds late) {
@@ -129,7 +129,7 @@ TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
     ends.push_back(buffers.Arrive(executor, site, 2, run));
     for (auto& end : ends) EXPECT_TRUE(end.get().ok());
     buffers.ExpectSummed();
-    return site->stats().Last()->is_other;
+    return site->stats().Last()->is_early;
   };
   // Its time is what a busy machine may add; the first call knows nothing.
   EXPECT_FALSE(call(1, milliseconds(40)));

@@ -30,7 +30,7 @@ Status LocalGroupSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) 
 }
 
 void LocalGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
-  const GroupRow row = RowOf(buffers, ranks());
+  const GroupNumbers row = RowOf(buffers, ranks());
   const auto [round, mismatch, agreed] = Join(run, rank, row);
   const auto leave = [self = shared_from_this(), round = round, rank, done = std::move(done)](const Status& status) {
     self->Leave(*round, rank, status);
@@ -60,7 +60,7 @@ void LocalGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buff
   executor.local().Arrive(key, SiteOf(members.size()), static_cast<uint32_t>(place), std::move(buffers), leave);
 }
 
-LocalGroupSite::Joined LocalGroupSite::Join(int64_t run, uint32_t rank, const GroupRow& row) {
+LocalGroupSite::Joined LocalGroupSite::Join(int64_t run, uint32_t rank, const GroupNumbers& row) {
   const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   auto& open = rounds_[run];
@@ -91,7 +91,7 @@ LocalGroupSite::Joined LocalGroupSite::Join(int64_t run, uint32_t rank, const Gr
   return {round, round->mismatch, agreed};
 }
 
-Status LocalGroupSite::Check(const Round& round, uint32_t rank, const GroupRow& row) const {
+Status LocalGroupSite::Check(const Round& round, uint32_t rank, const GroupNumbers& row) const {
   const CallName call{name_, axes_, "groups"};
   if (Status status = CheckRow(call.Text(), rank, row); !status.ok()) return status;
   if (row == round.row) return Status();

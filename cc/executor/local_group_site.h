@@ -21,7 +21,7 @@
 #include "cc/base/status.h"
 #include "cc/executor/call_site.h"
 #include "cc/executor/executor.h"
-#include "cc/executor/group_row.h"
+#include "cc/executor/group_numbers.h"
 
 namespace jaxcomm {
 
@@ -46,7 +46,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
  private:
   struct Round {
     int64_t run, number;
-    GroupRow row;
+    GroupNumbers row;
     std::vector<bool> here;
     std::vector<Clock::time_point> came, left;  // by rank
     std::vector<double> own;                    // seconds since this rank's last call ended; negative for its first
@@ -61,8 +61,8 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
     std::vector<bool> agreed;  // for the first rank with another row: the ranks that came before it; else empty
   };
 
-  Joined Join(int64_t run, uint32_t rank, const GroupRow& row);
-  Status Check(const Round& round, uint32_t rank, const GroupRow& row) const;
+  Joined Join(int64_t run, uint32_t rank, const GroupNumbers& row);
+  Status Check(const Round& round, uint32_t rank, const GroupNumbers& row) const;
   LocalExecutor::Key KeyOf(int64_t run, const Round& round, int32_t group) const;
   const std::shared_ptr<LocalSite>& SiteOf(size_t size) const { return sites_[size - 2]; }
   void Leave(Round& round, uint32_t rank, const Status& status);

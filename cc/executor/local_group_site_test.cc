@@ -35,7 +35,7 @@ class LocalGroupSiteTest : public testing::Test {
     for (float& value : values_[rank]) value = std::vector<float>{1, 10, 100, 1000}[rank] + more;
   }
 
-  std::future<Status> Arrive(uint32_t rank, GroupRow row, int64_t run = 1) {
+  std::future<Status> Arrive(uint32_t rank, GroupNumbers row, int64_t run = 1) {
     auto promise = std::make_shared<std::promise<Status>>();
     auto* bytes = reinterpret_cast<std::byte*>(values_[rank].data());
     site_->Arrive(executor_, run, rank, {{bytes}, {bytes}, reinterpret_cast<const std::byte*>(row.data())},
@@ -49,7 +49,7 @@ class LocalGroupSiteTest : public testing::Test {
 };
 
 TEST_F(LocalGroupSiteTest, EachGroupSumsForItselfWhateverItsNumber) {
-  const GroupRow row = {3, 0, 3, 1};
+  const GroupNumbers row = {3, 0, 3, 1};
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {2, 3, 1, 0}) ends.push_back(Arrive(rank, row));
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
@@ -97,8 +97,8 @@ TEST_F(LocalGroupSiteTest, RunsAtTheSameTimeKeepApart) {
 TEST_F(LocalGroupSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
   constexpr int kRounds = 300;
   std::mt19937 random(1);
-  std::vector<GroupRow> rows(kRounds, GroupRow(kRanks));
-  for (GroupRow& row : rows) {
+  std::vector<GroupNumbers> rows(kRounds, GroupNumbers(kRanks));
+  for (GroupNumbers& row : rows) {
     for (int32_t& group : row) group = static_cast<int32_t>(random() % kRanks);
   }
   std::vector<std::thread> threads;
@@ -151,7 +151,7 @@ TEST_F(LocalGroupSiteTest, AFailedRoundIsForgottenOnceAllHaveCome) {
     std::shuffle(order.begin(), order.end(), random);
     std::vector<std::future<Status>> ends;
     for (const uint32_t rank : order) {
-      ends.push_back(Arrive(rank, rank == 3 ? GroupRow{0, 1, 0, 1} : GroupRow{0, 0, 1, 1}, run));
+      ends.push_back(Arrive(rank, rank == 3 ? GroupNumbers{0, 1, 0, 1} : GroupNumbers{0, 0, 1, 1}, run));
     }
     size_t failed = 0;
     for (auto& end : ends) failed += !end.get().ok();
@@ -187,7 +187,7 @@ TEST_F(LocalGroupSiteTest, AGroupOutOfRangeIsAnError) {
 
 TEST_F(LocalGroupSiteTest, AMissingRankIsNamedByItsOwnNumberAndOtherGroupsGoOn) {
   executor_.SetDeadline(0.1);
-  const GroupRow row = {0, 1, 0, 1};
+  const GroupNumbers row = {0, 1, 0, 1};
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {0, 2, 1}) ends.push_back(Arrive(rank, row));
   EXPECT_TRUE(ends[0].get().ok());

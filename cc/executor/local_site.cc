@@ -29,15 +29,15 @@ LocalSite::LocalSite(std::string name, std::string axes, std::string plan, Kind 
       reduction_(reduction),
       program_(std::move(program)) {}
 
-void LocalSite::SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule) {
-  choice_ = std::make_shared<StepChoice>(rule);
-  other_ = std::make_shared<LocalSite>(name_, axes_, plan_, kind_, reduction_, std::move(program));
-  other_->choice_ = choice_;
+void LocalSite::SetEarly(std::shared_ptr<const Program> program, ScheduleSelector::Rule rule) {
+  selector_ = std::make_shared<ScheduleSelector>(rule);
+  early_ = std::make_shared<LocalSite>(name_, axes_, plan_, kind_, reduction_, std::move(program));
+  early_->selector_ = selector_;
 }
 
 Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(once_, [&] {
-    if (other_) status_ = other_->SetLeaves(leaves, stats);
+    if (early_) status_ = early_->SetLeaves(leaves, stats);
     if (!status_.ok()) return;
     status_ = FindReduces(name_, kind_, reduction_, leaves, reduces_);
     if (!status_.ok()) return;
@@ -49,7 +49,7 @@ Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     const int64_t slices = kind_ == Kind::kAllReduce ? 1 : program_->ranks();
     streams_ = layout_->extent() * slices * program_->ranks() >= kStreamBytes;
     stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
-    if (choice_) choice_->Try(stats_);
+    if (selector_) selector_->Try(stats_);
   });
   return status_;
 }

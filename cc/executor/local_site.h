@@ -16,8 +16,8 @@
 #include "cc/executor/call_site.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
+#include "cc/executor/schedule_selector.h"
 #include "cc/executor/stats.h"
-#include "cc/executor/step_choice.h"
 #include "cc/kernels/reduce.h"
 #include "cc/program/program.h"
 
@@ -31,20 +31,20 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   LocalSite(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
             std::shared_ptr<const Program> program);
 
-  // Before the first call: some run another program instead, as the choice says.
-  void SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule);
+  // Before the first call: this site has the schedule `late`, `program` is `early`.
+  void SetEarly(std::shared_ptr<const Program> program, ScheduleSelector::Rule rule);
 
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Forget(Executor& executor) const override;
 
-  // Of the next call: this site or its other one.
+  // The site of the next call: this one, or that of `early`.
   static std::shared_ptr<const LocalSite> Next(const std::shared_ptr<const LocalSite>& site) {
-    return site->other_ && site->choice_->Next() ? site->other_ : site;
+    return site->early_ && site->selector_->Next() ? site->early_ : site;
   }
-  bool is_other() const { return choice_ && !other_; }
-  // None: calls run one program.
-  StepChoice* choice() const { return choice_.get(); }
+  bool is_early() const { return selector_ && !early_; }
+  // Null: calls run one program.
+  ScheduleSelector* selector() const { return selector_.get(); }
 
   const std::string& name() const { return name_; }
   const std::string& axes() const { return axes_; }
@@ -73,8 +73,8 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   std::optional<Layout> layout_;
   std::vector<ReduceFn> reduces_;  // one per leaf
   std::shared_ptr<SiteStats> stats_;
-  std::shared_ptr<StepChoice> choice_;  // the same in its other site
-  std::shared_ptr<LocalSite> other_;
+  std::shared_ptr<ScheduleSelector> selector_;  // shared by the sites of `late` and `early`
+  std::shared_ptr<LocalSite> early_;
   int64_t work_ = 0;
   bool streams_ = false;
 };

@@ -53,7 +53,7 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
 }
 
 MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
-                                 StepChoice::Said said) {
+                                 ScheduleSelector::Decision decision) {
   MessageSteps steps;
   const uint32_t index = *site_->FindLocal(rank);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -67,10 +67,6 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   local.done_is_quick = buffers.done_is_quick;
   try {
     if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
-    for (const MessageTask& task : graph(index).tasks()) {
-      const bool carries = failure_.ok() && site_->carried_bytes() > 0 && task.kind == MessageTask::Kind::kSend;
-      if (carries) steps.carried = std::make_shared<const std::string>(local.memory->Bytes(task));
-    }
   } catch (const std::bad_alloc&) {
     FailLocked(NoMemory{name(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true, steps);
   }
@@ -80,13 +76,12 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
     return steps;
   }
   steps.arrived = rank;
-  steps.said = said;
+  steps.decision = decision;
   local.done = std::move(done);
-  if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
+  if (site_->is_regrouped()) local.own = site_->SecondsSinceLeft(rank, now);
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
-  if (steps.carried) DeliverCarried(rank, steps.carried, steps);
   CheckEnd(index, steps);
   return steps;
 }
@@ -100,14 +95,10 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
     ranks_[rank].waits = true;
     return steps;
   }
-  const bool is_new = site_->Concerns(rank) && !ranks_[rank].arrived;
-  if (is_new) MarkArrived(rank, now, steps);
-  if (StepChoice* const choice = site_->choice(); choice && rank == choice->decider()) choice->Heard(id_, arrival.said);
-  if (arrival.fingerprint != site_->fingerprint()) {
-    FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
-  } else if (is_new && site_->carried_bytes() > 0) {
-    DeliverCarried(rank, arrival.bytes, steps);
-  }
+  if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
+  if (ScheduleSelector* const selector = site_->selector(); selector && rank == selector->decider())
+    selector->Receive(id_, arrival.decision);
+  if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
 }
@@ -126,7 +117,6 @@ void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps
 // A task that waits for nothing more is to be started; a send, to those receivers that may have it now.
 void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
   const MessageTask& it = graph(local).tasks()[task];
-  if (site_->carried_bytes() > 0 && it.kind != MessageTask::Kind::kAdd) return BeginCarried(local, task, steps);
   MessageStep step{local, task, {}};
   if (it.kind == MessageTask::Kind::kSend) {
     locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());
@@ -163,9 +153,9 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
     --locals_left_;
     it.ended = Clock::now();
     if (it.memory->lost_bytes() > 0) site_->stats().RecordLoss(it.memory->lost_bytes());
-    if (site_->is_divided()) site_->Leave(rank(local), it.ended);
+    if (site_->is_regrouped()) site_->Leave(rank(local), it.ended);
   }
-  if (missing_ == 0 && (site_->is_divided() ? locals_left_ == 0 : local == 0)) Record();
+  if (missing_ == 0 && (site_->is_regrouped() ? locals_left_ == 0 : local == 0)) Record();
   if (IsOver()) steps.over = true;
 }
 

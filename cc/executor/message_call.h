@@ -2,7 +2,7 @@
 // may start, the ranks that are done.
 //
 //   MessageCall call(site, id, /*number=*/412, first, Clock::now());
-//   MessageSteps steps = call.Arrive(rank, buffers, done, now, said);
+//   MessageSteps steps = call.Arrive(rank, buffers, done, now, decision);
 //   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);
 //
@@ -40,11 +40,10 @@ struct MessageStep {
 struct MessageSteps {
   std::vector<MessageStep> tasks;
   std::vector<Completion> completions;
-  std::optional<uint32_t> arrived;  // the rank whose arrival the other processes must hear of, before its messages
-  StepChoice::Said said;            // with it
-  std::shared_ptr<const std::string> carried;  // with it
-  bool keeps_too_much = false;  // of the transport's: if soon nothing comes any more, it is to copy its views
-  bool failed = false;          // the other processes must hear of it
+  std::optional<uint32_t> arrived;      // the rank whose arrival the other processes must hear of, before its messages
+  ScheduleSelector::Decision decision;  // with it
+  bool keeps_too_much = false;          // of the transport's: if soon nothing comes any more, it is to copy its views
+  bool failed = false;                  // the other processes must hear of it
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
 };
@@ -68,8 +67,9 @@ class MessageCall {
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
-  // `said`: to be told with the arrival.
-  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now, StepChoice::Said said);
+  // `decision`: sent with the arrival.
+  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
+                      ScheduleSelector::Decision decision);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
                         bool may_keep, const std::vector<ByteRange>& lost = {});
@@ -120,9 +120,8 @@ class MessageCall {
     bool arrived = false;
     bool waits = false;  // it has come, but waits to hear what the call runs
     Clock::time_point at;
-    uint32_t receives_left = 0;                  // messages that ranks of this process have yet to receive from it
-    std::vector<MessageStep> unsent;             // large messages for it, which wait for its arrival
-    std::shared_ptr<const std::string> carried;  // by its arrival
+    uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
+    std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival
   };
 
   const MessageGraph& graph(uint32_t local) const { return *site_->locals()[local].graph; }
@@ -130,8 +129,6 @@ class MessageCall {
   void Begin(uint32_t local, uint32_t task, MessageSteps& steps);
   void End(uint32_t local, uint32_t task, MessageSteps& steps);
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
-  void BeginCarried(uint32_t local, uint32_t task, MessageSteps& steps);
-  void DeliverCarried(uint32_t rank, std::shared_ptr<const std::string> carried, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
   void Record();
   std::vector<double> Own() const;

@@ -65,8 +65,8 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
   if (!failure_.ok() || IsOver()) return std::nullopt;
   Delay delay{{}, {}, {}, now - (missing_ > 0 ? start_ : progress_)};
   if (Seconds(delay.waited) < deadline) return std::nullopt;
-  const StepChoice* const choice = site_->choice();
-  const bool decided = !choice || ranks_[choice->decider()].arrived;
+  const ScheduleSelector* const selector = site_->selector();
+  const bool decided = !selector || ranks_[selector->decider()].arrived;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->Concerns(rank)) continue;
     const bool is_here = ranks_[rank].arrived || (ranks_[rank].waits && !decided);

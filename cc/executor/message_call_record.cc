@@ -12,7 +12,7 @@ namespace jaxcomm {
 void MessageCall::Record() {
   if (std::exchange(recorded_, true)) return;
   const std::vector<uint32_t>& own = site_->GroupOf(rank(0));
-  const size_t count = site_->is_divided() ? ranks_.size() : own.size();
+  const size_t count = site_->is_regrouped() ? ranks_.size() : own.size();
   CallRecord record;
   record.arrivals.resize(count, CallRecord::kUnknown);
   record.waits.resize(count);
@@ -21,11 +21,11 @@ void MessageCall::Record() {
     if (site_->Concerns(rank)) first = std::min(first, ranks_[rank].at);
   }
   for (const std::vector<uint32_t>& group : site_->groups()) {
-    if (!site_->Concerns(group[0]) || (!site_->is_divided() && &group != &own)) continue;
+    if (!site_->Concerns(group[0]) || (!site_->is_regrouped() && &group != &own)) continue;
     const auto earlier = [this](uint32_t one, uint32_t other) { return ranks_[one].at < ranks_[other].at; };
     const auto last = std::max_element(group.begin(), group.end(), earlier);
     for (uint32_t i = 0; i < group.size(); ++i) {
-      const uint32_t at = site_->is_divided() ? group[i] : i;
+      const uint32_t at = site_->is_regrouped() ? group[i] : i;
       record.arrivals[at] = Seconds(ranks_[group[i]].at - first);
       record.waits[at] = Seconds(ranks_[*last].at - ranks_[group[i]].at);
       if (group[i] == *last && group.size() > 1) record.last.push_back(at);
@@ -34,13 +34,13 @@ void MessageCall::Record() {
       record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
     }
   }
-  record.is_other = site_->is_other();
-  if (StepChoice* const choice = site_->choice()) {
-    choice->Saw(
-        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_other,
+  record.is_early = site_->is_early();
+  if (ScheduleSelector* const selector = site_->selector()) {
+    selector->RecordCall(
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_early,
         record.after_arrival);
   }
-  if (site_->is_divided()) record.own = Own();
+  if (site_->is_regrouped()) record.own = Own();
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
   site_->stats().Record(std::move(record));

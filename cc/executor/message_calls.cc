@@ -82,7 +82,7 @@ bool MessageCalls::Close(const MessageCall& call) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!calls_.Erase(call.id())) return false;
   --open_;
-  if (call.site().is_divided()) finished_.Add(call.id(), {call.shared_site(), call.first(), call.name()});
+  if (call.site().is_regrouped()) finished_.Add(call.id(), {call.shared_site(), call.first(), call.name()});
   return true;
 }
 

@@ -26,12 +26,12 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   }
   const Clock::time_point now = Clock::now();
   const auto [id, failure] = calls_.Name(*site, run, rank);
-  StepChoice::Said said;
-  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, said);
+  ScheduleSelector::Decision decision;
+  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, decision);
   Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), now};
   if (!chosen) return Wait(std::move(arriving));
-  Begin(std::move(arriving), said, refused.ok() ? failure : refused);
-  if (site->other()) StartDecided();
+  Begin(std::move(arriving), decision, refused.ok() ? failure : refused);
+  if (site->early()) StartDecided();
 }
 
 void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
@@ -41,8 +41,8 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Refuse(*site, id, status);
     return done(status);
   }
-  StepChoice::Said said;
-  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, said);
+  ScheduleSelector::Decision decision;
+  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, decision);
   Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), Clock::now()};
   if (!chosen) return Wait(std::move(arriving));
   {
@@ -54,11 +54,11 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
       if (is_new && helps) ++unexpected_;
       if (is_new && !helps) transport_.load()->Expect();
       driver.work.push_back(
-          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, said)});
+          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, decision)});
     }
     Run(driver);
   }
-  if (site->other()) StartDecided();
+  if (site->early()) StartDecided();
 }
 
 // Whether calls can run at all.
@@ -70,15 +70,15 @@ Status MessageExecutor::Check(const MessageSite& site) const {
   return threads_.Start() ? Status() : CallThreads::NoThread(site.NameCall().Text());
 }
 
-void MessageExecutor::Begin(Arriving arriving, StepChoice::Said said, const Status& refused) {
+void MessageExecutor::Begin(Arriving arriving, ScheduleSelector::Decision decision, const Status& refused) {
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, refused, is_new);
   if (!call) return;
   Driver driver;
   driver.call = call.get();
   driver.rank = arriving.rank;
-  driver.work.push_back(
-      {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, said)});
+  driver.work.push_back({call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done),
+                                            arriving.at, decision)});
   if (MayHelp(*call)) {
     Help(driver, [&] { return driver.own.has_value(); });
   } else {

@@ -22,7 +22,7 @@
 
 #include "cc/executor/call_threads.h"
 #include "cc/executor/message_calls.h"
-#include "cc/executor/step_choice.h"
+#include "cc/executor/schedule_selector.h"
 #include "cc/executor/users.h"
 
 namespace jaxcomm {
@@ -59,9 +59,10 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why);
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
-  // The choice between the lists of two sites of the same calls: one for all of their executables, which processes
+  // The selector between the lists of two sites of the same calls: one for all of their executables, which processes
   // compile and drop at different times.
-  std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule);
+  std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
+                                               ScheduleSelector::Rule rule);
 
   // The number of launches that called on the site's communicator before this one.
   uint32_t LaunchOf(const MessageSite& site, int64_t run);
@@ -99,14 +100,14 @@ class MessageExecutor : public Transport::Events {
   // Joining.
   bool is_connected() const { return !closing_ && transport_.load() != nullptr; }
   Status Check(const MessageSite& site) const;
-  void Begin(Arriving arriving, StepChoice::Said said, const Status& refused);
+  void Begin(Arriving arriving, ScheduleSelector::Decision decision, const Status& refused);
   std::shared_ptr<MessageCall> Join(const Arriving& arriving, const Status& refused, bool& is_new);
   void OnArrival(uint32_t process, const Arrival& arrival);
 
   // Deciding.
   void Wait(Arriving arriving);
   std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                            uint32_t rank, StepChoice::Said& said) const;
+                                            uint32_t rank, ScheduleSelector::Decision& decision) const;
   void StartDecided(Clock::time_point overdue = Clock::time_point::min());
   bool LacksProcess(const Arriving& arriving) const;
 
@@ -142,7 +143,7 @@ class MessageExecutor : public Transport::Events {
   std::vector<Arriving> undecided_;
   size_t starting_ = 0;  // those that were undecided
   // By communicator and the text of what calls that choose alike have in common.
-  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<StepChoice>> choices_;
+  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<ScheduleSelector>> selectors_;
 };
 
 }  // namespace jaxcomm

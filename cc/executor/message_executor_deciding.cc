@@ -1,4 +1,4 @@
-// Decides which of two schedules the calls of a site run: one rank chooses, the others wait for its choice.
+// Decides which of two schedules the calls of a site run: one rank decides, the others wait for its decision.
 #include <algorithm>
 #include <optional>
 
@@ -6,44 +6,46 @@
 
 namespace jaxcomm {
 
-std::shared_ptr<StepChoice> MessageExecutor::ChoiceOf(const MessageSite& site, const MessageSite& other,
-                                                      StepChoice::Rule rule) {
+std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site, const MessageSite& other,
+                                                              ScheduleSelector::Rule rule) {
   std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
-                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below) + (rule.tries ? "|tries" : "");
+                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) +
+                      (rule.tries ? "|tries" : "");
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(deciding_);
-  std::shared_ptr<StepChoice>& choice = choices_[{site.communicator(), calls}];
-  if (!choice) choice = std::make_shared<StepChoice>(rule);
-  return choice;
+  std::shared_ptr<ScheduleSelector>& selector = selectors_[{site.communicator(), calls}];
+  if (!selector) selector = std::make_shared<ScheduleSelector>(rule);
+  return selector;
 }
 
 void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
   calls_.ForgetCommunicator(communicator);
   std::lock_guard<std::mutex> lock(deciding_);
-  for (auto at = choices_.begin(); at != choices_.end();) {
-    at = at->first.first == communicator ? choices_.erase(at) : std::next(at);
+  for (auto at = selectors_.begin(); at != selectors_.end();) {
+    at = at->first.first == communicator ? selectors_.erase(at) : std::next(at);
   }
 }
 
-// The site whose lists the call runs, and the rank's choice if it decides; null: the choice has not arrived.
+// The site whose lists the call runs, and the rank's decision if it decides; null: the decision has not arrived.
 std::shared_ptr<const MessageSite> MessageExecutor::Chosen(const std::shared_ptr<const MessageSite>& site,
                                                            const CallId& id, uint32_t rank,
-                                                           StepChoice::Said& said) const {
-  if (!site->other()) return site;
-  StepChoice& choice = *site->choice();
-  if (rank == choice.decider()) {
-    said = choice.Decide(id);
-    return said.here ? site->other() : site;
+                                                           ScheduleSelector::Decision& decision) const {
+  if (!site->early()) return site;
+  ScheduleSelector& selector = *site->selector();
+  if (rank == selector.decider()) {
+    decision = selector.Decide(id);
+    return decision.is_early ? site->early() : site;
   }
   for (const PeerArrival& peer : calls_.FindEarly(id)) {
-    const bool decides = peer.arrival.rank == choice.decider();
-    if (decides && peer.process == site->ranks()[choice.decider()].process) choice.Heard(id, peer.arrival.said);
+    const bool decides = peer.arrival.rank == selector.decider();
+    if (decides && peer.process == site->ranks()[selector.decider()].process)
+      selector.Receive(id, peer.arrival.decision);
   }
-  const std::optional<bool> is_other = choice.Find(id);
-  return !is_other ? nullptr : *is_other ? site->other() : site;
+  const std::optional<bool> is_early = selector.Find(id);
+  return !is_early ? nullptr : *is_early ? site->early() : site;
 }
 
-// The rank waits for the choice; the others receive its arrival now.
+// The rank waits for the decision; the others receive its arrival now.
 void MessageExecutor::Wait(Arriving arriving) {
   const std::shared_ptr<const MessageSite> site = arriving.site;
   const Arrival arrival{arriving.id,         arriving.rank, site->ranks()[arriving.rank].device,
@@ -57,7 +59,7 @@ void MessageExecutor::Wait(Arriving arriving) {
   threads_.WatchDeadlines();
   SendNotice(site->everybody(), Encode(arrival));
   transport_.load()->Flush();
-  StartDecided();  // the choice or an error may have arrived meanwhile
+  StartDecided();  // the selector or an error may have arrived meanwhile
 }
 
 // Whether a process has ended that has not joined the call.
@@ -79,8 +81,8 @@ void MessageExecutor::StartDecided(Clock::time_point overdue) {
     std::lock_guard<std::mutex> lock(deciding_);
     for (size_t i = 0; i < undecided_.size();) {
       Arriving& rank = undecided_[i];
-      StepChoice::Said said;  // no rank that decides waits
-      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank, said);
+      ScheduleSelector::Decision decision;  // no rank that decides waits
+      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank, decision);
       const bool fails = rank.at <= overdue || LacksProcess(rank) || !calls_.FindFailure(rank.id).ok();
       if (!chosen && !fails) {
         ++i;

@@ -101,7 +101,7 @@ Status MessageExecutor::Disconnect(Clock::time_point limit) {
   transport_ = nullptr;
   calls_.Clear();
   std::lock_guard<std::mutex> lock(deciding_);
-  choices_.clear();
+  selectors_.clear();
   return Status();
 }
 

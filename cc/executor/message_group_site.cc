@@ -25,30 +25,30 @@ Result<std::shared_ptr<MessageGroupSite>> MessageGroupSite::Make(MessageSite::La
 }
 
 void MessageGroupSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) {
-  const GroupRow row = RowOf(buffers, whole_->ranks().size());
+  const GroupNumbers row = RowOf(buffers, whole_->ranks().size());
   const MessageSite::Label& label = whole_->label();
   Status refused = CheckRow(label.name + " over '" + label.axes + "'", rank, row);
   std::shared_ptr<const MessageSite> site = whole_;
   if (refused.ok()) {
-    Result<std::shared_ptr<const MessageSite>> divided = Divide(row);
+    Result<std::shared_ptr<const MessageSite>> divided = Regroup(row);
     if (divided.ok()) site = std::move(divided.value());
     refused = divided.status();
   }
   executor.messages().Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
 }
 
-Result<std::shared_ptr<const MessageSite>> MessageGroupSite::Divide(const GroupRow& row) {
+Result<std::shared_ptr<const MessageSite>> MessageGroupSite::Regroup(const GroupNumbers& row) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto* const kept = divisions_.Find(row)) return *kept;
+  if (const auto* const kept = regrouped_.Find(row)) return *kept;
   std::vector<std::vector<uint32_t>> groups(row.size());
   for (uint32_t rank = 0; rank < row.size(); ++rank) groups[static_cast<size_t>(row[rank])].push_back(rank);
   std::vector<MessageSite::Members> members;
   for (std::vector<uint32_t>& group : groups) {
     if (!group.empty()) members.push_back(WithList(std::move(group)));
   }
-  Result<std::shared_ptr<const MessageSite>> made = whole_->Divide(members, TextOf(row));
+  Result<std::shared_ptr<const MessageSite>> made = whole_->Regroup(members, TextOf(row));
   if (!made.ok()) return made.status();
-  divisions_.Add(row, made.value());
+  regrouped_.Add(row, made.value());
   return made;
 }
 

@@ -21,7 +21,7 @@
 #include "cc/base/bounded_map.h"
 #include "cc/executor/call_site.h"
 #include "cc/executor/executor.h"
-#include "cc/executor/group_row.h"
+#include "cc/executor/group_numbers.h"
 #include "cc/executor/message_site.h"
 #include "cc/program/message_registry.h"
 
@@ -52,7 +52,7 @@ class MessageGroupSite : public CallSite {
   MessageGroupSite(MessageRegistry& registry, std::vector<std::string> lists)
       : registry_(registry), lists_(std::move(lists)) {}
 
-  Result<std::shared_ptr<const MessageSite>> Divide(const GroupRow& row);
+  Result<std::shared_ptr<const MessageSite>> Regroup(const GroupNumbers& row);
   MessageSite::Members WithList(std::vector<uint32_t> ranks) const;
 
   MessageRegistry& registry_;
@@ -60,7 +60,7 @@ class MessageGroupSite : public CallSite {
   std::shared_ptr<MessageSite> whole_;  // all ranks are one group
 
   std::mutex mutex_;
-  BoundedMap<GroupRow, std::shared_ptr<const MessageSite>> divisions_{kKept};
+  BoundedMap<GroupNumbers, std::shared_ptr<const MessageSite>> regrouped_{kKept};
 };
 
 }  // namespace jaxcomm

@@ -50,7 +50,7 @@ class Job {
     for (float& value : values_[rank]) value = Value(rank) + more;
   }
 
-  std::future<Status> Arrive(uint32_t rank, const GroupRow& row, int64_t run = 1) {
+  std::future<Status> Arrive(uint32_t rank, const GroupNumbers& row, int64_t run = 1) {
     const auto promise = std::make_shared<std::promise<Status>>();
     auto* bytes = reinterpret_cast<std::byte*>(values_[rank].data());
     const uint32_t process = rank / each_;
@@ -93,8 +93,8 @@ TEST_P(MessageGroupSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
   const int kRounds = elements < 1000 ? 200 : 20;
   Job job(processes, elements, way);
   std::mt19937 random(1);
-  std::vector<GroupRow> rows(static_cast<size_t>(kRounds), GroupRow(kRanks));
-  for (GroupRow& row : rows) {
+  std::vector<GroupNumbers> rows(static_cast<size_t>(kRounds), GroupNumbers(kRanks));
+  for (GroupNumbers& row : rows) {
     for (int32_t& group : row) group = static_cast<int32_t>(random() % kRanks);
   }
   std::vector<std::thread> threads;
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(All, MessageGroupSiteTest,
 
 // The row of all ranks but the last, and that of the last.
 struct Wrong {
-  GroupRow row, other;
+  GroupNumbers row, other;
 };
 class WrongRowTest : public testing::TestWithParam<std::tuple<uint32_t, Wrong>> {};
 
@@ -143,7 +143,7 @@ TEST_P(WrongRowTest, FailsAllRanksAndNamesBothSides) {
         }
         for (uint32_t rank = 0; rank < kRanks; ++rank) {
           const Status status = ends[rank].get();
-          const GroupRow& own = rank == 3 ? wrong.other : wrong.row;
+          const GroupNumbers& own = rank == 3 ? wrong.other : wrong.row;
           const std::vector<uint32_t> group = MembersOf(own, own[rank]);
           const bool waits_for_3 = rank != 3 && group.back() == 3, is_alone = group.size() == 1;
           // Other groups are done if they are complete before somebody sees that the rows differ.
@@ -201,7 +201,7 @@ TEST(MessageGroupSiteFailureTest, AGroupOutOfRangeFailsAllRanks) {
     for (const int32_t group : {-1, 4}) {
       std::vector<std::future<Status>> ends;
       for (const uint32_t rank : {1, 3, 0, 2}) {
-        ends.push_back(job.Arrive(rank, rank == 3 ? GroupRow{0, 0, group, 0} : GroupRow{0, 0, 0, 0}, run));
+        ends.push_back(job.Arrive(rank, rank == 3 ? GroupNumbers{0, 0, group, 0} : GroupNumbers{0, 0, 0, 0}, run));
       }
       for (auto& end : ends) {
         const std::string message = end.get().message();

@@ -1,7 +1,6 @@
 #include "cc/executor/message_memory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -85,14 +84,6 @@ std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const 
     spans.push_back({Read(task, task.memory, leaf, offset, at), bytes, at});
   });
   return spans;
-}
-
-std::string MessageMemory::Bytes(const MessageTask& task) const {
-  std::string bytes(static_cast<size_t>(task.end - task.begin), '\0');
-  ForEachPart(site_.layout(), task, [&](size_t leaf, int64_t offset, int64_t at, int64_t size) {
-    std::memcpy(bytes.data() + at, Read(task, task.memory, leaf, offset, at), static_cast<size_t>(size));
-  });
-  return bytes;
 }
 
 std::vector<bool> MessageMemory::Important(const MessageTask& task) const {

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "cc/executor/buffers.h"
@@ -31,8 +30,6 @@ class MessageMemory {
 
   std::vector<Span> Spans(const MessageTask& task) const;
   std::vector<ConstSpan> ConstSpans(const MessageTask& task) const;
-  // A copy of what the task sends, with zeros in the gaps.
-  std::string Bytes(const MessageTask& task) const;
 
   // Of a lossy task: spans that are important or not, which of them are, and how many bytes of the others may be lost.
   std::vector<bool> Important(const MessageTask& task) const;

@@ -9,8 +9,6 @@
 #include "cc/base/hash.h"
 #include "cc/base/text.h"
 #include "cc/executor/executor.h"
-#include "cc/executor/notices.h"
-#include "cc/program/message_lists.h"
 
 namespace jaxcomm {
 namespace {
@@ -89,8 +87,8 @@ Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, R
   return made;
 }
 
-Result<std::shared_ptr<const MessageSite>> MessageSite::Divide(const std::vector<Members>& groups,
-                                                               std::string row) const {
+Result<std::shared_ptr<const MessageSite>> MessageSite::Regroup(const std::vector<Members>& groups,
+                                                                std::string row) const {
   std::shared_ptr<MessageSite> made(new MessageSite(*this));
   made->row_ = std::move(row);
   if (Status status = made->SetGroups(groups); !status.ok()) return status;
@@ -154,12 +152,12 @@ void MessageSite::Refuse(Executor& executor, int64_t run, uint32_t rank, const S
 
 void MessageSite::Forget(Executor& executor) const {
   executor.messages().Forget(this);
-  if (other_) executor.messages().Forget(other_.get());
+  if (early_) executor.messages().Forget(early_.get());
 }
 
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(common_->once, [&] {
-    if (other_) common_->status = other_->SetLeaves(leaves, stats);
+    if (early_) common_->status = early_->SetLeaves(leaves, stats);
     if (!common_->status.ok()) return;
     common_->status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
     if (common_->status.ok()) common_->status = CheckLoss(leaves);
@@ -178,7 +176,7 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     Describe();
     const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
     common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
-    if (choice_) choice_->Try(common_->stats);
+    if (selector_) selector_->Try(common_->stats);
     common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
   });
   return common_->status;
@@ -202,11 +200,6 @@ Status MessageSite::MakeGraphs() {
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;
   }
-  const bool at_once = std::all_of(locals_.begin(), locals_.end(), [this](const Local& local) {
-    return !local.list || SendsToAllAtOnce(lists_[ranks_[local.rank].group]);
-  });
-  const bool carries = at_once && !loss_ && !choice_ && !is_divided() && layout().extent() <= Arrival::kMaxBytes;
-  carried_bytes_ = carries ? layout().extent() : 0;
   return Status();
 }
 
@@ -258,9 +251,9 @@ void MessageSite::Describe() {
   if (calls > 1) text_ += ", call " + std::to_string(label_.number + 1) + " of " + std::to_string(calls);
   text_ += ", at " + label_.where;
   if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
-  if (choice_ && choice_->tries()) text_ += is_other() ? ", the default schedule in its trial" : ", in its trial";
-  if (choice_ && !choice_->tries()) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
-  if (is_divided()) text_ += ", groups " + row_;
+  if (selector_ && selector_->tries()) text_ += is_early() ? ", the default schedule in its trial" : ", in its trial";
+  if (selector_ && !selector_->tries()) text_ += is_early() ? ", for a small lateness" : ", for a great lateness";
+  if (is_regrouped()) text_ += ", groups " + row_;
 }
 
 std::string MessageSite::lists() const {
@@ -271,7 +264,7 @@ std::string MessageSite::lists() const {
 
 Status MessageSite::Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const {
   const size_t alike = text_.size() - row_.size();
-  if (is_divided() && text.compare(0, alike, text_, 0, alike) == 0) {
+  if (is_regrouped() && text.compare(0, alike, text_, 0, alike) == 0) {
     return Mismatch{call, NameOf(rank), text.substr(alike), NameOf(mine), row_}.status();
   }
   return DifferentCalls{call, {NameOf(rank), PlaceOf(rank), text}, {NameOf(mine), PlaceOf(mine), text_}}.status();

@@ -1,4 +1,4 @@
-// What all calls of one call site between processes have in common, as one of the processes sees it.
+// A call site between processes, as one of the processes sees it.
 //
 //   Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
 //       {"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, CommunicatorOf(groups),
@@ -7,10 +7,9 @@
 //   executor.messages().Arrive(site.value(), run_id, rank, buffers, done);
 //
 // Ranks are numbered over all groups: those of the second group follow those of the first, and so on. Where groups
-// change from call to call there is such a site for each division of the ranks, by which their numbers stay as they
-// are:
+// change from call to call, there is a site for each way to group the ranks, whose numbers stay the same:
 //
-//   Result<std::shared_ptr<const MessageSite>> divided = site.value()->Divide({{{0, 2}, …}, {{1, 3}, …}}, "[0 1 0 1]");
+//   Result<std::shared_ptr<const MessageSite>> groups = site.value()->Regroup({{{0, 2}, …}, {{1, 3}, …}}, "[0 1 0 1]");
 //
 // Immutable once the leaves are set; thread-safe.
 #pragma once
@@ -33,9 +32,9 @@
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/message_graph.h"
+#include "cc/executor/schedule_selector.h"
 #include "cc/executor/scratch.h"
 #include "cc/executor/stats.h"
-#include "cc/executor/step_choice.h"
 #include "cc/executor/timer.h"
 #include "cc/kernels/importance.h"
 #include "cc/kernels/reduce.h"
@@ -43,7 +42,7 @@
 
 namespace jaxcomm {
 
-// How much of a sum the network may lose; what is lost of an array counts as the mean of what has come.
+// The part of a sum that the network may lose; a lost segment counts as the mean of those that came.
 struct AllowedLoss {
   std::vector<double> shares;  // by leaf, of each message
   int64_t segment_bytes;       // of a leaf, that are important or not
@@ -62,13 +61,13 @@ struct MessageGroup {
 
   std::vector<Rank> ranks;
   std::string list;                                    // the name of its list of messages
-  std::vector<std::shared_ptr<const Messages>> lists;  // by rank; none for those of other processes
+  std::vector<std::shared_ptr<const Messages>> lists;  // by rank; null for ranks of other processes
 };
 
-// The name of these groups of devices, alike in all processes.
+// The name of these groups of devices, the same in all processes.
 uint64_t CommunicatorOf(const std::vector<MessageGroup>& groups);
 
-// A compiled step, as far as its calls on one communicator go.
+// The calls of a compiled step on one communicator.
 struct Step {
   uint64_t hash = 0;  // of its types and lines; tells steps apart
   std::atomic<uint32_t> calls{0};
@@ -83,22 +82,23 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
     uint32_t number = 0;                         // which of the step's calls
   };
 
-  // An error: a list that is missing or is for another rank, or a process of which no rank is in any group.
+  // An error: a list is missing or for another rank, or the process has no rank in any group.
   static Result<std::shared_ptr<MessageSite>> Make(Label label, Kind kind, Reduction reduction, uint64_t communicator,
                                                    uint32_t site, const std::vector<MessageGroup>& groups,
                                                    uint32_t process, std::optional<AllowedLoss> loss = std::nullopt);
 
-  // Before the first call: some run another site of the same calls instead, as the choice says. Of one group only.
-  void SetOther(std::shared_ptr<MessageSite> other, std::shared_ptr<StepChoice> choice) {
-    choice_ = other->choice_ = std::move(choice);
-    other_ = std::move(other);
+  // Before the first call, of one group: this site has the schedule `late`, `early` is a site of the same calls with
+  // the other one.
+  void SetEarly(std::shared_ptr<MessageSite> early, std::shared_ptr<ScheduleSelector> selector) {
+    selector_ = early->selector_ = std::move(selector);
+    early_ = std::move(early);
   }
-  const std::shared_ptr<MessageSite>& other() const { return other_; }
-  bool is_other() const { return choice_ && !other_; }
-  // None: calls run one list of messages.
-  StepChoice* choice() const { return choice_.get(); }
+  const std::shared_ptr<MessageSite>& early() const { return early_; }
+  bool is_early() const { return selector_ && !early_; }
+  // Null: calls run one list of messages.
+  ScheduleSelector* selector() const { return selector_.get(); }
 
-  // Before the first call, of an all-reduce: its results are not its operands.
+  // Before the first call, of an all-reduce: results and operands have memory of their own.
   void SeparateResults() { is_in_place_ = false; }
   // Before the first call, of one group: the numbers by which messages to the user call its ranks.
   void NameRanks(std::vector<uint32_t> names) { names_ = std::move(names); }
@@ -115,9 +115,9 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
     std::string list;
     std::vector<std::shared_ptr<const Messages>> lists;  // as of a MessageGroup
   };
-  // The site of the same calls with its ranks in these groups, each of them in one; once the leaves are set. What it
-  // has in common with this one is kept once. `row` says the groups in messages.
-  Result<std::shared_ptr<const MessageSite>> Divide(const std::vector<Members>& groups, std::string row) const;
+  // The site of the same calls with each rank in one of these groups, once the leaves are set. It shares all that does
+  // not depend on groups. `row`: the groups, for messages.
+  Result<std::shared_ptr<const MessageSite>> Regroup(const std::vector<Members>& groups, std::string row) const;
 
   struct Rank {
     uint32_t process;
@@ -151,17 +151,17 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   const std::vector<Local>& locals() const { return locals_; }
   // The index of a rank of this process among `locals`; none: it is another's.
   std::optional<uint32_t> FindLocal(uint32_t rank) const;
-  // What messages call a rank: its number, or where there are several groups that do not change its device.
+  // The rank's name in messages to the user: its number, or its device if there are several groups that never change.
   uint32_t NameOf(uint32_t rank) const {
     if (!names_.empty()) return names_[rank];
-    return groups_.size() > 1 && !is_divided() ? ranks_[rank].device : rank;
+    return groups_.size() > 1 && !is_regrouped() ? ranks_[rank].device : rank;
   }
   // "process 3 on node-b", of a rank.
   std::string PlaceOf(uint32_t rank) const {
     const std::string process = "process " + std::to_string(ranks_[rank].process);
     return ranks_[rank].host_name ? process + " on " + *ranks_[rank].host_name : process;
   }
-  // Whether the names of a group's ranks are not those from 0 on.
+  // Whether the names of a group's ranks differ from 0, 1, 2, ….
   bool names_ranks() const { return groups_.size() > 1 || !names_.empty(); }
   // Whether a rank of this process is in the rank's group.
   bool Concerns(uint32_t rank) const { return concerned_[ranks_[rank].group]; }
@@ -172,9 +172,9 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   const std::vector<uint32_t>& everybody() const { return everybody_; }
   bool Knows(uint32_t process) const { return std::binary_search(everybody_.begin(), everybody_.end(), process); }
 
-  // Whether it is a division of ranks whose groups change.
-  bool is_divided() const { return !row_.empty(); }
-  // Whether both are divisions of one call site's ranks, or the same.
+  // Whether Regroup made it.
+  bool is_regrouped() const { return !row_.empty(); }
+  // Whether both belong to one call site.
   bool IsOf(const MessageSite& site) const { return common_ == site.common_; }
 
   const Layout& layout() const { return *common_->layout; }
@@ -185,12 +185,9 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
-  // Bytes of a rank's operand, with the gaps between arrays, that its arrival carries, as it is the only message that
-  // the rank has for all others; 0: messages carry them.
-  int64_t carried_bytes() const { return carried_bytes_; }
   // The names of its groups' lists.
   std::string lists() const;
-  // Whether what no task reads again is stored past the caches.
+  // Whether stores that no task reads again go past the caches.
   bool streams() const { return common_->streams; }
   const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
   uint64_t fingerprint() const { return fingerprint_; }
@@ -198,13 +195,13 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   // The error of a call that this site is one rank's of, and `text` that of another one.
   Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
   SiteStats& stats() const { return *common_->stats; }
-  // A rank's call ends, and how long ago its last one did; negative: it has had none.
+  // A rank's call ends; and the seconds since then, negative before its first call.
   void Leave(uint32_t rank, Clock::time_point now) const;
   double SecondsSinceLeft(uint32_t rank, Clock::time_point now) const;
   ScratchPool& scratch() const { return *common_->scratch; }
 
  private:
-  // What all divisions have alike.
+  // Shared by all sites that Regroup makes of one.
   struct Common {
     std::once_flag once;
     Status status;
@@ -249,13 +246,12 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   std::vector<uint32_t> others_;
   std::vector<std::string> lists_;   // their names, by group
   std::vector<bool> between_hosts_;  // by group
-  std::string row_;                  // of a division
-  int64_t carried_bytes_ = 0;
+  std::string row_;                  // of a site that Regroup made
   uint64_t fingerprint_ = 0;
   std::string text_;
   std::shared_ptr<Common> common_;
-  std::shared_ptr<StepChoice> choice_;  // the same in its other site
-  std::shared_ptr<MessageSite> other_;
+  std::shared_ptr<ScheduleSelector> selector_;  // shared by the sites of `late` and `early`
+  std::shared_ptr<MessageSite> early_;
 };
 
 }  // namespace jaxcomm

@@ -21,8 +21,8 @@ std::string Begin(uint8_t which, const CallId& call) {
 }
 
 uint8_t FlagsOf(const Arrival& arrival) {
-  const Trial::Outcome outcome = arrival.said.outcome;
-  return static_cast<uint8_t>((arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) |
+  const Trial::Outcome outcome = arrival.decision.outcome;
+  return static_cast<uint8_t>((arrival.decision.is_early ? kHere : 0) | (arrival.decision.next_is_early ? kNext : 0) |
                               (arrival.waits ? kWaits : 0) | (outcome == Trial::Outcome::kKept ? kKept : 0) |
                               (outcome == Trial::Outcome::kDropped ? kDropped : 0));
 }
@@ -30,7 +30,6 @@ uint8_t FlagsOf(const Arrival& arrival) {
 }  // namespace
 
 static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);  // with what rails put before it
-static_assert(Arrival::kMaxText + Arrival::kMaxBytes + 128 <= Transport::kMaxNotice);
 
 std::string Encode(const Arrival& arrival) {
   std::string bytes = Begin(kArrival, arrival.call);
@@ -38,11 +37,8 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
   AppendNumber<uint8_t>(bytes, FlagsOf(arrival));
-  AppendNumber<uint32_t>(bytes, arrival.said.launches);
-  const std::string_view text = CutText(arrival.text, Arrival::kMaxText);
-  AppendNumber<uint16_t>(bytes, static_cast<uint16_t>(text.size()));
-  bytes += text;
-  if (arrival.bytes) bytes += *arrival.bytes;
+  AppendNumber<uint32_t>(bytes, arrival.decision.launches);
+  bytes += CutText(arrival.text, Arrival::kMaxText);
   return bytes;
 }
 
@@ -67,20 +63,14 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
     const auto flags = in.Get<uint8_t>();
     const auto launches = in.Get<uint32_t>();
-    const auto text_size = in.Get<uint16_t>();
-    const auto* const text = reinterpret_cast<const char*>(in.Take(text_size));
     const bool is_known = flags < 2 * kDropped && (flags & (kKept | kDropped)) != (kKept | kDropped);
-    if (!in.ok() || !is_known || text_size > Arrival::kMaxText ||
-        in.rest().size() > static_cast<size_t>(Arrival::kMaxBytes)) {
-      return std::nullopt;
-    }
+    if (!in.ok() || in.rest().size() > Arrival::kMaxText || !is_known) return std::nullopt;
     const Trial::Outcome outcome = (flags & kKept) != 0      ? Trial::Outcome::kKept
                                    : (flags & kDropped) != 0 ? Trial::Outcome::kDropped
                                                              : Trial::Outcome::kOpen;
-    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
+    arrival.decision = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
     arrival.waits = (flags & kWaits) != 0;
-    arrival.text.assign(text, text_size);
-    if (!in.rest().empty()) arrival.bytes = std::make_shared<const std::string>(in.rest());
+    arrival.text = in.rest();
     return arrival;
   }
   if (which == kFailure) {

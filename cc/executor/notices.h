@@ -3,19 +3,18 @@
 //   transport.Notify(process, Encode(Arrival{call, rank, device, fingerprint, "psum over 'data', f32[8] (32 B), …"}));
 //   std::optional<Notice> notice = DecodeNotice(bytes);   // none: malformed
 //
-// Little-endian: a byte for the kind, the call, then the fields in order; texts, records and carried bytes come last.
+// Little-endian: a byte for the kind, the call, then the fields in order; texts and records come last.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 
 #include "cc/base/status.h"
-#include "cc/executor/step_choice.h"
+#include "cc/executor/schedule_selector.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -23,17 +22,14 @@ namespace jaxcomm {
 // A rank has come to a call: what it has to receive at once is posted, unless it waits to hear what the call runs.
 struct Arrival {
   static constexpr size_t kMaxText = 300;
-  static constexpr int64_t kMaxBytes = 4096;
 
   CallId call;
   uint32_t rank;
-  uint32_t device;             // the rank's name in messages
-  uint64_t fingerprint;        // of what the call does; alike on all ranks
-  std::string text;            // the same in words for the user
-  StepChoice::Said said = {};  // of the rank that chooses between two schedules
+  uint32_t device;                           // the rank's name in messages
+  uint64_t fingerprint;                      // of what the call does; alike on all ranks
+  std::string text;                          // the same in words for the user
+  ScheduleSelector::Decision decision = {};  // of the rank that chooses between two schedules
   bool waits = false;
-  // The only message that the rank has for the others, in a call whose arrivals carry it (MessageSite::carried_bytes).
-  std::shared_ptr<const std::string> bytes = nullptr;
 };
 
 // The call has failed on the ranks of a process, which the others need not wait for.

@@ -48,7 +48,7 @@ struct CallRecord {
   std::vector<double> own;       // in groups that change: seconds since a rank's last call ended, by rank; else empty
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
-  bool is_other = false;         // it ran the other one of two schedules
+  bool is_early = false;         // it ran the other one of two schedules
 };
 
 class SiteStats {
@@ -84,7 +84,7 @@ class SiteStats {
   mutable std::mutex mutex_;
   int64_t calls_ = 0;
   int64_t failed_ = 0;
-  int64_t other_calls_ = 0;
+  int64_t early_calls_ = 0;
   int64_t lost_bytes_ = 0;
   double transfer_ = 0;
   double early_share_ = 0;

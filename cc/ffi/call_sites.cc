@@ -54,7 +54,7 @@ Result<std::shared_ptr<CallSite>> MakeLocalSite(const SiteRecord& record, const 
   }
   auto site =
       std::make_shared<LocalSite>(record.name, record.axes, record.plan, record.kind, record.reduction, programs[0]);
-  if (programs.size() == 2) site->SetOther(programs[1], *record.rule);
+  if (programs.size() == 2) site->SetEarly(programs[1], *record.rule);
   made = std::move(site);
   return made;
 }
@@ -130,8 +130,9 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
     if (!group.ok()) return group.status();
     Result<std::shared_ptr<MessageSite>> early = make({std::move(group.value())});
     if (!early.ok()) return early.status();
-    std::shared_ptr<StepChoice> choice = TheExecutor().messages().ChoiceOf(*late.value(), *early.value(), *record.rule);
-    late.value()->SetOther(std::move(early.value()), std::move(choice));
+    std::shared_ptr<ScheduleSelector> selector =
+        TheExecutor().messages().SelectorOf(*late.value(), *early.value(), *record.rule);
+    late.value()->SetEarly(std::move(early.value()), std::move(selector));
   }
   made = std::move(late.value());
   return made;

@@ -136,7 +136,7 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
   if (in.Flag()) {
     const auto rank = static_cast<uint32_t>(in.Number(0, kMostRanks));
     const double seconds = in.Real();
-    record.rule = StepChoice::Rule{rank, seconds, in.Flag()};
+    record.rule = ScheduleSelector::Rule{rank, seconds, in.Flag()};
   }
   if (in.Flag()) {
     record.loss.emplace();

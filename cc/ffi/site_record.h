@@ -19,7 +19,7 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/kind.h"
-#include "cc/executor/step_choice.h"
+#include "cc/executor/schedule_selector.h"
 #include "cc/kernels/types.h"
 
 namespace jaxcomm {
@@ -59,7 +59,7 @@ struct SiteRecord {
   std::string plan;
   bool groups_by_operand;  // the first one has the group of every rank, within these
   std::vector<Group> groups;
-  std::optional<StepChoice::Rule> rule;  // which of two schedules a call runs
+  std::optional<ScheduleSelector::Rule> rule;  // which of two schedules a call runs
   std::optional<Loss> loss;
   std::optional<Between> between;  // processes; none: within one
 };

@@ -29,7 +29,7 @@ TEST(SiteRecord, IsReadFieldByField) {
   EXPECT_EQ(site.groups[0].ranks[2].number, 9);
   EXPECT_EQ(site.groups[0].schedules, (std::vector<std::string>{"a", ""}));
   EXPECT_EQ(site.rule->rank, 2u);
-  EXPECT_EQ(site.rule->below, 0.5);
+  EXPECT_EQ(site.rule->seconds, 0.5);
   EXPECT_TRUE(site.rule->tries);
   EXPECT_FALSE(site.loss);
   EXPECT_EQ(site.between->module, -5);

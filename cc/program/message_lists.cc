@@ -120,9 +120,4 @@ std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank) {
   return Messages::Encode(ranks, rank, list.chunks, list.slots, list.rounds);
 }
 
-bool SendsToAllAtOnce(std::string_view name) {
-  const std::string_view kind = name.substr(0, name.rfind('/'));
-  return kind == "all_reduce/flat" || kind == "all_gather/direct";
-}
-
 }  // namespace jaxcomm

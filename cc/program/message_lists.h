@@ -18,7 +18,4 @@ namespace jaxcomm {
 // The list of one rank, encoded as messages.h describes, in time proportional to its length.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
-// Whether in the lists of this name every rank sends the same bytes to all others, in one round.
-bool SendsToAllAtOnce(std::string_view name);
-
 }  // namespace jaxcomm

@@ -2,8 +2,8 @@
 // process is killed, by a seed.
 //
 //   SimulatedNetwork network(/*processes=*/4, /*seed=*/7);
-//   network.Connect(2, &executor.events());
-//   executor.Connect(&network.transport(2));
+//   network.Connect(2, &executor.messages());
+//   executor.messages().Connect(&network.transport(2));
 //   network.Kill(3);    // the others learn of it; undelivered messages are lost
 //   network.Stop();     // no callback runs any more
 //

@@ -1,4 +1,4 @@
-#include "cc/executor/step_choice.h"
+#include "cc/executor/schedule_selector.h"
 
 #include <chrono>
 #include <future>
@@ -21,71 +21,71 @@ using std::chrono::milliseconds;
 
 constexpr CallId Call(uint32_t launch, uint32_t iteration = 0) { return {77, launch, 0, iteration}; }
 
-void See(StepChoice& choice, milliseconds lateness) {
+void See(ScheduleSelector& selector, milliseconds lateness) {
   const std::vector<Clock::time_point> arrivals{Clock::time_point(milliseconds(3)), Clock::time_point(milliseconds(7)),
                                                 Clock::time_point(milliseconds(7) + lateness)};
-  choice.Saw(
-      3, [&](uint32_t rank) { return arrivals[rank]; }, /*is_other=*/false, /*transfer=*/0);
+  selector.RecordCall(
+      3, [&](uint32_t rank) { return arrivals[rank]; }, /*is_early=*/false, /*transfer=*/0);
 }
 
-TEST(StepChoice, FollowsTheCallThatEndedLast) {
-  StepChoice choice({/*rank=*/2, /*below=*/0.01});
-  EXPECT_FALSE(choice.Next());
-  See(choice, milliseconds(9));
-  EXPECT_TRUE(choice.Next());
-  See(choice, milliseconds(10));
-  EXPECT_FALSE(choice.Next());
-  See(choice, milliseconds(-5));
-  EXPECT_TRUE(choice.Next());
+TEST(ScheduleSelector, FollowsTheCallThatEndedLast) {
+  ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.01});
+  EXPECT_FALSE(selector.Next());
+  See(selector, milliseconds(9));
+  EXPECT_TRUE(selector.Next());
+  See(selector, milliseconds(10));
+  EXPECT_FALSE(selector.Next());
+  See(selector, milliseconds(-5));
+  EXPECT_TRUE(selector.Next());
 }
 
-TEST(StepChoice, ARankDecidesThatIsNotLate) {
-  EXPECT_EQ(StepChoice({2, 0.01}).decider(), 0u);
-  EXPECT_EQ(StepChoice({0, 0.01}).decider(), 1u);
+TEST(ScheduleSelector, ARankDecidesThatIsNotLate) {
+  EXPECT_EQ(ScheduleSelector({2, 0.01}).decider(), 0u);
+  EXPECT_EQ(ScheduleSelector({0, 0.01}).decider(), 1u);
 }
 
-TEST(StepChoice, WhatIsSaidOfTheNextCallHolds) {
-  StepChoice choice({2, 0.01});
-  EXPECT_EQ(choice.Find(Call(0)), std::nullopt);
-  See(choice, milliseconds(0));
-  const StepChoice::Said first = choice.Decide(Call(0));
-  EXPECT_FALSE(first.here);
-  EXPECT_TRUE(first.next);
-  See(choice, milliseconds(20));  // too late for the next call
-  const StepChoice::Said second = choice.Decide(Call(1));
-  EXPECT_TRUE(second.here);
-  EXPECT_FALSE(second.next);
-  EXPECT_EQ(choice.Find(Call(2)), false);
-  EXPECT_EQ(choice.Find(Call(0, /*iteration=*/1)), true);  // a loop's next call, of the same launch
+TEST(ScheduleSelector, WhatIsSaidOfTheNextCallHolds) {
+  ScheduleSelector selector({2, 0.01});
+  EXPECT_EQ(selector.Find(Call(0)), std::nullopt);
+  See(selector, milliseconds(0));
+  const ScheduleSelector::Decision first = selector.Decide(Call(0));
+  EXPECT_FALSE(first.is_early);
+  EXPECT_TRUE(first.next_is_early);
+  See(selector, milliseconds(20));  // too late for the next call
+  const ScheduleSelector::Decision second = selector.Decide(Call(1));
+  EXPECT_TRUE(second.is_early);
+  EXPECT_FALSE(second.next_is_early);
+  EXPECT_EQ(selector.Find(Call(2)), false);
+  EXPECT_EQ(selector.Find(Call(0, /*iteration=*/1)), true);  // a loop's next call, of the same launch
 }
 
-TEST(StepChoice, WhereOtherCallSitesShareTheLaunchesTheNextCallIsAsManyLaterAsThisOne) {
-  StepChoice choice({2, 0.01});
-  See(choice, milliseconds(0));
-  EXPECT_FALSE(choice.Decide(Call(3)).here);
-  EXPECT_EQ(choice.Decide(Call(6)).launches, 3u);
-  EXPECT_EQ(choice.Find(Call(7)), std::nullopt);
-  EXPECT_EQ(choice.Find(Call(9)), true);
-  EXPECT_TRUE(choice.Decide(Call(9)).here);
-  EXPECT_FALSE(choice.Decide(Call(14)).here);  // unexpected
+TEST(ScheduleSelector, WhereOtherCallSitesShareTheLaunchesTheNextCallIsAsManyLaterAsThisOne) {
+  ScheduleSelector selector({2, 0.01});
+  See(selector, milliseconds(0));
+  EXPECT_FALSE(selector.Decide(Call(3)).is_early);
+  EXPECT_EQ(selector.Decide(Call(6)).launches, 3u);
+  EXPECT_EQ(selector.Find(Call(7)), std::nullopt);
+  EXPECT_EQ(selector.Find(Call(9)), true);
+  EXPECT_TRUE(selector.Decide(Call(9)).is_early);
+  EXPECT_FALSE(selector.Decide(Call(14)).is_early);  // unexpected
 }
 
-TEST(StepChoice, WhatWasSaidFirstHolds) {
-  StepChoice choice({2, 0.01});
-  choice.Heard(Call(1), {false, true, 3});
-  choice.Heard(Call(3), {false, false, 1});
-  EXPECT_EQ(choice.Find(Call(4)), true);
-  choice.Heard(Call(4), {false, false, 1});
-  EXPECT_EQ(choice.Find(Call(4)), false);  // it has come, and says so itself
+TEST(ScheduleSelector, WhatWasSaidFirstHolds) {
+  ScheduleSelector selector({2, 0.01});
+  selector.Receive(Call(1), {false, true, 3});
+  selector.Receive(Call(3), {false, false, 1});
+  EXPECT_EQ(selector.Find(Call(4)), true);
+  selector.Receive(Call(4), {false, false, 1});
+  EXPECT_EQ(selector.Find(Call(4)), false);  // it has come, and says so itself
 }
 
-TEST(StepChoice, WhoeverHearsOfItKnowsTheSame) {
-  StepChoice decider({2, 0.01}), other({2, 0.01});
+TEST(ScheduleSelector, WhoeverHearsOfItKnowsTheSame) {
+  ScheduleSelector decider({2, 0.01}), other({2, 0.01});
   std::mt19937 random(7);
   for (uint32_t launch = 0; launch < 5000; ++launch) {
     See(decider, milliseconds(random() % 20));
     EXPECT_EQ(other.Find(Call(launch)), decider.Find(Call(launch)));
-    other.Heard(Call(launch), decider.Decide(Call(launch)));
+    other.Receive(Call(launch), decider.Decide(Call(launch)));
   }
   EXPECT_EQ(other.Find(Call(10)), std::nullopt);  // forgotten
   EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
@@ -93,75 +93,75 @@ TEST(StepChoice, WhoeverHearsOfItKnowsTheSame) {
 
 // Each call ends before the next one begins; the first schedule takes `plan_ms`, the other one 20 ms. Returns how many
 // of `calls` ran the other one.
-int Try(StepChoice& choice, double plan_ms, int calls) {
+int Try(ScheduleSelector& selector, double plan_ms, int calls) {
   int others = 0;
   for (int call = 0; call < calls; ++call) {
-    const bool is_other = choice.Next();
+    const bool is_early = selector.Next();
     const Clock::time_point end(milliseconds(100 * call));
-    choice.Saw(
-        3, [&](uint32_t) { return end; }, is_other, (is_other ? 20 : plan_ms) / 1e3);
-    others += is_other ? 1 : 0;
+    selector.RecordCall(
+        3, [&](uint32_t) { return end; }, is_early, (is_early ? 20 : plan_ms) / 1e3);
+    others += is_early ? 1 : 0;
   }
   return others;
 }
 
-TEST(StepChoice, WithATrialTheFasterScheduleStays) {
+TEST(ScheduleSelector, WithATrialTheFasterScheduleStays) {
   const auto stats = std::make_shared<SiteStats>();
-  StepChoice gains(StepChoice::kTrial);
+  ScheduleSelector gains(ScheduleSelector::kTrial);
   gains.Try(stats);
   EXPECT_NEAR(Try(gains, 10, 100), 18, 4);
   EXPECT_EQ(Try(gains, 10, 100), 0);
   EXPECT_EQ(stats->trial().outcome(), Trial::Outcome::kKept);
 
-  StepChoice another(StepChoice::kTrial);  // a call site that is alike is not tried again
+  ScheduleSelector another(ScheduleSelector::kTrial);  // a call site that is alike is not tried again
   another.Try(stats);
   EXPECT_EQ(Try(another, 10, 100), 0);
 
-  StepChoice slower(StepChoice::kTrial);
+  ScheduleSelector slower(ScheduleSelector::kTrial);
   slower.Try(std::make_shared<SiteStats>());
   Try(slower, 30, 100);
   EXPECT_EQ(Try(slower, 30, 100), 100);
 }
 
-TEST(StepChoice, WithoutStatisticsNothingIsTried) {
-  StepChoice choice(StepChoice::kTrial);
-  EXPECT_EQ(Try(choice, 30, 100), 0);
-  StepChoice fixed({1, StepChoice::kTrial.below, /*tries=*/false});
+TEST(ScheduleSelector, WithoutStatisticsNothingIsTried) {
+  ScheduleSelector selector(ScheduleSelector::kTrial);
+  EXPECT_EQ(Try(selector, 30, 100), 0);
+  ScheduleSelector fixed({1, ScheduleSelector::kTrial.seconds, /*tries=*/false});
   fixed.Try(std::make_shared<SiteStats>());
   EXPECT_EQ(Try(fixed, 30, 100), 0);
 }
 
-TEST(StepChoice, OnlyLateCallsSayWhatAScheduleForThemGains) {
+TEST(ScheduleSelector, OnlyLateCallsSayWhatAScheduleForThemGains) {
   const auto stats = std::make_shared<SiteStats>();
-  StepChoice choice({2, 0.01, /*tries=*/true});
-  choice.Try(stats);
+  ScheduleSelector selector({2, 0.01, /*tries=*/true});
+  selector.Try(stats);
   for (int call = 0; call < 200; ++call) {
-    choice.Next();
-    See(choice, milliseconds(5));
+    selector.Next();
+    See(selector, milliseconds(5));
   }
   EXPECT_FALSE(stats->trial().has_begun());
 }
 
-TEST(StepChoice, InATrialWhoeverHearsOfItKnowsTheSame) {
+TEST(ScheduleSelector, InATrialWhoeverHearsOfItKnowsTheSame) {
   const auto stats = std::make_shared<SiteStats>(), others_stats = std::make_shared<SiteStats>();
-  StepChoice decider(StepChoice::kTrial), other(StepChoice::kTrial);
+  ScheduleSelector decider(ScheduleSelector::kTrial), other(ScheduleSelector::kTrial);
   decider.Try(stats);
   other.Try(others_stats);
   for (uint32_t launch = 0; launch < 200; ++launch) {
     const std::optional<bool> known = other.Find(Call(launch));
-    const StepChoice::Said said = decider.Decide(Call(launch));
+    const ScheduleSelector::Decision decision = decider.Decide(Call(launch));
     EXPECT_EQ(known.has_value(), launch > 0);
-    EXPECT_EQ(known.value_or(said.here), said.here);
+    EXPECT_EQ(known.value_or(decision.is_early), decision.is_early);
     const Clock::time_point end(milliseconds(100 * launch));
-    for (StepChoice* each : {&decider, &other}) {
-      each->Saw(
-          3, [&](uint32_t) { return end; }, said.here, said.here ? 0.02 : 0.03);
+    for (ScheduleSelector* each : {&decider, &other}) {
+      each->RecordCall(
+          3, [&](uint32_t) { return end; }, decision.is_early, decision.is_early ? 0.02 : 0.03);
     }
-    other.Heard(Call(launch), said);
+    other.Receive(Call(launch), decision);
   }
   EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
   EXPECT_EQ(other.Find(Call(200)), true);
-  other.Heard(Call(3), {false, false, 1, Trial::Outcome::kOpen});  // of long ago
+  other.Receive(Call(3), {false, false, 1, Trial::Outcome::kOpen});  // of long ago
   EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
 }
 
@@ -180,7 +180,7 @@ class BetweenProcesses : public testing::Test {
       executors_[process]->messages().Connect(&network_->transport(process));
       sites_.push_back(MakeSite("all_reduce/ring/3", process));
       const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/direct/3", process);
-      sites_.back()->SetOther(other, executors_[process]->messages().ChoiceOf(*sites_.back(), *other, {2, kBelow}));
+      sites_.back()->SetEarly(other, executors_[process]->messages().SelectorOf(*sites_.back(), *other, {2, kBelow}));
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
       values_.emplace_back(kElements, static_cast<float>(process));
     }
@@ -215,7 +215,7 @@ class BetweenProcesses : public testing::Test {
       executors_[process]->messages().LaunchOf(*sites_[process], run);
     }
   }
-  int OthersAt(uint32_t process) {
+  int EarlyCallsAt(uint32_t process) {
     const std::string json = executors_[process]->stats().Json();
     const std::string name = "\"below_calls\":";
     return std::stoi(json.substr(json.find(name) + name.size()));
@@ -255,10 +255,10 @@ TEST_F(BetweenProcesses, AllRunTheSameWhoeverIsAhead) {
     });
   }
   for (std::thread& process : processes) process.join();
-  EXPECT_GT(OthersAt(0), 0);
-  EXPECT_LT(OthersAt(0), 60);
-  EXPECT_EQ(OthersAt(1), OthersAt(0));
-  EXPECT_EQ(OthersAt(2), OthersAt(0));
+  EXPECT_GT(EarlyCallsAt(0), 0);
+  EXPECT_LT(EarlyCallsAt(0), 60);
+  EXPECT_EQ(EarlyCallsAt(1), EarlyCallsAt(0));
+  EXPECT_EQ(EarlyCallsAt(2), EarlyCallsAt(0));
 }
 
 TEST_F(BetweenProcesses, WhoKnowsNothingWaitsForTheDecider) {
@@ -293,7 +293,7 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
                                        0, {group}, process)
                          .value());
     }
-    made[0]->SetOther(made[1], executors[process]->messages().ChoiceOf(*made[0], *made[1], {2, 0.01}));
+    made[0]->SetEarly(made[1], executors[process]->messages().SelectorOf(*made[0], *made[1], {2, 0.01}));
     EXPECT_TRUE(made[0]->SetLeaves({{DType::kF32, 4 * 3000}}, executors[process]->stats()).ok());
     sites.push_back(made[0]);
   }
@@ -352,7 +352,7 @@ TEST_F(BetweenProcesses, AnotherProcessThatEndsIsNamedBeforeTheDeciderComes) {
   EXPECT_NE(message.find("rank 2 is gone"), std::string::npos) << message;
 }
 
-// It has said that it waits, and goes no further.
+// The rank has announced that it waits, and stops.
 TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
   Start(/*seed=*/8);
   for (const auto& executor : executors_) executor->SetDeadline(0.3);
@@ -370,12 +370,12 @@ TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
 TEST_F(BetweenProcesses, OneChoiceIsForOneRuleAndOnePairOfLists) {
   Start(/*seed=*/9);
   const MessageSite& site = *sites_[0];
-  const MessageSite& other = *site.other();
+  const MessageSite& other = *site.early();
   Executor& executor = *executors_[0];
-  EXPECT_EQ(executor.messages().ChoiceOf(site, other, {2, kBelow}).get(), site.choice());
-  EXPECT_NE(executor.messages().ChoiceOf(site, other, {0, kBelow}).get(), site.choice());
-  EXPECT_NE(executor.messages().ChoiceOf(site, other, {2, 2 * kBelow}).get(), site.choice());
-  EXPECT_NE(executor.messages().ChoiceOf(other, site, {2, kBelow}).get(), site.choice());
+  EXPECT_EQ(executor.messages().SelectorOf(site, other, {2, kBelow}).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(site, other, {0, kBelow}).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(site, other, {2, 2 * kBelow}).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(other, site, {2, kBelow}).get(), site.selector());
 }
 
 }  // namespace

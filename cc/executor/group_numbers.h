@@ -1,7 +1,7 @@
 // The row of groups that a call reads when it runs: the group of every rank, each from 0 to the number of ranks - 1.
 //
 //   Status status = TakeRow("pmean", ranks, leaves, buffers);   // from a rank's first operand
-//   GroupRow row = RowOf(buffers, ranks);
+//   GroupNumbers row = RowOf(buffers, ranks);
 //   status = CheckRow("pmean over 'data'", rank, row);
 //   std::vector<uint32_t> ranks = MembersOf(row, /*group=*/0);  // ascending
 //   std::string text = TextOf(row);                             // "[0 1 0 1]"
@@ -17,7 +17,7 @@
 
 namespace jaxcomm {
 
-using GroupRow = std::vector<int32_t>;
+using GroupNumbers = std::vector<int32_t>;
 
 inline Status TakeRow(const std::string& name, uint32_t ranks, std::vector<Leaf>& leaves, Buffers& buffers) {
   const Leaf row = {DType::kS32, static_cast<int64_t>(ranks * sizeof(int32_t))};
@@ -26,19 +26,19 @@ inline Status TakeRow(const std::string& name, uint32_t ranks, std::vector<Leaf>
                    leaves, buffers);
 }
 
-inline GroupRow RowOf(const Buffers& buffers, size_t ranks) {
-  GroupRow row(ranks);
+inline GroupNumbers RowOf(const Buffers& buffers, size_t ranks) {
+  GroupNumbers row(ranks);
   std::memcpy(row.data(), buffers.leading, ranks * sizeof(int32_t));
   return row;
 }
 
-inline std::string TextOf(const GroupRow& row) {
+inline std::string TextOf(const GroupNumbers& row) {
   std::string text;
   for (const int32_t group : row) text += (text.empty() ? "" : " ") + std::to_string(group);
   return "[" + text + "]";
 }
 
-inline std::vector<uint32_t> MembersOf(const GroupRow& row, int32_t group) {
+inline std::vector<uint32_t> MembersOf(const GroupNumbers& row, int32_t group) {
   std::vector<uint32_t> members;
   for (uint32_t rank = 0; rank < row.size(); ++rank) {
     if (row[rank] == group) members.push_back(rank);
@@ -46,7 +46,7 @@ inline std::vector<uint32_t> MembersOf(const GroupRow& row, int32_t group) {
   return members;
 }
 
-inline Status CheckRow(const std::string& call, uint32_t rank, const GroupRow& row) {
+inline Status CheckRow(const std::string& call, uint32_t rank, const GroupNumbers& row) {
   for (size_t of = 0; of < row.size(); ++of) {
     if (row[of] < 0 || row[of] >= static_cast<int32_t>(row.size())) {
       return InvalidArgument(call + ": rank " + std::to_string(rank) + " says that rank " + std::to_string(of) +
