@@ -65,8 +65,12 @@ def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> Non
         tuple(each.encode() for each in compile_messages(make_schedule(4)))
         for make_schedule in (schedules.direct, schedules.ring)
     )
-    assert planned_messages(plan) == [(0, ()), (16 * KIB + 1, direct), (4 * MIB, ring)]
+    assert planned_messages(plan) == [
+        (0, "direct", ()),
+        (16 * KIB + 1, "direct", direct),
+        (4 * MIB, "ring", ring),
+    ]
     small = make((0, 16 * KIB, SPECS["direct"]), (16 * KIB + 1, None, SPECS["ring"]), ranks=4)
-    assert planned_messages(small) == [(0, ()), (16 * KIB + 1, ring)]
+    assert planned_messages(small) == [(0, "direct", ()), (16 * KIB + 1, "ring", ring)]
     only_large = make((0, 64 * KIB - 1, SPECS["ring"]), (64 * KIB, None, SPECS["direct"]), ranks=4)
-    assert planned_messages(only_large) == [(0, ring), (64 * KIB, direct)]
+    assert planned_messages(only_large) == [(0, "ring", ring), (64 * KIB, "direct", direct)]
