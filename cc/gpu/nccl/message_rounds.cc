@@ -9,12 +9,12 @@ namespace jaxcomm::nccl {
 namespace {
 
 // A part of a leaf in a chunk.
-struct Part {
+struct LeafPart {
   size_t leaf, in_leaf, in_slot, bytes;
 };
 
-std::vector<Part> PartsOf(const Layout& layout, uint32_t chunk, uint32_t chunks) {
-  std::vector<Part> parts;
+std::vector<LeafPart> PartsOf(const Layout& layout, uint32_t chunk, uint32_t chunks) {
+  std::vector<LeafPart> parts;
   size_t in_slot = 0;
   layout.ForEach(layout.Bound(chunk, chunks), layout.Bound(chunk + 1, chunks),
                  [&](size_t leaf, int64_t offset, int64_t bytes) {
@@ -37,7 +37,7 @@ size_t MessageRounds::SlotBytes() const {
 Status MessageRounds::Queue(const Library& nccl, Comm comm, const std::vector<std::byte*>& leaves, std::byte* scratch,
                             cudaStream_t stream) const {
   const size_t slot_bytes = SlotBytes();
-  const auto at = [&](uint32_t place, const Part& part) {
+  const auto at = [&](uint32_t place, const LeafPart& part) {
     return place == Messages::kOwn ? leaves[part.leaf] + part.in_leaf
                                    : scratch + (place - 1) * slot_bytes + part.in_slot;
   };
@@ -45,16 +45,16 @@ Status MessageRounds::Queue(const Library& nccl, Comm comm, const std::vector<st
     const Round& round = messages->rounds()[index];
     Outcome outcome = nccl.GroupStart();
     const auto for_each = [&](uint32_t chunk, auto queue) {
-      for (const Part& part : PartsOf(layout, chunk, messages->chunks()))
+      for (const LeafPart& part : PartsOf(layout, chunk, messages->chunks()))
         outcome = outcome == kSuccess ? queue(part) : outcome;
     };
     for (const auto& [peer, chunk] : round.sends) {
-      for_each(chunk, [&, to = static_cast<int>(peer)](const Part& part) {
+      for_each(chunk, [&, to = static_cast<int>(peer)](const LeafPart& part) {
         return nccl.Send(at(Messages::kOwn, part), part.bytes, kInt8, to, comm, stream);
       });
     }
     for (const auto& [peer, chunk, place] : round.receives) {
-      for_each(chunk, [&, from = static_cast<int>(peer), slot = place](const Part& part) {
+      for_each(chunk, [&, from = static_cast<int>(peer), slot = place](const LeafPart& part) {
         return nccl.Recv(at(slot, part), part.bytes, kInt8, from, comm, stream);
       });
     }
@@ -63,7 +63,7 @@ Status MessageRounds::Queue(const Library& nccl, Comm comm, const std::vector<st
     Status status = nccl.Check("round " + std::to_string(index), outcome == kSuccess ? ended : outcome, comm);
     for (const Sum& sum : round.sums) {
       if (sum.places.size() > cuda::kMaxSources) status = InvalidArgument("a sum of more than 64 ranks at once");
-      for (const Part& part : PartsOf(layout, sum.chunk, messages->chunks())) {
+      for (const LeafPart& part : PartsOf(layout, sum.chunk, messages->chunks())) {
         if (!status.ok()) break;
         cuda::Sources sources = {{}, sum.places.size()};
         for (size_t i = 0; i < sources.count; ++i) sources.buffers[i] = at(sum.places[i], part);
