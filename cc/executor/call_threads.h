@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/deadline.h"
 #include "cc/base/status.h"
 #include "cc/executor/buffers.h"
 #include "cc/executor/thread_cache.h"
@@ -55,7 +56,7 @@ class CallThreads {
 
   const unsigned num_workers_;
   const FailOverdue fail_overdue_;
-  std::atomic<double> deadline_{60.0};
+  std::atomic<double> deadline_{kDefaultDeadlineS};
   std::atomic<bool> watching_{false};
   std::mutex starting_;
   bool started_ = false;

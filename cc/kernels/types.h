@@ -1,4 +1,5 @@
-// The element types and the reductions that kernels know.
+// The element types and the reductions that kernels know; jaxcomm/collectives/primitive.py has those of calls, as all
+// others are jax.lax's.
 #pragma once
 
 #include <cstddef>

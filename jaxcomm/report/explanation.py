@@ -24,7 +24,7 @@ from jaxcomm.plan.values import (
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
-from jaxcomm.report.measured import measured_cells, measured_lines
+from jaxcomm.report.measured import measured_cells, measured_lines, nothing_to_plan_text
 from jaxcomm.report.network_lines import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
@@ -105,18 +105,6 @@ def summary(plan: Plan) -> str:
     if given.timed and given.timed.same_bytes:
         lines.append(nothing_to_plan_text(plan))
     return "\n".join(lines)
-
-
-def nothing_to_plan_text(plan: Plan) -> str:
-    """The sizes for which no schedule gains by a late rank's delay, in a sentence."""
-    timed, delay = plan.assumptions.timed, plan.assumptions.delay
-    assert timed and timed.same_bytes and timed.same_s is not None and delay
-    late, same = plan.roles["straggler"], bytes_text(timed.same_bytes)
-    return textwrap.fill(
-        f"rank {late} is late by {seconds_text(delay.median_s)}; after it comes a sum of {same} takes "
-        f"{seconds_text(timed.same_s)} whatever the schedule: nothing to plan for up to {same}.",
-        110,
-    )
 
 
 def _bound(plan: Plan) -> str:

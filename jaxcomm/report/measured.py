@@ -1,9 +1,11 @@
-"""The times that `jaxcomm plan --try` has measured, in words."""
+"""Measured times of schedules, in words: those of `jaxcomm plan --try`, and sizes at which no schedule gains."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
+from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Entry
 from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -25,3 +27,15 @@ def measured_lines(entry: Entry) -> Iterator[str]:
             f"Measured by --try for {bytes_text(found.bytes)}: {seconds_text(found.seconds)}, the default schedule "
             f"{seconds_text(found.default)}: {saved:z.0%} less (predicted {seconds_text(entry.predicted.seconds)})."
         )
+
+
+def nothing_to_plan_text(plan: Plan) -> str:
+    """The sizes for which no schedule gains by a late rank's delay, in a sentence."""
+    timed, delay = plan.assumptions.timed, plan.assumptions.delay
+    assert timed and timed.same_bytes and timed.same_s is not None and delay
+    late, same = plan.roles["straggler"], bytes_text(timed.same_bytes)
+    return textwrap.fill(
+        f"rank {late} is late by {seconds_text(delay.median_s)}; after it comes a sum of {same} takes "
+        f"{seconds_text(timed.same_s)} whatever the schedule: nothing to plan for up to {same}.",
+        110,
+    )

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/deadline.h"
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/ranks.h"
@@ -20,7 +21,7 @@ namespace jaxcomm {
 struct FusedRuntime {
   ProgramRegistry programs;
   Stats stats;
-  std::atomic<double> deadline{60.0};
+  std::atomic<double> deadline{kDefaultDeadlineS};
   std::atomic<int32_t> process{0};  // this one's number in its job
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
