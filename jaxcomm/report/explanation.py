@@ -24,7 +24,7 @@ from jaxcomm.plan.values import (
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
-from jaxcomm.report.measured import measured_cells, measured_lines, nothing_to_plan_text
+from jaxcomm.report.measured import measured_cells, measured_lines, nothing_to_plan_lines
 from jaxcomm.report.network_lines import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
@@ -100,11 +100,8 @@ def summary(plan: Plan) -> str:
     if any(entry.measured for entry, _ in _ranges(plan)):
         head += ["measured", "default", "saved"]
         rows = [row + measured_cells(entry) for row, (entry, _) in zip(rows, _ranges(plan), strict=True)]
-    lines = [table(head, rows)]
-    lines += [alpha_assumed_text(given.alpha_s)] * given.alpha_assumed
-    if given.timed and given.timed.same_bytes:
-        lines.append(nothing_to_plan_text(plan))
-    return "\n".join(lines)
+    assumed = [alpha_assumed_text(given.alpha_s)] * given.alpha_assumed
+    return "\n".join([table(head, rows), *assumed, *nothing_to_plan_lines(plan)])
 
 
 def _bound(plan: Plan) -> str:
