@@ -17,7 +17,7 @@ from jaxcomm import ffi, jax_compat
 from jaxcomm.collectives import communicator
 from jaxcomm.collectives.choice import AUTO, PLANS
 from jaxcomm.collectives.communicator import Hashes, PlanLike
-from jaxcomm.errors import PlanError
+from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
 
 
@@ -52,13 +52,16 @@ def init(
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
-      JaxcommError: invalid rails, deadline or plan, or the processes cannot be connected; nothing has been changed.
+      JaxcommError: invalid rails, deadline, trial or plan, or the processes cannot be connected; nothing has been
+        changed.
     """
     named: Sequence[Any] = ()
     if rails is not None:
         from jaxcomm.distributed.settings import named_rails
 
         named = named_rails("rails", rails)
+    if trial not in (True, False, None):
+        raise JaxcommError(f"trial is {trial!r}.\n  Cure: give True, False or None.")
     deadline = None if deadline_s is None else communicator.positive_seconds("deadline_s", deadline_s)
     connects = jax_compat.spans_processes() and jax.default_backend() == "cpu"
     if plan == AUTO and not connects:

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxcomm import collectives, ffi, planner, schedules
 from jaxcomm.cli.common import job, spmd
 from jaxcomm.cli.common.arguments import Late
+from jaxcomm.collectives import permutes
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.values import Broadcast, Plain, Spec, StragglerSpec
@@ -57,6 +58,7 @@ def time_plans(
     count = -(-nbytes // 4)
     steps = {name: _step(mesh, delays, plan) for name, plan in plans.items()}
     values = {name: spmd.place(np.zeros((mesh.size, count), np.float32), mesh, spmd.SPLIT) for name in steps}
+    permutes.require_core()
     found: dict[str, list[float]] = {name: [] for name in steps}
     early: dict[str, list[float]] = {name: [] for name in steps}
     for _ in rounds:

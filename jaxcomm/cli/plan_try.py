@@ -100,6 +100,10 @@ def tried(
         until = now + (start + limit_s - now) / (len(todo) - number)
         found[entry.min_bytes] = _fastest(with_template, entry, sizes[entry.min_bytes], delays, hosts, until)
         each_range()
+    if todo and not found:
+        raise JaxcommError(
+            f"--try had no time left for a byte range after {limit_s:.3g} s.\n  Cure: a larger --try-limit."
+        )
     entries = tuple(found.get(entry.min_bytes, entry) for entry in made.collectives)
     plan = made.model_copy(update={"collectives": entries, "template": template if uses_template(entries) else None})
     checked = Plan.model_validate(plan.model_dump(exclude={"hash"}))
@@ -107,13 +111,16 @@ def tried(
 
 
 def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
-    """By the late ranks, as profiled; less where two turns of all candidates would take longer than `a_range_s`."""
+    """By late rank, its lateness where it was late; less if two turns of all candidates would exceed `a_range_s`."""
     late = straggler.late_ranks(profile) if profile.arrivals else ()
     if not late:
         return {}
     arrivals = np.array(profile.arrivals)
     on_time = np.max(np.delete(arrivals, late, axis=1), axis=1)
-    delays = {rank: float(np.median(arrivals[:, rank] - on_time)) for rank in late}
+    leads = {rank: arrivals[:, rank] - on_time for rank in late}
+    delays = {rank: float(np.median(lead[lead > 0])) for rank, lead in leads.items() if (lead > 0).any()}
+    if not delays:
+        return {}
     calls = 2 * (CANDIDATES + 1) * (bench_late.CALLS + 1)
     share = min(1.0, a_range_s / calls / max(delays.values()))
     return {rank: share * seconds for rank, seconds in delays.items()}

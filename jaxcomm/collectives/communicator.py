@@ -28,6 +28,7 @@ OnePlan: TypeAlias = "str | os.PathLike[str] | Plan | None"
 PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
 
 _DEADLINE: Final = "JAXCOMM_DEADLINE_S"
+_TRIAL: Final = "JAXCOMM_TRIAL"
 _COMPILED_AT_ONCE: Final = 64  # ranks of plans all of whose programs are compiled when they become active: 1.5 s
 
 # The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
@@ -160,8 +161,14 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
 
 @functools.cache
 def start() -> None:
-    """Loads the core and sets the environment's deadline, once."""
+    """Loads the core and sets the environment's deadline, once.
+
+    Raises:
+      JaxcommError: JAXCOMM_DEADLINE_S or JAXCOMM_TRIAL is invalid.
+    """
     ffi.register()
+    if (trial := os.environ.get(_TRIAL)) not in (None, "", "0", "1"):
+        raise JaxcommError(f"{_TRIAL} is {trial!r}.\n  Cure: set it to 0 or 1, or unset it.")
     if _DEADLINE in os.environ:
         ffi.set_deadline(positive_seconds(_DEADLINE, os.environ[_DEADLINE]))
 

@@ -68,6 +68,7 @@ class _PermutedCall:
       groups: indices along the axes.
       devices: along the axes.
       platform: of the devices.
+      checks_vma: whether types say along which axes a value differs, which lax's psum of groups refuses.
     """
 
     collective: CoreCollective
@@ -79,6 +80,7 @@ class _PermutedCall:
     groups: tuple[tuple[int, ...], ...]
     devices: int
     platform: str
+    checks_vma: bool
 
     def programs(self, operands: Sequence[Operand]) -> list[_Program] | None:
         """What groups of each size run, or None if the call is to run otherwise."""
@@ -89,7 +91,11 @@ class _PermutedCall:
             if schedule is None:
                 return None
             on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
-            if schedule.kind == "late_join":
+            if schedule.kind == "late_join" and not self.checks_vma:
+                length = schedule.num_chunks * ((size - 1).bit_length() + 1)
+                if length > _MOST_PERMUTES:
+                    self._refuse(f"late_join of {schedule.num_chunks} chunks takes {length} different permutes")
+                    return None
                 run_it = partial(late_join.run, schedule, platform=self.platform)
                 found.append(_Program(size, schedule.num_chunks, on, run_it))
                 continue
@@ -98,7 +104,7 @@ class _PermutedCall:
                 self._refuse(f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
                 return None
             found.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
-        if max((math.prod(shape) for shape, _ in operands), default=0) * self.devices >= 2**31:
+        if sum(math.prod(shape) + ALIGNMENT for shape, _ in operands) * self.devices >= 2**31:  # laid flat together
             self._refuse("its buffers have 2^31 elements or more")
             return None
         return found
@@ -153,8 +159,10 @@ def lower(
     if max(map(len, groups)) == 1:
         return None
     platforms = context.platforms or context.module_context.platforms
-    call = _PermutedCall(collective, f"{name} over '{axes}'", plan, where, forced, over, groups, devices, platforms[0])
     avals: Sequence[Any] = context.avals_in
+    checks_vma = any(aval.manual_axis_type.varying for aval in avals)
+    where_called = f"{name} over '{axes}'"
+    call = _PermutedCall(collective, where_called, plan, where, forced, over, groups, devices, platforms[0], checks_vma)
     whole = [(aval.shape, aval.dtype) for aval in avals]
     programs = call.programs(whole)
     if programs is None:
@@ -187,6 +195,16 @@ def _shard_module(
     programs = call.programs(operands) or of_whole
     avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in operands]
     return jax_compat.shard_module(partial(_run, call.collective, programs), avals, mesh, platforms)
+
+
+def require_core() -> None:
+    """For what times calls by the core's records.
+
+    Raises:
+      JaxcommError: the environment has all calls run by XLA's collectives.
+    """
+    if is_forced():
+        raise JaxcommError(f"{_EXECUTOR} is 'xla', whose calls the core cannot time.\n  Cure: unset it.")
 
 
 def is_forced() -> bool:

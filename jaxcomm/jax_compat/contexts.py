@@ -13,4 +13,4 @@ import jax.extend  # makes settings
 
 active_plans = jax.make_user_context(())  # see communicator.Hashes
 replacing_lax = jax.make_user_context(False)
-trying_plans = jax.make_user_context(os.environ.get("JAXCOMM_TRIAL", "1") not in ("", "0"))
+trying_plans = jax.make_user_context((os.environ.get("JAXCOMM_TRIAL") or "1") == "1")

@@ -43,12 +43,18 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
     import jax
 
     from jaxcomm import collectives, ffi
+    from jaxcomm.jax_compat.contexts import trying_plans
 
     spec: Any = jax.sharding.PartitionSpec
 
     def steps(x: Any, seconds: Any, count: Any) -> Any:
         own = seconds[jax.lax.axis_index("data")]
-        return jax.lax.fori_loop(0, count, lambda _, x: collectives.psum(ffi.delay(x / 2, own), "data", plan=plan), x)
+
+        def step(_: Any, x: Any) -> Any:
+            with trying_plans(False):  # every call runs the schedule that it is timed for
+                return collectives.psum(ffi.delay(x / 2, own), "data", plan=plan)
+
+        return jax.lax.fori_loop(0, count, step, x)
 
     specs = (spec("data"), spec(), spec())
     mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)

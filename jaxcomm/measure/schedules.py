@@ -68,12 +68,13 @@ def time_schedules(
     Raises:
       JaxcommError: a process ended, or missed the deadline.
     """
+    sizes = sorted({size // 4 * 4 for size in sizes})
     named = schedules_of(mesh.size)
     plans = _plans(named, mesh.size, late)
     found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
     late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
     begun, round_s, before = time.monotonic(), 0.0, 1
-    for index, size in enumerate(sorted(sizes)):
+    for index, size in enumerate(sizes):
         left = _agreed(seconds - (time.monotonic() - begun))
         if index and (1 + FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
             break
@@ -82,7 +83,7 @@ def time_schedules(
         timed, round_s = take_turns(mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, most=most)
         before = size
         for name, times in zip(plans, timed, strict=True):
-            found[name].append(ScheduleSample(bytes=size // 4 * 4, **times._asdict()))
+            found[name].append(ScheduleSample(bytes=size, **times._asdict()))
         progress((index + 1) / len(sizes))
     tables = [TimedSchedule(kind=kind, chunks=chunks, samples=each) for (kind, chunks), each in found.items()]
     return TimedSchedules(executor=executor, late=late, schedules=tables)
@@ -127,8 +128,10 @@ def take_turns(
       The times of each plan, and the seconds of a round.
     """
     from jaxcomm import errors
+    from jaxcomm.collectives import permutes
     from jaxcomm.measure import psum_loop
 
+    permutes.require_core()
     begun = time.monotonic()
     loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)

@@ -43,7 +43,7 @@ class TimedSchedule(Value):
     """A schedule by its kind, and by its chunks where these can be chosen (else null); samples by ascending size."""
 
     kind: TimedKind
-    chunks: Positive | None = None
+    chunks: Annotated[Positive, Field(le=65536)] | None = None
     samples: Annotated[list[ScheduleSample], Field(min_length=1, max_length=64)]
 
 
@@ -73,6 +73,11 @@ class TimedSchedules(Value):
         turns = [(len(sample.together), len(sample.late)) for each in self.schedules for sample in each.samples]
         if any(together != late for together, late in turns):
             raise ValueError("a sample has not as many turns with one rank late as with nobody late")
-        if "direct" not in {each.kind for each in self.schedules}:
-            raise ValueError("schedules lack direct, which the others are compared with")
+        for i, (kind, chunks) in enumerate(names):
+            if (chunks is None) != (kind not in ("direct_join", "straggler")):
+                raise ValueError(
+                    f"schedules[{i}] is {kind} with chunks {chunks}; direct_join and straggler have chunks"
+                )
+        if "direct" not in {each.kind for each in self.schedules} or len(names) < 2:
+            raise ValueError("schedules are direct, which the others are compared with, and at least one other")
         return self

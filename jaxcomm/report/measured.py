@@ -32,8 +32,9 @@ def measured_lines(entry: Entry) -> Iterator[str]:
 def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
     """The sizes for which no schedule gains by a late rank's delay, in a sentence, if there are any."""
     timed, delay = plan.assumptions.timed, plan.assumptions.delay
-    if timed and timed.same_bytes and timed.same_s is not None and delay:
-        late, same = plan.roles["straggler"], bytes_text(timed.same_bytes)
+    late = plan.roles.get("straggler")
+    if timed and timed.same_bytes and timed.same_s is not None and delay and late is not None:
+        same = bytes_text(timed.same_bytes)
         yield textwrap.fill(
             f"rank {late} is late by {seconds_text(delay.median_s)}; after it comes a sum of {same} takes "
             f"{seconds_text(timed.same_s)} whatever the schedule: nothing to plan for up to {same}.",

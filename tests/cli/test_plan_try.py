@@ -42,6 +42,12 @@ def tried(made: Plan, found: Profile, limit_s: float = 60.0) -> plan_try.Tried:
     return plan_try.tried(made, found, limit_s, lambda: None)
 
 
+def test_a_rank_late_in_some_steps_is_as_late_as_in_those(fake_times: dict[str, Any]) -> None:
+    arrivals = [[0.0] * 7 + [0.02 * (step < 20)] for step in range(50)]
+    found = one_late(0.02, ranks=8).model_copy(update={"arrivals": arrivals})
+    assert tried(planner.plan(found), found).delays == {7: pytest.approx(0.02)}
+
+
 def test_the_fastest_here_replaces_what_was_predicted(fake_times: dict[str, Any]) -> None:
     made = planner.plan(given())
     fake_times["broadcast"] = 0.5e-3

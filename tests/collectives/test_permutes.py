@@ -195,6 +195,22 @@ def test_late_join_sums_the_early_ranks_in_a_group_of_their_own(no_plan: None) -
     np.testing.assert_array_equal(found, np.tile(whole.max(0), (8, 1)))
 
 
+def test_late_join_runs_under_check_vma_by_permutes_and_is_bounded(
+    no_plan: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = np.random.default_rng(0).standard_normal((8, 1003)).astype(np.float32)
+    for chunks, words in (3, ""), (65536, "late_join of 65536 chunks takes 262144 different permutes"):
+        plan = asking(make((0, None, {"kind": "late_join", "late": "straggler", "chunks": chunks})))
+        for checks in (True, False) if chunks == 3 else (False,):
+            with jaxcomm.use_plan(plan):
+                step = jax.shard_map(
+                    lambda x: jaxcomm.psum(x, "d"), mesh=MESH, in_specs=P("d"), out_specs=P(), check_vma=checks
+                )
+                found = jax.jit(step)(x)
+            np.testing.assert_allclose(found[0], x.sum(0), rtol=1e-5, atol=1e-5)
+        assert words in caplog.text
+
+
 def test_explain_names_the_executor() -> None:
     plan = make((0, None, SPECS["ring"]))
     said = "Executor: XLA's own collectives, without a deadline"

@@ -14,6 +14,7 @@ import pytest
 import jaxcomm
 from jaxcomm import ffi, statistics
 from jaxcomm.collectives import communicator, trials
+from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.report import sites
 from tests.collectives.lax_cases import P, sharded
@@ -91,6 +92,8 @@ def test_init_says_whether_plans_are_tried() -> None:
     jaxcomm.init(plan=plan, trial=True)
     assert communicator.tries(plan.hash)
     assert not communicator.tries(""), "no plan"
+    with pytest.raises(JaxcommError, match=r"trial is 'false'\.\n  Cure: give True, False or None"):
+        jaxcomm.init(trial="false")  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("trying")

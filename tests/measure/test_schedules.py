@@ -8,9 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from jaxcomm import profile
-from jaxcomm.measure import measure_devices
+from jaxcomm import ffi, profile
+from jaxcomm.jax_compat.contexts import trying_plans
+from jaxcomm.measure import measure_devices, psum_loop
 from jaxcomm.measure.schedules import FEWEST, JOB_SIZES, SIZES, schedules_of, time_schedules
+from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile import Profile
 from jaxcomm.profile.timed_schedules import TimedSchedules
 from jaxcomm.report import measurements
@@ -40,6 +42,17 @@ def test_every_kind_is_timed_with_nobody_late_and_with_one_rank_late(timed: Time
         first = each.samples[0]
         assert first.bytes == 4096 and len(first.together) == len(first.late) >= FEWEST
         assert min(*first.together, *first.late) > 0 and first.late_by_s >= 0.012
+
+
+def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
+    with trying_plans(True):
+        time_schedules(mesh, "memory", 2, [4096, 4097], seconds=0.1)
+        run = psum_loop.timed_loop(mesh, single(timed_spec("ring", None, 4), 4, 2))
+        ffi.reset_stats()
+        run(psum_loop.zeros(mesh, 4096), np.zeros(4), 80).block_until_ready()
+    [site] = [site for site in ffi.sites() if site["calls"]]
+    assert site["plan"] != "direct" and not site.get("trial")
 
 
 def test_the_largest_sizes_are_left_out_where_time_does_not_suffice(timed: TimedSchedules) -> None:

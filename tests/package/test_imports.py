@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
     "gpu": "collectives distributed ffi plan profile program schedules",
-    "measure": "collectives distributed ffi gpu plan profile program files",
+    "measure": "collectives distributed ffi gpu jax_compat plan profile program files",
     "simulate": "ffi plan profile program schedules",
     "planner": "ffi files plan profile program schedules simulate",
     "testbed": "ffi files plan",

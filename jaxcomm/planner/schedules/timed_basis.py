@@ -28,7 +28,7 @@ def basis(setting: Setting, entries: Sequence[Entry]) -> TimedBasis | None:
         sizes=len(timed.sizes),
         smallest=timed.sizes[0],
         largest=timed.sizes[-1],
-        margins=(significant(min(margins)), significant(max(margins))),
+        margins=(significant(min(margins)), significant(max(margins))) if margins else (0.0, 0.0),
         model_error=significant(timed.error),
         same_bytes=same[-1] if same else None,
         same_s=significant(setting.seconds(chosen, same[-1])) if chosen else None,
