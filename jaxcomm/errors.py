@@ -118,7 +118,7 @@ def from_jax(error: BaseException) -> JaxcommError | None:
     for lookup in _lookups:
         if (found := lookup(text)) is not None:
             message, record = found["message"], found["record"]
-            kind = _KINDS.get(record["error"])
+            kind = _KINDS.get(record.get("error"))
             return JaxcommError(message) if kind is None else kind(message, record)
     return JaxcommError(text.partition(": jaxcomm: ")[0])
 

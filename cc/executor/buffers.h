@@ -14,8 +14,8 @@ namespace jaxcomm {
 struct Buffers {
   std::vector<const std::byte*> operands;
   std::vector<std::byte*> results;
-  // An operand before the leaves: int32[ranks], the group of every rank, where groups change from call to call; or, where
-  // packets may be lost, for each segment of each leaf a byte, not 0 if the segment must arrive. Null: neither.
+  // An operand before the leaves: int32[ranks], the group of every rank, where groups change from call to call; or,
+  // where packets may be lost, for each segment of each leaf a byte, not 0 if the segment must arrive. Null: neither.
   const std::byte* leading = nullptr;
   // Whether `done` only wakes a thread, so that any thread may run it.
   bool done_is_quick = false;

@@ -117,7 +117,8 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
         MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
     if (!other.ok()) return other.status();
     if (!key.is_in_place) other.value()->SeparateResults();
-    site->SetEarly(other.value(), executor.messages().SelectorOf(*site, *other.value(), ScheduleSelector::kTrial));
+    site->SetEarly(other.value(),
+                   executor.messages().SelectorOf(*site, *other.value(), ScheduleSelector::kTrial, StepOf(id_, key)));
   }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return Site{site, nullptr};
@@ -168,8 +169,8 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
     std::memmove(result, operand, static_cast<size_t>(key.bytes));
     return Status();
   }
-  const std::shared_ptr<Transfer> call =
-      Begin(key, {group_->id(), calls_++, 0, failures_}, rank_, {{operand}, {result}, nullptr, true});
+  const std::shared_ptr<Transfer> call = Begin(key, {group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0},
+                                               rank_, {{operand}, {result}, nullptr, true});
   Status status = call->Wait(executor_);
   Count(status);
   return status;

@@ -60,9 +60,9 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // The selector between the lists of two sites of the same calls: one for all of their executables, which processes
-  // compile and drop at different times.
+  // compile and drop at different times. `alike` tells apart calls that have no step.
   std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
-                                               ScheduleSelector::Rule rule);
+                                               ScheduleSelector::Rule rule, uint64_t alike = 0);
 
   // The number of launches that called on the site's communicator before this one.
   uint32_t LaunchOf(const MessageSite& site, int64_t run);

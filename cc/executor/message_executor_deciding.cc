@@ -7,10 +7,10 @@
 namespace jaxcomm {
 
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site, const MessageSite& other,
-                                                              ScheduleSelector::Rule rule) {
-  std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
-                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) +
-                      (rule.tries ? "|tries" : "");
+                                                              ScheduleSelector::Rule rule, uint64_t alike) {
+  std::string calls = std::to_string(site.step()) + "|" + std::to_string(alike) + "|" + std::to_string(site.site()) +
+                      "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() + "|" +
+                      std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) + (rule.tries ? "|tries" : "");
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(deciding_);
   std::shared_ptr<ScheduleSelector>& selector = selectors_[{site.communicator(), calls}];

@@ -9,7 +9,7 @@ Result<std::shared_ptr<MessageGroupSite>> MessageGroupSite::Make(MessageSite::La
                                                                  const std::vector<MessageGroup::Rank>& ranks,
                                                                  std::vector<std::string> lists,
                                                                  MessageRegistry& registry, uint32_t process) {
-  if (lists.size() + 1 != ranks.size()) {
+  if (lists.empty() || lists.size() + 1 != ranks.size()) {
     return InvalidArgument(label.name + " over '" + label.axes + "': its lists and ranks differ in number");
   }
   std::shared_ptr<MessageGroupSite> made(new MessageGroupSite(registry, std::move(lists)));

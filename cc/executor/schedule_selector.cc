@@ -16,7 +16,13 @@ ScheduleSelector::Decision ScheduleSelector::Decide(const CallId& call) {
   }
   const Trial::Outcome outcome = stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen;
   const bool here = FindLocked(call).value_or(RunsDefault(begun_++));
-  const Decision decision{here, RunsDefault(begun_) || is_early_, launches_, outcome};
+  bool next = RunsDefault(begun_) || is_early_;
+  if (call.iteration == 0) {
+    // A decision that is kept stays, also if its announcement failed.
+    const bool* const kept = next_launch_.Find({call.communicator, call.launch + launches_, call.site, 0});
+    if (kept) next = *kept;
+  }
+  const Decision decision{here, next, launches_, outcome};
   Keep(call, decision);
   return decision;
 }

@@ -50,8 +50,10 @@ void WorkerPool::RunOne(std::unique_lock<std::mutex>& lock) {
   std::function<void()> job = std::move(jobs_.front());
   jobs_.pop_front();
   lock.unlock();
-  job();
-  job = nullptr;
+  [&]() noexcept {  // on any thread: nothing of a job reaches a caller that helps
+    job();
+    job = nullptr;
+  }();
   lock.lock();
 }
 
@@ -62,8 +64,8 @@ void WorkerPool::Work() {
     if (stopping_) return;
     ++idle_;
     wake_.wait(lock, [this] { return stopping_ || waking_ > 0; });
+    WakeOne(lock);  // before it no longer counts itself, or one job would wake two threads
     if (waking_ > 0) --waking_;
-    WakeOne(lock);
   }
 }
 

@@ -26,12 +26,14 @@ struct CollectiveState {
 ffi::TypeId CollectiveState::id = {};
 ffi::TypeInfo CollectiveState::info = ffi::MakeTypeInfo<CollectiveState>();
 
-ffi::ErrorOr<std::unique_ptr<CollectiveState>> Instantiate(std::string_view site) {
+ffi::ErrorOr<std::unique_ptr<CollectiveState>> Instantiate(std::string_view site) try {
   const Result<SiteRecord> record = SiteRecord::Decode(site);
   if (!record.ok()) return ffi::Unexpected(ToError(record.status()));
   Result<std::unique_ptr<CallSites>> sites = CallSites::Make(record.value());
   if (!sites.ok()) return ffi::Unexpected(ToError(sites.status()));
   return std::make_unique<CollectiveState>(CollectiveState{std::move(sites.value())});
+} catch (const std::exception& error) {
+  return ffi::Unexpected(ToError(Status(Code::kInternal, std::string("a call site's record: ") + error.what())));
 }
 
 // The rank's buffers, which fix the site's leaves.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <sstream>
 
 #include "cc/base/c_function.h"
@@ -11,7 +12,7 @@
 
 namespace jaxcomm {
 
-void KeptFailures::Keep(const Status& status) {
+void KeptFailures::Keep(const Status& status) try {
   Failure failure{ValidText(status.message()), ValidText(status.record())};
   if (failure.record.empty()) {
     const bool is_late = status.code() == Code::kDeadlineExceeded;
@@ -24,6 +25,8 @@ void KeptFailures::Keep(const Status& status) {
   if (is_kept) return;
   failures_.push_front(std::move(failure));
   if (failures_.size() > kMost) failures_.pop_back();
+} catch (const std::bad_alloc&) {
+  // The error itself goes on.
 }
 
 std::string KeptFailures::Find(std::string_view text) const {

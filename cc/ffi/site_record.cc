@@ -95,7 +95,7 @@ Status Check(const SiteRecord& record) {
       if (devices.emplace(device.process, device.number).second) continue;
       return invalid(group + "has device " + std::to_string(device.number) + " twice");
     }
-    if (ranks.size() == 1 && record.kind != Kind::kAllReduce) {
+    if (ranks.size() == 1 && (record.kind != Kind::kAllReduce || record.groups_by_operand)) {
       return invalid("group " + std::to_string(i) + " has one rank");
     }
     const size_t needed = SchedulesOf(record, ranks.size());

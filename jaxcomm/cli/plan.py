@@ -24,8 +24,7 @@ EXAMPLE = """
     jaxcomm plan profile.json --racks 5+3 --uplink 4 --model-bytes 100MiB
     jaxcomm plan profile.json --model VGG16 --drop-budget 5%
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
-    jaxcomm plan profile.json --try
-    jaxcomm launch -n 4 -- jaxcomm plan profile.json --try
+    jaxcomm plan late.json --try    # run the best candidates here; for a job, under jaxcomm launch
 """
 
 

@@ -118,4 +118,7 @@ class Core:
 
     def _find_failure(self, text: str) -> dict[str, Any] | None:
         found = self.text("failure", text.encode(errors="replace"))
-        return json.loads(found) if found else None
+        try:
+            return json.loads(found) if found else None
+        except ValueError:  # another process may have sent any bytes
+            return None

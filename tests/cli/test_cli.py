@@ -171,7 +171,7 @@ def test_verify_proves_a_plan_and_every_kind_of_schedule(planned: Path, capsys: 
     found = document(capsys, "verify", "--all-schedules", "--ranks", "2,3,8", "--programs")
     assert {row["kind"] for row in found["rows"]} == {
         "ring", "halving_doubling", "direct", "broadcast", "straggler", "direct_join", "hybrid", "stragglers", "chain",
-        "hierarchical",
+        "hierarchical", "late_join",
     }  # fmt: skip
     assert all(row["counts"]["operations"] > 0 and row["seconds"] >= 0 for row in found["rows"])
 

@@ -48,7 +48,7 @@ def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
     with trying_plans(True):
         time_schedules(mesh, "memory", 2, [4096, 4097], seconds=0.1)
-        run = psum_loop.timed_loop(mesh, single(timed_spec("ring", None, 4), 4, 2))
+        run = psum_loop.timed_loop(mesh, single(timed_spec("ring", None), 4, 2))
         ffi.reset_stats()
         run(psum_loop.zeros(mesh, 4096), np.zeros(4), 80).block_until_ready()
     [site] = [site for site in ffi.sites() if site["calls"]]

@@ -90,7 +90,7 @@ SHORTER = {
     "profile": "--sizes 4KiB,64KiB --steps 5",
     "profile step": "--steps 2",
     "profile drop-bound": "--repeats 2 --devices 8",
-    "plan": "--time-limit 0.05",
+    "plan": "--time-limit 0.05 --try-limit 5",
     "verify": "--ranks 2..8",
     "simulate": "--sizes 1MiB",
     "simulate events": "--sizes 1MiB --repeats 2",

@@ -108,7 +108,7 @@ def test_a_profile_of_timed_schedules_survives_its_file() -> None:
     [
         (lambda tables: tables.pop(0), "are direct, .* and at least one other"),
         (lambda tables: tables.__delitem__(slice(1, None)), "and at least one other"),
-        (lambda tables: tables[0].update(chunks=4), "schedules\\[0\\] is direct, chunks 4"),
+        (lambda tables: tables[0].update(chunks=4), "is direct with chunks 4"),
         (lambda tables: tables[-1].update(chunks=100000), "less than or equal to 65536"),
         (lambda tables: tables.append(tables[1]), "again"),
         (lambda tables: tables[1]["samples"].pop(), "those of schedules\\[0\\]"),

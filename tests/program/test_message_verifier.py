@@ -209,7 +209,7 @@ def test_messages_that_do_not_compute_the_sum_are_not_run(monkeypatch: pytest.Mo
     broken, _ = BROKEN["another order"]
     monkeypatch.setattr(nccl, "compile_messages", lambda schedule: broken)
     with pytest.raises(PlanError, match="was added up in another order than on rank 0"):
-        nccl.register_messages.__wrapped__((schedules.ring(2),))
+        nccl._registered.__wrapped__((schedules.ring(2),))
 
 
 @pytest.mark.parametrize("name", CASES)

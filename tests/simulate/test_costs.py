@@ -117,8 +117,8 @@ def test_times_with_another_late_rank_count_only_where_links_are_alike() -> None
 def test_the_bounds_of_the_memory_model_are_those_of_the_core() -> None:
     core = Path(__file__).parents[2] / "cc" / "executor"
     for name, file, value in (
-        ("kTinyWork", "executor.cc", executor_work.TINY_WORK),
-        ("kStreamBytes", "call.cc", executor_work.STREAM_BYTES),
+        ("kTinyWork", "local_executor.cc", executor_work.TINY_WORK),
+        ("kStreamBytes", "local_site.cc", executor_work.STREAM_BYTES),
     ):
         match = re.search(rf"{name} = (\d+) << (\d+);", (core / file).read_text())
         assert match and int(match[1]) << int(match[2]) == value
