@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.errors import PlanError
+from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
@@ -23,6 +23,7 @@ MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of t
 MOST: Final = 7  # turns of each schedule, if the time suffices
 FEWEST: Final = 4
 _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
+_RECORDED_S: Final = 30.0  # for a call to be recorded after its end
 _CALLS: Final = 3  # of one turn that count, one less of many bytes; the first one of each does not
 _MANY_BYTES: Final = 1 << 24
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
@@ -164,12 +165,25 @@ def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> t
 
     ffi.reset_stats()
     x = loop(x, seconds, calls).block_until_ready()
-    # The last call of the turn before may have been recorded only now.
-    site = max(ffi.sites(), key=lambda site: int(site["calls"]))
+    site = _recorded(calls)
     after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
     last = np.argmax(arrivals, axis=1) == late
     kept = after[last] if late is not None and last.any() else after
     return x, max(1e-9, _longest(float(np.median(kept))))
+
+
+def _recorded(calls: int) -> dict[str, Any]:
+    """The site of these calls. Calls may be recorded a little after they end, also the last one of the turn before."""
+    from jaxcomm import ffi
+
+    until = time.monotonic() + _RECORDED_S
+    while True:
+        site: dict[str, Any] = max(ffi.sites(), key=lambda site: int(site["calls"]), default={"calls": 0})
+        if site["calls"] >= calls:
+            return site
+        if time.monotonic() > until:
+            raise JaxcommError(f"{site['calls']} of {calls} calls have ended.\n  Cure: a look at the other processes.")
+        time.sleep(1e-3)
 
 
 def _plans(

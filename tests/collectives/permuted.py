@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tests.quick_compilation import xla_flag
+
 SIZES = [1003, 0, 1, 17, 4096]
 DTYPES = ["float32", "bfloat16", "int32"]
 
@@ -66,8 +68,7 @@ def everything(ranks: Sequence[int]) -> None:
 def use(devices: int) -> None:
     """Gives this process that many CPU devices; before JAX is imported."""
     os.environ["XLA_FLAGS"] = (
-        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices} "
-        "--xla_cpu_use_fusion_emitters=false"
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices} {xla_flag()}"
     )
     os.environ["PJRT_NPROC"] = str(max(32, 2 * devices))
     os.environ["JAX_PLATFORMS"], os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "cpu", "1"
