@@ -1,6 +1,6 @@
 // The slots of another process that this one still reads.
 //
-//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // stays until the last reference ends
+//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // stays while referenced
 //
 // Thread-safe. A view may outlive the transport.
 #pragma once
