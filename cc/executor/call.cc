@@ -119,8 +119,8 @@ void Call::Reduce(const OpSlice& slice) const {
   thread_local std::vector<std::byte*> destinations;
   sources.resize(op.reads.size());
   destinations.resize(op.writes.size());
-  // What is combined in place is in the caches already; of an allreduce only, as operands and results are the same
-  // there.
+  // Bytes that are combined in place are in the caches already; of an allreduce only, as operands and results are the
+  // same there.
   const size_t in_place = kind == Kind::kAllReduce ? op.num_in_place : 0;
   const size_t num_cached = site_->streams() ? in_place : op.writes.size();
   // One source is copied byte by byte: a float lane would quieten its signalling NaNs.

@@ -36,7 +36,7 @@ struct Progress {
   std::vector<Completion> completions;
 };
 
-// What messages call the ranks; none: 0, 1, 2 and so on.
+// The ranks' numbers in messages; none: 0, 1, 2 and so on.
 using Names = std::shared_ptr<const std::vector<uint32_t>>;
 
 class Call {

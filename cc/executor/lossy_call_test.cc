@@ -114,7 +114,7 @@ class LossyCallTest : public testing::Test {
     return made;
   }
 
-  // What ranks get who bring 2^rank everywhere.
+  // The results of ranks that bring 2^rank everywhere.
   std::vector<std::vector<float>> Sum(int64_t elements, double share) {
     std::vector<std::vector<float>> values;
     std::vector<std::future<Status>> ends;

@@ -27,7 +27,7 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
       ranks_(site_->ranks().size()),
       locals_left_(static_cast<uint32_t>(locals_.size())),
       progress_(start) {
-  // What waits for another rank of the process waits for what the same sender has for that one.
+  // A message that waits for another rank of the process waits for the same sender's message to that one.
   copies_views_ = locals_.size() > 1;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->Concerns(rank) ? 1 : 0;
   for (uint32_t local = 0; local < locals_.size(); ++local) {

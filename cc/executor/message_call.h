@@ -87,7 +87,7 @@ class MessageCall {
   MessageSteps PeerGone(uint32_t process, const Status& why);
   std::vector<Completion> TakeWaiting();
 
-  // What keeps the call from its end.
+  // The ranks and tasks that the call waits for.
   struct Delay {
     std::vector<uint32_t> missing;  // ranks that have not arrived
     std::vector<uint32_t> silent;   // if all have: those whose messages are missing

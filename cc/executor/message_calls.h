@@ -5,7 +5,7 @@
 //   MessageCalls::Joined joined = calls.Join(site, id, rank, Clock::now());
 //   if (auto call = calls.FindOrKeep({process, arrival, Clock::now()})) …       // a rank of another process
 //
-// What other processes send of a call that has not begun here is kept for it. When a call fails, in any process, the
+// Notices of a call that has not begun here are kept for it. When a call fails, in any process, the
 // calls of its launch that begin later fail at once: a relaunch after an error rejoins the others at the same call.
 // Thread-safe.
 #pragma once

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/bounded_map.h"
 #include "cc/executor/call_threads.h"
 #include "cc/executor/message_calls.h"
 #include "cc/executor/schedule_selector.h"
@@ -60,9 +61,9 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // The selector between the lists of two sites of the same calls: one for all of their executables, which processes
-  // compile and drop at different times. `alike` tells apart calls that have no step.
+  // compile and drop at different times. `step` tells their calls from others on the same devices.
   std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
-                                               ScheduleSelector::Rule rule, uint64_t alike = 0);
+                                               ScheduleSelector::Rule rule, uint64_t step);
 
   // The number of launches that called on the site's communicator before this one.
   uint32_t LaunchOf(const MessageSite& site, int64_t run);
@@ -143,7 +144,8 @@ class MessageExecutor : public Transport::Events {
   std::vector<Arriving> undecided_;
   size_t starting_ = 0;  // those that were undecided
   // By communicator and the text of what calls that choose alike have in common.
-  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<ScheduleSelector>> selectors_;
+  static constexpr size_t kSelectors = 1024;  // of a communicator
+  std::map<uint64_t, BoundedMap<std::string, std::shared_ptr<ScheduleSelector>>> selectors_;
 };
 
 }  // namespace jaxcomm

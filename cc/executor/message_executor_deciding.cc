@@ -7,13 +7,14 @@
 namespace jaxcomm {
 
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site, const MessageSite& other,
-                                                              ScheduleSelector::Rule rule, uint64_t alike) {
-  std::string calls = std::to_string(site.step()) + "|" + std::to_string(alike) + "|" + std::to_string(site.site()) +
-                      "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() + "|" +
-                      std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) + (rule.tries ? "|tries" : "");
+                                                              ScheduleSelector::Rule rule, uint64_t step) {
+  std::string calls = std::to_string(step) + "|" + std::to_string(site.site()) + "|" + site.label().plan + "|" +
+                      site.lists() + "|" + other.lists() + "|" + std::to_string(rule.rank) + "|" +
+                      std::to_string(rule.seconds) + (rule.tries ? "|tries" : "");
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(deciding_);
-  std::shared_ptr<ScheduleSelector>& selector = selectors_[{site.communicator(), calls}];
+  auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
+  std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
   if (!selector) selector = std::make_shared<ScheduleSelector>(rule);
   return selector;
 }
@@ -21,9 +22,7 @@ std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite&
 void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
   calls_.ForgetCommunicator(communicator);
   std::lock_guard<std::mutex> lock(deciding_);
-  for (auto at = selectors_.begin(); at != selectors_.end();) {
-    at = at->first.first == communicator ? selectors_.erase(at) : std::next(at);
-  }
+  selectors_.erase(communicator);
 }
 
 // The site whose lists the call runs, and the rank's decision if it decides; null: the decision has not arrived.

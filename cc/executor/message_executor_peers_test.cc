@@ -50,7 +50,7 @@ TEST(PeersTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
                              [&](const Status& status) { end.set_value(status); });
   const MessageSite& its = *site.value();
   executor.messages().OnNotice(1, Encode(Arrival{script.call, 1, 10, its.fingerprint(), its.text()}));
-  // What it sent last goes to where this process's first message still lies, so it is not posted yet.
+  // Its last message goes to the place of this process's first one, so it is not posted yet.
   executor.messages().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
   while (!script.sends.empty()) {
     const Sent done = std::move(script.sends.front());

@@ -368,7 +368,7 @@ TEST_F(FailureTest, ALaunchThatOneProcessMissedIsMadeUpForWhenAllLaunchAgain) {
   for (uint32_t rank = 0; rank < 3; ++rank) values_[rank] = Values(leaves_, rank);
   const std::vector<Bytes> sum = Sum(leaves_, values_);
   for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank], /*run=*/2));
-  // What the others have given up fails at once, also the call to which they never came.
+  // Calls that the others have given up fail at once, also one to which they never came.
   std::vector<Bytes> one = Values({{DType::kF32, 4}}, 0), same = values_[2];
   EXPECT_NE(job_.Arrive(site_, 2, same, /*run=*/1).get().message().find("after 0."), std::string::npos);
   EXPECT_NE(job_.Arrive(other_, 2, one, /*run=*/1).get().message().find("after 0."), std::string::npos);

@@ -1,4 +1,4 @@
-// What one rank of a call sends, receives and adds, as a graph of tasks on segments of its chunks.
+// The sends, receives and additions of one rank of a call, as a graph of tasks on segments of its chunks.
 //
 //   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, /*is_lossy=*/false);
 //   for (const MessageTask& task : graph.value().tasks()) ...

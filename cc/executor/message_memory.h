@@ -34,7 +34,7 @@ class MessageMemory {
   // Of a lossy task: spans that are important or not, which of them are, and how many bytes of the others may be lost.
   std::vector<bool> Important(const MessageTask& task) const;
   int64_t MayLose(const MessageTask& task) const;
-  // What is missing is zeros already; Add makes up for it.
+  // Missing parts are zeros already; Add makes up for them.
   void Lose(const MessageTask& task, const std::vector<ByteRange>& lost);
   int64_t lost_bytes() const { return lost_bytes_; }
 

@@ -19,11 +19,11 @@ constexpr const char* kDTypes[] = {"s8",  "s16", "s32",  "s64", "u8",  "u16", "u
 // Up to this size of a call, handing a sum to another thread takes longer than adding.
 constexpr int64_t kSmallBytes = 1 << 20;
 
-// What the buffers of a host's ranks take together from which on stores go past the caches: with what the transport
+// Bytes of the buffers of a host's ranks together from which on stores go past the caches: with what the transport
 // holds of them as much as one last-level cache has on most processors.
 constexpr int64_t kStreamBytes = 16 << 20;
 
-// How many arrays are named where a call is described.
+// The number of arrays that a call's description names.
 constexpr size_t kNamedLeaves = 4;
 
 // So exactly that different losses are different texts.

@@ -220,7 +220,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
 
   MessageSite() = default;
   MessageSite(const MessageSite&) = default;
-  // How many slices a rank's larger buffer has; of an all-reduce, one.
+  // The number of slices of a rank's larger buffer; of an all-reduce, one.
   int64_t Slices() const;
   std::string who() const { return label_.name + " over '" + label_.axes + "': "; }
   Status SetGroups(const std::vector<Members>& groups);

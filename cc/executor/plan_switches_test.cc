@@ -14,7 +14,7 @@ constexpr uint64_t kCommunicator = 7, kOther = 8;
 
 class PlanSwitchesTest : public testing::Test {
  protected:
-  // What a call follows, by the plan's name; "waits" until that is decided.
+  // The plan that a call follows, by its name; "waits" until that is decided.
   std::shared_ptr<std::string> Follow(uint64_t communicator, uint32_t launch, uint64_t step = 0) {
     auto followed = std::make_shared<std::string>("waits");
     switches_.Follow(communicator, launch, step,

@@ -180,7 +180,8 @@ class BetweenProcesses : public testing::Test {
       executors_[process]->messages().Connect(&network_->transport(process));
       sites_.push_back(MakeSite("all_reduce/ring/3", process));
       const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/direct/3", process);
-      sites_.back()->SetEarly(other, executors_[process]->messages().SelectorOf(*sites_.back(), *other, {2, kBelow}));
+      sites_.back()->SetEarly(other,
+                              executors_[process]->messages().SelectorOf(*sites_.back(), *other, {2, kBelow}, 0));
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
       values_.emplace_back(kElements, static_cast<float>(process));
     }
@@ -293,7 +294,7 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
                                        0, {group}, process)
                          .value());
     }
-    made[0]->SetEarly(made[1], executors[process]->messages().SelectorOf(*made[0], *made[1], {2, 0.01}));
+    made[0]->SetEarly(made[1], executors[process]->messages().SelectorOf(*made[0], *made[1], {2, 0.01}, 0));
     EXPECT_TRUE(made[0]->SetLeaves({{DType::kF32, 4 * 3000}}, executors[process]->stats()).ok());
     sites.push_back(made[0]);
   }
@@ -372,10 +373,10 @@ TEST_F(BetweenProcesses, OneChoiceIsForOneRuleAndOnePairOfLists) {
   const MessageSite& site = *sites_[0];
   const MessageSite& other = *site.early();
   Executor& executor = *executors_[0];
-  EXPECT_EQ(executor.messages().SelectorOf(site, other, {2, kBelow}).get(), site.selector());
-  EXPECT_NE(executor.messages().SelectorOf(site, other, {0, kBelow}).get(), site.selector());
-  EXPECT_NE(executor.messages().SelectorOf(site, other, {2, 2 * kBelow}).get(), site.selector());
-  EXPECT_NE(executor.messages().SelectorOf(other, site, {2, kBelow}).get(), site.selector());
+  EXPECT_EQ(executor.messages().SelectorOf(site, other, {2, kBelow}, 0).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(site, other, {0, kBelow}, 0).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(site, other, {2, 2 * kBelow}, 0).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(other, site, {2, kBelow}, 0).get(), site.selector());
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   return out.str();
 }
 
-// What the calls of each span were like, in the mean.
+// The means of the calls of each span.
 void SiteStats::WriteSpans(std::ostream& out) const {
   const char* comma = "";
   out << ",\"spans\":[";

@@ -1,4 +1,4 @@
-// What happened at each call site: how long ranks waited, how long bytes moved, who was late.
+// The statistics of each call site: the ranks' waiting, the transfer, and the late ranks.
 //
 //   std::shared_ptr<SiteStats> site = stats.Site({"psum", "data", "3f9a01c2", 8, 4096});
 //   site->Record(call);

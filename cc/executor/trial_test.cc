@@ -11,7 +11,7 @@
 namespace jaxcomm {
 namespace {
 
-// Runs calls of a site whose transfers take so many milliseconds under the plan and without it, give or take a tenth,
+// Runs calls of a site whose transfers take some milliseconds under the plan and without it, give or take a tenth,
 // and cycles as many more; returns the number of calls until the outcome.
 int RunUntilOutcome(Trial& trial, double plan, double usual, double plan_rest = 10, double usual_rest = 10) {
   std::mt19937 random(7);

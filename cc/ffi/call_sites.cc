@@ -131,7 +131,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
     Result<std::shared_ptr<MessageSite>> early = make({std::move(group.value())});
     if (!early.ok()) return early.status();
     std::shared_ptr<ScheduleSelector> selector =
-        TheExecutor().messages().SelectorOf(*late.value(), *early.value(), *record.rule);
+        TheExecutor().messages().SelectorOf(*late.value(), *early.value(), *record.rule, late.value()->step());
     late.value()->SetEarly(std::move(early.value()), std::move(selector));
   }
   made = std::move(late.value());

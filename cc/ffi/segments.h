@@ -1,4 +1,4 @@
-// What the custom calls on segments ask of their operands, on every platform. Sizes are in bytes.
+// The checks of operands of the custom calls on segments, on every platform. Sizes are in bytes.
 #pragma once
 
 #include <cstddef>

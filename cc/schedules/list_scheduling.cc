@@ -78,7 +78,7 @@ class Scheduler {
   // Moves that need the same ports wait in one queue. A port that is faster than the move may be busy when it starts,
   // as long as it is done with the move in time.
   Seconds Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    // What may be over: a move, the delay, or the wait of the moves of a route.
+    // An end: of a move, of the delay, or of the wait of the moves of a route.
     const size_t arrival = Count(), first_route = Count() + 1, routes = Index(moves_.routes);
     const auto each_port = [&](size_t move, const auto& visit) {
       const size_t route = Index(moves_.route[move]);

@@ -12,18 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxcomm import collectives, ffi, planner, schedules
+from jaxcomm import collectives, ffi
 from jaxcomm.cli.common import job, spmd
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.collectives import permutes
 from jaxcomm.errors import JaxcommError
-from jaxcomm.plan import Plan
+from jaxcomm.measure import psum_loop
+from jaxcomm.plan import Plan, timed
+from jaxcomm.plan.timed import ROLE
 from jaxcomm.plan.values import Broadcast, Plain, Spec, StragglerSpec
-from jaxcomm.profile import Link, Profile, Provenance
 
 _CHUNKS = re.compile("[1-9][0-9]{0,3}")
 CALLS = 10  # of one turn
-_ROLE = "straggler"
 
 
 class Turns(NamedTuple):
@@ -68,7 +68,7 @@ def time_plans(
             for _ in range(CALLS):
                 job.barrier()  # else a process that ends its call before the others is less late in the next
                 values[name] = spmd.wait(step(values[name]))
-            [site] = [site for site in ffi.sites() if site["calls"]]
+            site = psum_loop.recorded(CALLS)
             last = np.full(len(site["arrivals"]), True)
             if delays:
                 last = np.argmax(site["arrivals"], axis=1) == max(delays, key=lambda rank: delays[rank])
@@ -126,8 +126,6 @@ def measure(
 def single(name: str, ranks: int, late: Late) -> Plan:
     """A plan that runs one schedule for every size, such as `ring` or `straggler:14`.
 
-    Everything else in it is what the planner says about a made-up profile; running it reads none of that.
-
     Raises:
       JaxcommError: no such rank or schedule.
     """
@@ -136,21 +134,7 @@ def single(name: str, ranks: int, late: Late) -> Plan:
             f"--late names rank {late.rank}; with {ranks} devices the ranks are 0 to {ranks - 1}.\n"
             "  Cure: name one of them."
         )
-    profile = Profile(
-        ranks=ranks,
-        link=Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="assumed"),
-        arrivals=[[late.seconds * (rank == late.rank) for rank in range(ranks)]],
-        provenance=Provenance(source="assumed", tool="jaxcomm bench"),
-    )
-    spec = _spec(name, ranks)
-    made = planner.plan(profile)
-    entry = made.collectives[-1].model_copy(update={"min_bytes": 0, "max_bytes": None, "schedule": spec})
-    fields = {
-        "collectives": (entry,),
-        "roles": {_ROLE: late.rank},
-        "template": schedules.template(ranks).to_json() if isinstance(spec, StragglerSpec) else None,
-    }
-    return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})
+    return timed.single(_spec(name, ranks), ranks, late.rank)
 
 
 def _step(mesh: Mesh, delays: Mapping[int, float], plan: Plan | None) -> Callable[[Any], Any]:
@@ -169,9 +153,9 @@ def _spec(name: str, ranks: int) -> Spec:
     if kind in ("ring", "halving_doubling", "direct") and not chunks:
         return Plain.model_validate({"kind": kind})
     if kind == "broadcast" and not chunks:
-        return Broadcast(late=_ROLE)
+        return Broadcast(late=ROLE)
     if kind == "straggler" and (_CHUNKS.fullmatch(chunks) or not chunks):
-        return StragglerSpec(late=_ROLE, chunks=int(chunks or 2 * (ranks - 1)))
+        return StragglerSpec(late=ROLE, chunks=int(chunks or 2 * (ranks - 1)))
     raise JaxcommError(
         f"--schedules has {name!r}.\n"
         "  Cure: use ring, halving_doubling, direct, broadcast, straggler, or straggler:14 for 14 chunks (at most 9999)"

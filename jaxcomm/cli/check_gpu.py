@@ -31,7 +31,7 @@ def lacks(name: str) -> str | None:
 
 
 def known() -> str:
-    """What earlier runs have shown on this machine."""
+    """The results of earlier runs on this machine."""
     return f"Before this run:\n{summary()}"
 
 

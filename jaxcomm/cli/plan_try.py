@@ -37,7 +37,7 @@ _DEFAULT: Final = "default"
 
 
 class Tried(NamedTuple):
-    """What came of it.
+    """The outcome of --try.
 
     Attributes:
       plan: with the fastest schedules.

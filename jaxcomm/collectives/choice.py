@@ -71,9 +71,9 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
       plan: the plan's hash, or "". A plan for another number of ranks counts as none.
       where: the call, for messages: "psum over 'data'".
     """
-    schedule, source = (None, "direct")
-    if kind == "all_reduce":
-        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    if kind != "all_reduce":
+        return Choice((f"{kind}/{ranks}",), "direct")
+    schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
     return Choice((f"{kind}/{ranks}" if source == "direct" else _compiled(schedule),), source)
 
 
@@ -84,7 +84,7 @@ def choose_messages(
 
     Args as in `choose`, but all kinds follow plans; `hosts` has a number of each rank's host.
     """
-    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
     is_planned_direct = source != "direct" and kind == "all_reduce" and schedule.kind == "direct"
     if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # one round in place of two
         return Choice((f"all_reduce/flat/{ranks}",), source)
@@ -105,29 +105,19 @@ def lossy_messages(ranks: int) -> Choice:
     return Choice((f"all_reduce/direct/{ranks}",), "direct")
 
 
-def choose_any(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
-    """The schedule that a call of any kind runs, and the plan it came from; "direct" for none.
-
-    Args as in `choose`.
-    """
-    return _choose(kind, ranks, nbytes, dtype, plan, where)
-
-
 def executor(kind: str, ranks: int, nbytes: int, plan: str) -> str | None:
     """The executor that a plan names for such calls, as described in `choose`; None: the platform's own."""
     whole = ranks * nbytes if kind == "all_gather" else nbytes
     return PLANS[plan].executor_for(kind != "all_reduce", whole) if plan not in ("", AUTO) else None
 
 
-def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
-    """The schedule that an all-reduce runs, and the plan it came from, for messages.
+def choose_schedule(
+    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str
+) -> tuple[Schedule, str]:
+    """The schedule that a call runs, and the plan it came from; "direct" for none.
 
     Args as in `choose`.
     """
-    return _choose("all_reduce", ranks, nbytes, dtype, plan, where)
-
-
-def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
     schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
     if chosen and chosen.ranks != ranks:
         say_once(
@@ -170,7 +160,7 @@ def with_second(
         late, early = found.schedule_of(selected.above), found.schedule_of(selected.below)
         rule = Rule(found.roles[selected.late], selected.below_s, tries and early.kind == usual.plan)
         return Choice((compiled(late), compiled(early)), choice.plan, rule)
-    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
     if not tries or source == "direct" or schedule.kind == usual.plan:
         return choice
     return Choice((compiled(schedule), *usual.schedules), choice.plan, Rule(1, NEVER, tries))

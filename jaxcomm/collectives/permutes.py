@@ -83,7 +83,7 @@ class _PermutedCall:
     checks_vma: bool
 
     def programs(self, operands: Sequence[Operand]) -> list[_Program] | None:
-        """What groups of each size run, or None if the call is to run otherwise."""
+        """The programs of groups of each size, or None if the call is to run otherwise."""
         nbytes, dtype = extent(operands)
         found = []
         for size in sorted({*map(len, self.groups)} - {1}):
@@ -111,7 +111,7 @@ class _PermutedCall:
 
     def _schedule(self, size: int, nbytes: int, dtype: str | None) -> Schedule | None:
         kind = self.collective.kind
-        schedule, source = choice.choose_any(kind, size, nbytes, dtype, self.plan, self.name)
+        schedule, source = choice.choose_schedule(kind, size, nbytes, dtype, self.plan, self.name)
         if source == "direct":
             direct = schedules.direct(size)
             if not self.is_forced or kind == "all_reduce":

@@ -58,7 +58,8 @@ def lower(
     ranks = max(map(len, positions))
     if choice.uses_nccl(ranks, nbytes, dtype, plan):
         return as_lax(lax, context, *operands, **params)
-    if use == "nccl" and choice.choose_schedule(ranks, nbytes, dtype, plan, f"{name} over '{axes}'")[1] == "direct":
+    described = "all_reduce", ranks, nbytes, dtype, plan, f"{name} over '{axes}'"
+    if use == "nccl" and choice.choose_schedule(*described)[1] == "direct":
         return as_lax(lax, context, *operands, **params)
     if reason := _why_not(use, sorted(set().union(*members))):
         return by_xla(

@@ -65,7 +65,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: R
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
     schedules = tuple(
-        choice.choose_schedule(size, nbytes, dtype, request.plan, request.call)[0]
+        choice.choose_schedule("all_reduce", size, nbytes, dtype, request.plan, request.call)[0]
         for size in sorted({*request.sizes} - {1})
     )
     lowered = jax.ffi.ffi_lowering(TARGET, operand_output_aliases={i: i for i in range(len(operands))})

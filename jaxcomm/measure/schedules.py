@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.errors import PlanError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
@@ -23,7 +23,6 @@ MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of t
 MOST: Final = 7  # turns of each schedule, if the time suffices
 FEWEST: Final = 4
 _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
-_RECORDED_S: Final = 30.0  # for a call to be recorded after its end
 _CALLS: Final = 3  # of one turn that count, one less of many bytes; the first one of each does not
 _MANY_BYTES: Final = 1 << 24
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
@@ -91,7 +90,7 @@ def time_schedules(
 
 
 def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
-    """The kinds of schedule that are timed among so many ranks, each with its chunks."""
+    """The kinds of schedule that are timed among `ranks` ranks, each with its chunks."""
     others = ranks - 1
     plain: list[tuple[TimedKind, int | None]] = [("direct", None), ("ring", None), ("halving_doubling", None)]
     joins: list[tuple[TimedKind, int | None]] = [("direct_join", others)] * (others > 1)
@@ -162,28 +161,15 @@ def take_turns(
 def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float]:
     """The buffers, and the median call of a turn, in the process that ends last; of calls to which `late` came last."""
     from jaxcomm import ffi
+    from jaxcomm.measure import psum_loop
 
     ffi.reset_stats()
     x = loop(x, seconds, calls).block_until_ready()
-    site = _recorded(calls)
+    site = psum_loop.recorded(calls)
     after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
     last = np.argmax(arrivals, axis=1) == late
     kept = after[last] if late is not None and last.any() else after
     return x, max(1e-9, _longest(float(np.median(kept))))
-
-
-def _recorded(calls: int) -> dict[str, Any]:
-    """The site of these calls. Calls may be recorded a little after they end, also the last one of the turn before."""
-    from jaxcomm import ffi
-
-    until = time.monotonic() + _RECORDED_S
-    while True:
-        site: dict[str, Any] = max(ffi.sites(), key=lambda site: int(site["calls"]), default={"calls": 0})
-        if site["calls"] >= calls:
-            return site
-        if time.monotonic() > until:
-            raise JaxcommError(f"{site['calls']} of {calls} calls have ended.\n  Cure: a look at the other processes.")
-        time.sleep(1e-3)
 
 
 def _plans(

@@ -33,7 +33,7 @@ def verify_permutes(permutes: Permutes, collective: CollectiveKind = "all_reduce
 
 
 def _unrolled(loop: Loop, permutes: Permutes) -> Iterator[list[Round]]:
-    """What every rank does in the rounds of a loop, as messages."""
+    """The rounds of a loop as every rank's messages."""
     for iteration in range(loop.iterations):
         for round_ in loop.rounds:
             yield [_messages(round_, iteration, rank, permutes.slots) for rank in range(permutes.ranks)]

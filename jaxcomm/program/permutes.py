@@ -233,7 +233,7 @@ class _Both(NamedTuple):
 
 
 def _iterations(pairs: Sequence[Sequence[_Both]], start: int, period: int) -> int:
-    """How many times the `period` rounds from `start` on repeat."""
+    """The number of times that the `period` rounds from `start` on repeat."""
     body = [[_Both({**t}, {**s}) for t, s in permutes] for permutes in pairs[start : start + period]]
     for iteration in itertools.count(1):
         first = start + iteration * period

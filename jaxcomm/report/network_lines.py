@@ -33,8 +33,8 @@ def network_lines(network: SolvedNetwork, grouped: Groups | None) -> Iterator[st
     if topology.nics:
         slow = ", ".join(f"{nic:g} (rank {rank})" for rank, nic in enumerate(topology.nics) if nic > 1)
         yield (
-            f"NICs are unlike: a byte takes so many times as long through those of some ranks: {slow}. In hierarchical "
-            "schedules ranks with slower NICs sum fewer chunks, so that all are done at once."
+            f"NICs are unlike: through those of some ranks a byte takes a multiple of the time: {slow}. In "
+            "hierarchical schedules ranks with slower NICs sum fewer chunks, so that all are done at once."
         )
     if len(topology.uplinks) > 1:
         uplinks = ", ".join(f"{uplink:g}" for uplink in topology.uplinks)

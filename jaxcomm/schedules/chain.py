@@ -9,7 +9,7 @@ import numpy as np
 from jaxcomm.schedules.find_template import template as find_template
 from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter_to
-from jaxcomm.schedules.schedule import Op, Schedule, Table, join, rows
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, join, rows
 from jaxcomm.schedules.several_late_ranks import check_late
 from jaxcomm.schedules.template import Template
 
@@ -40,8 +40,7 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
       PlanError: the template needs OR-Tools, which is not installed.
     """
     check_late(ranks, late)
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     if template is not None and template.ranks != ranks:
         raise ValueError(f"the template is for {template.ranks} ranks, the schedule for {ranks}")
     template = None if chunks == 1 else template or find_template(ranks)

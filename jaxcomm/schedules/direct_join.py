@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxcomm.schedules.reduce_scatter import all_but, reduce_scatter
-from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, join, rows
 
 
 def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
@@ -31,8 +31,7 @@ def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     others = ranks - 1
     cycles = -(-chunks // others)
     rounds = cycles + (others > 1)

@@ -82,17 +82,8 @@ def hierarchical_halves(
     """AllReduce by the two hierarchical halves: every rank sums one of as many chunks as ranks, and gives it to all.
 
     Where many ranks are in racks, each rank's own chunk goes another way through them, and few chunks fill all links.
-    The all-gather of some chunks runs beside the reduce-scatter of others.
-
-    Args:
-      hosts: the host of every rank, numbered as they appear.
-      nic: whose a NIC is, the rank's or all the host's.
-      slow: how many times as long a chunk takes between hosts; moves are ordered by it.
-      racks: the rack of every host; () means that all are in one.
-      nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
-
-    Raises:
-      ValueError: fewer than two ranks, or racks that are not those of the hosts.
+    The all-gather of some chunks runs beside the reduce-scatter of others. Arguments and errors are those of
+    `hierarchical_half`.
     """
     half = hierarchical_half("reduce_scatter", hosts, nic, slow, racks, nics)
     name, ranks, rounds, ports = "hierarchical_halves", half.ranks, 2 * half.num_rounds, half.ports

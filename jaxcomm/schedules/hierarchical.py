@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from jaxcomm.schedules.list_scheduling import in_two_phases
-from jaxcomm.schedules.schedule import Schedule, Table, check_rank, check_ranks, loads, measure
+from jaxcomm.schedules.schedule import Schedule, Table, check_chunks, check_rank, check_ranks, loads, measure
 from jaxcomm.schedules.tiers import Tiers
 
 _Parameters = tuple[
@@ -68,8 +68,7 @@ def hierarchical(
         check_rank(f"late[{index}]", rank, ranks)
     if len({*late}) < len(late) or len(late) >= ranks:
         raise ValueError(f"late is {list(late)} of {ranks} ranks; each may stand there once, and one must not be late")
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     for name, count in (("within", within), ("across", across)):
         if not 0 <= count <= (chunks if late else 0):
             raise ValueError(f"{name} is {count}; it must be in [0, {chunks if late else 0}]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxcomm.schedules.reduce_scatter import all_but
-from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, join, rows
 
 
 def late_join(ranks: int, late: int, chunks: int) -> Schedule:
@@ -30,8 +30,7 @@ def late_join(ranks: int, late: int, chunks: int) -> Schedule:
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     others, parameters = ranks - 1, (ranks, late, chunks)
     lap = 2 * (others - 1)
     before = Schedule(

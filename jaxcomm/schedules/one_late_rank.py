@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jaxcomm.schedules.broadcast import spread_table
 from jaxcomm.schedules.find_template import template as find_template
 from jaxcomm.schedules.reduce_scatter import all_but, reduce_scatter
-from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, join, rows
 from jaxcomm.schedules.template import Template, TemplateStep
 
 
@@ -39,8 +39,7 @@ def straggler(ranks: int, straggler: int, chunks: int, template: Template | None
     """
     check_ranks(ranks)
     check_rank("straggler", straggler, ranks)
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     if template is not None and template.ranks != ranks:
         raise ValueError(f"the template is for {template.ranks} ranks, the schedule for {ranks}")
     template = None if chunks == 1 else template or find_template(ranks)

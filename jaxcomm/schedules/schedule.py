@@ -238,6 +238,12 @@ def check_ranks(ranks: int) -> None:
         raise ValueError(f"ranks is {ranks}; a collective needs at least 2")
 
 
+def check_chunks(chunks: int) -> None:
+    """Raises ValueError unless the buffer has a chunk."""
+    if chunks < 1:
+        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+
+
 def check_rank(name: str, rank: int, ranks: int) -> None:
     """Raises ValueError unless `rank` is one of the ranks."""
     if not 0 <= rank < ranks:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.schedules.reduce_scatter import reduce_scatter_to
-from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, join, rows
 
 
 def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
@@ -34,8 +34,7 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
       ValueError: a rank out of range or named twice, nobody or everybody late, or no chunk.
     """
     check_late(ranks, late)
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     late_ranks = tuple(sorted(late))
     rounds = num_rounds(ranks, len(late_ranks), chunks)
     parameters = (ranks, late_ranks, chunks)

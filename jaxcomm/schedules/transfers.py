@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, loads, measure
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, loads, measure
 
 COLUMNS = ("round", "sender", "receiver", "chunk", "op")  # of a transfer
 
@@ -33,8 +33,7 @@ def listed(ranks: int, late: int, chunks: int, before: tuple[int, ...], after: t
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)
-    if chunks < 1:
-        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    check_chunks(chunks)
     for name, numbers in (("before", before), ("after", after)):
         if len(numbers) % len(COLUMNS):
             raise ValueError(f"{name} has {len(numbers)} numbers; every transfer has 5: {', '.join(COLUMNS)}")

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
+from jaxcomm.errors import load_extra
 from jaxcomm.plan.specs import build
 from jaxcomm.plan.timed import ROLE, timed_spec
 from jaxcomm.profile.cluster import Cluster
@@ -227,14 +228,8 @@ def _amounts(work: Work, made: Sequence[Schedule], timed: Sequence[TimedSchedule
 
 
 def _units(amounts: Floats) -> Floats:
-    """Unit costs, none negative, with which all rows come near to 1; terms that would be negative are left out."""
+    """The unit costs, none negative, with which all rows come nearest to 1."""
     scale = np.maximum(np.abs(amounts).max(axis=0), 1e-300)
-    kept = np.flatnonzero(np.abs(amounts).max(axis=0) > 0)
-    units = np.zeros(amounts.shape[1])
-    while len(kept):
-        found = np.linalg.lstsq(amounts[:, kept] / scale[kept], np.ones(len(amounts)), rcond=None)[0]
-        if (found >= 0).all():
-            units[kept] = found / scale[kept]
-            break
-        kept = np.delete(kept, found.argmin())
+    optimize = load_extra("scipy.optimize", "planning by timed schedules")
+    units: Floats = optimize.nnls(amounts / scale, np.ones(len(amounts)))[0] / scale
     return units

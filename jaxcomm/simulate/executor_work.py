@@ -1,6 +1,7 @@
 """The work that each executor has with a schedule: the terms whose unit costs `costs` fits to timed schedules.
 
-A term that fitted times do not show gets the unit cost 0. Bounds are the core's: cc/executor/executor.cc and call.cc.
+A term that fitted times do not show gets the unit cost 0. Bounds are those of cc/executor: local_executor.cc,
+local_site.cc and message_graph.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the first process decides, for runs that are made up."""
+"""The first process's decisions, for runs that are made up."""
 
 from __future__ import annotations
 

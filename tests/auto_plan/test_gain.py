@@ -1,4 +1,4 @@
-"""What a plan has gained, from the periods of steps."""
+"""A plan's gain, from the periods of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is late in a run, as far as it matters."""
+"""The late ranks of a run, as far as they matter."""
 
 from __future__ import annotations
 

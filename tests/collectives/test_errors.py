@@ -181,7 +181,7 @@ def _without_rank_2(x: Any, axis: str) -> Any:
 
 
 @pytest.mark.usefixtures("short_deadline")
-def test_failures_that_are_outstanding_together_are_told_apart() -> None:
+def test_failures_that_are_outstanding_together_stay_apart() -> None:
     ranks = [(1,), (2, 5), (0, 6, 7)]
     results = [without(missing)(X) for missing in ranks]
 

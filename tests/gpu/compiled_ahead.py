@@ -44,7 +44,7 @@ class Compiled(NamedTuple):
     temporary_bytes: int
 
     def count(self, operation: str) -> int:
-        """How many of an HLO operation there are."""
+        """The number of an HLO operation's instances."""
         return self.text.count(f" {operation}(") + self.text.count(f" {operation}-start(")
 
 

@@ -125,7 +125,7 @@ HOT = {"Reduce": 32, "Importance": 4, "Fused": 32}
 
 
 def by_kernel(text: str) -> dict[str, list[str]]:
-    """What cuobjdump prints about each hot kernel, once per architecture."""
+    """The output of cuobjdump about each hot kernel, once per architecture."""
     found: dict[str, list[str]] = {}
     parts = re.split(r"^\s*Function\s*:?\s*(\w+):?\s*$", text, flags=re.MULTILINE)
     for name, about in zip(parts[1::2], parts[2::2], strict=True):

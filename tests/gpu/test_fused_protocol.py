@@ -42,7 +42,7 @@ def emulated(
 
 
 def every_schedule(folder: Path, orders: int, blocks: int, ranks: list[int]) -> str:
-    """What the emulations of every schedule print, each of which must find no mistake."""
+    """The output of the emulations of every schedule, each of which must find no mistake."""
 
     def of(n: int) -> str:
         found = [emulated(folder, name, n, orders, blocks) for name in CASES]

@@ -17,7 +17,7 @@ built = pytest.mark.skipif(not core.is_built(), reason="built without CUDA; JAXC
 
 
 def in_a_process(script: str) -> str:
-    """What a script prints; NCCL is opened once in a process."""
+    """A script's output; NCCL is opened once in a process."""
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()

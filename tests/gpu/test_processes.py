@@ -63,7 +63,7 @@ jax_compat.key_value_store().wait_at_barrier("end", 60000)
 
 
 def in_two_processes(folder: Path, uses: Sequence[str] = ("nccl", "process"), **options: Any) -> list[dict[str, Any]]:
-    """What each process that lowers has lowered and joined."""
+    """The lowered and joined groups of each process that lowers."""
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     link = Link(alpha_s=1e-5, beta_s_per_byte=1e-10, source="made up")

@@ -98,7 +98,7 @@ CASES |= {
 
 
 def rates(count: int, seed: int = 0) -> list[float]:
-    """How many times as long a byte takes through each of some links: from none to all of them are slow."""
+    """The slowness of each of some links, from none to all of them slow."""
     dice = random.Random(1000 * seed + count)
     return [dice.choice([1.0, 1.0, 1.25, 2.0, 4.0, 10.0]) for _ in range(count)]
 

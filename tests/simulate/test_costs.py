@@ -119,6 +119,7 @@ def test_the_bounds_of_the_memory_model_are_those_of_the_core() -> None:
     for name, file, value in (
         ("kTinyWork", "local_executor.cc", executor_work.TINY_WORK),
         ("kStreamBytes", "local_site.cc", executor_work.STREAM_BYTES),
+        ("kSegmentBytes", "message_graph.h", executor_work.SEGMENT_BYTES),
     ):
         match = re.search(rf"{name} = (\d+) << (\d+);", (core / file).read_text())
         assert match and int(match[1]) << int(match[2]) == value

@@ -8,7 +8,7 @@
 
 namespace jaxcomm::fused {
 
-// What the threads of a block share.
+// Memory that the threads of a block share.
 struct Shared {
   std::byte* bases[kMaxRanks];  // where each rank's data is, for those that have been looked up
   BlockFailure failure;

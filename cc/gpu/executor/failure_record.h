@@ -1,4 +1,4 @@
-// What a kernel leaves for the host: records of failures, which become errors as on CPUs, and of who was late.
+// A kernel's records for the host: failures, which become errors as on CPUs, and the late ranks.
 //
 //   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, ranks, num_blocks, records);
 //   std::optional<CallRecord> record = RecordOf(words, /*error=*/0, program);
@@ -17,7 +17,7 @@
 
 namespace jaxcomm::fused {
 
-// What one block of one rank writes for the host when it gives up; `call` is written last.
+// The record of one block of one rank that gives up; `call` is written last.
 struct FailureRecord {
   uint64_t call;
   BlockFailure failure;

@@ -54,7 +54,7 @@ JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epo
     }
     const uint64_t waited = memory.Now() - start;
     if (failed) {
-      // What it posted before it gave up counts.
+      // Its posts before it gave up count.
       if (wait.flag != kArrived && memory.Acquire(wait.rank, wait.flag) >= epoch) return {};
       return {Reason::kPeerFailed, wait.rank, wait.op, waited};
     }

@@ -1,4 +1,5 @@
-// Which memory an operand lies in, and who may touch it: XLA's allocator decides, and CUDA's driver knows.
+// The memory that an operand lies in, and the devices that may touch it: XLA's allocator decides, and CUDA's driver
+// knows.
 //
 //   Status status = CheckReachable(data, bytes, /*devices=*/{0, 1, 2, 3});   // a kernel that tried would end the
 //   process

@@ -13,7 +13,7 @@ void Join(Progress& into, const Progress& other) {
   for (size_t rank = 0; rank < into.size(); ++rank) into[rank] = std::max(into[rank], other[rank]);
 }
 
-// What each op waits for, by index of the op.
+// The ops that each op waits for, by its index.
 struct Waits {
   std::vector<uint32_t> arrivals;
   std::vector<uint32_t> ops;

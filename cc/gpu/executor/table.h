@@ -44,7 +44,7 @@ struct RankTable {
   Range exits;  // in `waits`: the last op of every other rank that touches this rank's memory
 };
 
-// What a kernel gets.
+// A kernel's arguments.
 struct TableView {
   uint32_t num_ranks, num_chunks, num_flags;
   const RankTable* rank_tables;

@@ -28,7 +28,7 @@ namespace {
 namespace ffi = xla::ffi;
 using fused::Ranks;
 
-// What XLA keeps for each call site of each executable.
+// The state that XLA keeps for each call site of each executable.
 struct FusedSite {
   static ffi::TypeId id;
   static ffi::TypeInfo info;

@@ -1,4 +1,4 @@
-// What the custom calls of the fused executor share: programs, statistics, the deadline, and all ranks there are.
+// Shared by the custom calls of the fused executor: programs, statistics, the deadline, and all ranks there are.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// What a block's threads do to one slice of some ranks' data: read it from some, combine, store to some. Sources are
-// combined in their order, so the bits are those of CPUs. All data begins at a multiple of 16 bytes.
+// The work of a block's threads on one slice of some ranks' data: read it from some, combine, store to some. Sources
+// are combined in their order, so the bits are those of CPUs. All data begins at a multiple of 16 bytes.
 #pragma once
 
 #include "cc/gpu/kernels/elements.h"

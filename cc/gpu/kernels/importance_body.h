@@ -1,4 +1,4 @@
-// What the threads of the importance kernel do: cc/kernels/importance.h, bit for bit.
+// The work of the importance kernel's threads: cc/kernels/importance.h, bit for bit.
 #pragma once
 
 #include "cc/gpu/kernels/elements.h"

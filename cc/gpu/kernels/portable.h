@@ -1,4 +1,4 @@
-// What lets one source be a device function for nvcc and a plain function for the tests, which have no GPU.
+// Lets one source be a device function for nvcc and a plain function for the tests, which have no GPU.
 //
 // A kernel's body is a function of its thread's index in the grid; the kernel only calls it. A test calls it for every
 // thread, one after the other.
@@ -37,7 +37,7 @@ JAXCOMM_PORTABLE To BitCast(From from) {
   return to;
 }
 
-// What one instruction moves.
+// The bytes that one instruction moves.
 constexpr size_t kPackBytes = 16;
 
 template <typename T>

@@ -20,7 +20,7 @@ namespace {
 using Made = Result<std::shared_ptr<Communicator>>;
 
 struct NcclTest : testing::Test {
-  // What every rank's work returns, each on a thread.
+  // The results of every rank's work, each on a thread.
   template <typename Work>
   static auto OnRanks(uint32_t ranks, Work work) {
     std::vector<std::future<decltype(work(0u))>> running;

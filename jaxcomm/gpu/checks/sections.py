@@ -53,7 +53,7 @@ def _sanitized(tool: str) -> Section:
     )
 
 
-# What there is first, then correctness, then speed.
+# First the machine, then correctness, then speed.
 ALL = {
     "machine": Section("the GPUs, which memory XLA gives, and so what could run", 60, "machine"),
     "exact": _virtual("exact", 150, "every schedule, 8 virtual ranks, bit for bit against NumPy"),

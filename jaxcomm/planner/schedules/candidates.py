@@ -52,7 +52,7 @@ def plain(setting: Setting, nbytes: int) -> Spec:
 
 
 def plain_timed(setting: Setting, nbytes: int) -> Spec:
-    """What runs without a plan, or another schedule that cannot use a delay, if that saves enough by its timed calls.
+    """The default schedule, or another one that cannot use a delay, if that saves enough by its timed calls.
 
     Between hosts that is the faster of direct and ring: which of them runs depends on the bytes.
     """

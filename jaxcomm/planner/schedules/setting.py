@@ -81,7 +81,7 @@ class Setting:
         return min([simulate.lower_bound(*call), *least])
 
     def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
-        """What a schedule must save of another's time: `min_gain`, or the error of times on the timed executor."""
+        """The share of another's time that a schedule must save: `min_gain`, or the error of timed schedules."""
         if not self.timed or isinstance(spec, Nccl) or self.has_given_gain:
             return self.min_gain
         return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes, self.schedule(other)))

@@ -91,7 +91,7 @@ struct Machine {
   std::set<std::pair<int, int>> separate;  // no access from the first to the second
   std::map<int, int> processors;           // of a device, if not two
   int64_t clocks[8] = {};                  // nanoseconds by which a device's differs
-  // What the driver says of all memory.
+  // The driver's answers about all memory.
   std::set<int> access;         // the devices that may touch memory of cuMemCreate; none: it is not of cuMemCreate
   bool is_of_malloc = false;    // it is cudaMalloc's
   uint64_t granted = SIZE_MAX;  // addresses beyond are not mapped for any but device 0
