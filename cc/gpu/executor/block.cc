@@ -1,6 +1,5 @@
 #include "cc/gpu/executor/block.h"
 
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -21,9 +20,10 @@ Result<Block> Block::Make(int device, const Program& program, const Table& table
   const size_t flags = Aligned(clocks * sizeof(uint64_t)), of_rank = ControlBytes(table.num_flags, num_blocks);
   std::vector<std::byte> tables;
   const auto add = [&tables](const auto& items) {
-    const size_t begin = tables.size(), bytes = items.size() * sizeof(items[0]);
-    tables.resize(begin + Aligned(bytes));
-    if (bytes > 0) std::memcpy(tables.data() + begin, items.data(), bytes);
+    const size_t begin = tables.size();
+    const auto* const bytes = reinterpret_cast<const std::byte*>(items.data());
+    tables.insert(tables.end(), bytes, bytes + items.size() * sizeof(items[0]));
+    tables.resize(Aligned(tables.size()));
     return begin;
   };
   const size_t rank_tables = add(table.rank_tables), ops = add(table.ops), list = add(table.ranks);
