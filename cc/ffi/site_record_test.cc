@@ -67,6 +67,7 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
        "only one group, with the late rank in it, may choose between two schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
       {kGroups + drop + "0 ", "its attributes do not fit together"},  // within a process
+      {"1 1 1 0 4 0 0 0 " + between, "group 0 has one rank"},
   };
   for (const auto& [fields, error] : cases) EXPECT_EQ(ErrorOf(kBegin + fields), "psum over 'data': " + error);
   EXPECT_EQ(ErrorOf("1:g 1:d 10:all_gather 3:sum 4:none " + kGroups + kNone), "g over 'd': group 1 has one rank");

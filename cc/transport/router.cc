@@ -1,7 +1,5 @@
 #include "cc/transport/router.h"
 
-#include <set>
-
 #include "cc/transport/joined_sends.h"
 
 namespace jaxcomm {
@@ -47,9 +45,8 @@ void Router::EndExpecting() {
 }
 
 void Router::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
-  const std::set<uint32_t> used(routes_.begin(), routes_.end());
-  if (used.size() > 2) return Flush();  // this process has one for itself
-  for (const uint32_t index : used) transports_[index]->Help(limit, yields, over);
+  if (used_.size() > 2) return Flush();  // this process has one for itself
+  for (const uint32_t index : used_) transports_[index]->Help(limit, yields, over);
 }
 
 }  // namespace jaxcomm

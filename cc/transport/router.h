@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,7 +22,7 @@ class Router : public Transport, public LossyTransport {
  public:
   // `routes`: by process, the index of its transport.
   Router(std::vector<Transport*> transports, std::vector<uint32_t> routes)
-      : transports_(std::move(transports)), routes_(std::move(routes)) {}
+      : transports_(std::move(transports)), routes_(std::move(routes)), used_(routes_.begin(), routes_.end()) {}
 
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
@@ -42,6 +43,7 @@ class Router : public Transport, public LossyTransport {
  private:
   const std::vector<Transport*> transports_;
   const std::vector<uint32_t> routes_;
+  const std::set<uint32_t> used_;  // of the transports, by index
 };
 
 }  // namespace jaxcomm
