@@ -9,6 +9,8 @@ CORE := jaxcomm/ffi/libjaxcomm_cpu.so
 CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel -not -name README.md)
 ifeq ($(JAXCOMM_CUDA),ON)
 CUDA_CORE := jaxcomm/gpu/jaxcomm_cuda13.so
+# In a process of its own, which has JAX's CUDA plugin.
+COMPILE_AHEAD := 'PYTHONPATH=build/cuda_plugin $(BIN)/python -m pytest tests/gpu/test_compile_ahead.py'
 endif
 FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
@@ -65,7 +67,7 @@ versions = $$($(1)/bin/python -c 'import platform, jax; print("Python", platform
 
 test: setup
 	@tools/setup.sh testbed
-	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) $(ARGS)' '$(BAZEL) test //...'
+	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) $(ARGS)' $(COMPILE_AHEAD) '$(BAZEL) test //...'
 
 # With the core of .venv, which newer versions of JAX take.
 test-newest: setup .venv-newest/.installed

@@ -79,8 +79,10 @@ setup_cuda() {
   local wheels jax
   mapfile -t wheels < <(.venv/bin/python tools/requirements.py --only cuda13-build)
   jax=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("jax"))')
-  echo "Installing NVIDIA's CUDA compiler and JAX's CUDA plugin into .venv (400 MB)"
-  install "${wheels[@]}" "jax-cuda13-plugin==$jax" "jax-cuda13-pjrt==$jax"
+  echo "Installing NVIDIA's CUDA compiler into .venv and JAX's CUDA plugin into build/cuda_plugin (400 MB)"
+  install "${wheels[@]}"
+  rm -rf build/cuda_plugin
+  install --no-deps --target build/cuda_plugin "jax-cuda13-plugin==$jax" "jax-cuda13-pjrt==$jax"
 }
 
 # The packages that pyproject.toml names, and those of extras.

@@ -19,7 +19,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import ffi
+from jaxcomm import ffi, jax_compat
 from jaxcomm.collectives import choice, communicator, permutes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
@@ -119,7 +119,11 @@ def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
 
 
 def _why_not(use: str, members: Sequence[int]) -> str | None:
-    return certificate.why_not_in(use, members) if core.is_built() else "jaxcomm was built without CUDA"
+    if not core.is_built():
+        return "jaxcomm was built without CUDA"
+    if len(members) > 1 and not jax_compat.spans_processes():
+        return "the step is compiled ahead, for processes that are not those of this job"
+    return certificate.why_not_in(use, members)
 
 
 def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, Any]:

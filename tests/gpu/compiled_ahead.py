@@ -1,6 +1,8 @@
 """Programs compiled for GPUs of a described kind, on a machine without any.
 
-XLA's compiler for CUDA is in the wheels of JAX's plugin; a topology is `processes x hosts x GPUs`, as XLA names it:
+XLA's compiler for CUDA is in the wheels of JAX's plugin, which `make test` installs into a folder of its own: JAX names
+a plugin without a GPU as an error in every program, and one process cannot have our custom calls in both of its XLAs.
+A topology is `processes x hosts x GPUs`, as XLA names it:
 "1x1x8" is one host of eight GPUs, "1x8x1" eight hosts of one.
 """
 

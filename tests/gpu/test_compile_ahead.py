@@ -12,7 +12,7 @@ import pytest
 import jaxcomm
 from jaxcomm import schedules, train
 from jaxcomm.ffi import segments
-from jaxcomm.gpu import core
+from jaxcomm.gpu import core, lowering
 from jaxcomm.program.permutes import compile_permutes
 from jaxcomm.schedules import Schedule
 from tests.collectives.plans import make, with_halves
@@ -135,6 +135,7 @@ def test_importance_masks_are_a_custom_call_where_the_core_is_built() -> None:
     def body(x: Any) -> Any:
         return segments.importance(x, jnp.uint32(1), 1024, 16)[0]
 
+    lowering.register_segments()
     found = compile_for("1x1x8", body, floats(MIB))
     assert ("jaxcomm_importance" in found.text) == core.is_built()
     assert found.count("all-reduce") == 0

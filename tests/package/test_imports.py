@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
     "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
-    "gpu": "collectives distributed ffi plan profile program schedules",
+    "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
     "measure": "collectives distributed ffi gpu jax_compat plan profile program files",
     "simulate": "ffi plan profile program schedules",
     "planner": "ffi files plan profile program schedules simulate",
