@@ -40,6 +40,9 @@ class CallTable {
     return {std::move(call), true};
   }
 
+  // A call has begun and ended at once.
+  void Count() { ++number_; }
+
   // Null: it has not begun, or is over.
   std::shared_ptr<Call> Find(const Key& key) const {
     const auto at = calls_.find(key);

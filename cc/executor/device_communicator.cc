@@ -126,7 +126,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
 
 Status Transfer::Wait(Executor& executor) {
   const auto over = [this] { return is_over(); };
-  for (int times = 0; helps_ && times < kHelpTimes && executor.messages().Help(over) && !is_over();) ++times;
+  for (int times = 0; helps_ && times < kHelpTimes && !is_over() && executor.messages().Help(over);) ++times;
   std::unique_lock<std::mutex> lock(mutex_);
   ended_.wait(lock, [this] { return status_.has_value(); });
   return *status_;

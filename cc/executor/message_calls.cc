@@ -1,5 +1,6 @@
 #include "cc/executor/message_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cc/base/text.h"
@@ -44,6 +45,20 @@ MessageCalls::Joined MessageCalls::Join(const std::shared_ptr<const MessageSite>
   }
   *last_calls_.Add(site->ranks()[rank].device).value = {id, site->text(), now};
   return joined;
+}
+
+bool MessageCalls::IsUnknown(const MessageSite& site, const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto is_gone = [this](uint32_t process) { return gone_.count(process) > 0; };
+  return !calls_.Find(id) && !early_.Has(id) && failures_.Find(id).ok() &&
+         std::none_of(site.others().begin(), site.others().end(), is_gone);
+}
+
+void MessageCalls::AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
+                            Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  calls_.Count();
+  for (const uint32_t rank : ranks) *last_calls_.Add(site.ranks()[rank].device).value = {id, site.text(), now};
 }
 
 std::shared_ptr<MessageCall> MessageCalls::FindOrKeep(PeerArrival peer) {

@@ -64,6 +64,11 @@ class MessageCalls {
   // A rank of this process joins the call; the first one makes it.
   Joined Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Clock::time_point now);
 
+  // Whether nothing is known of a call that has yet to begin: no arrival, no failure, and no process that has ended.
+  bool IsUnknown(const MessageSite& site, const CallId& id) const;
+  // All ranks of a group have joined the call and left it.
+  void AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks, Clock::time_point now);
+
   // The call that a rank of another process has joined; null: it is over, or has not begun here, and the arrival is
   // kept for it.
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);

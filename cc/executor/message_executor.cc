@@ -30,6 +30,9 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, decision);
   Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), now};
   if (!chosen) return Wait(std::move(arriving));
+  if (refused.ok() && failure.ok() && Exchange(arriving, /*may_wait=*/calls_.open() == 0)) {
+    return arriving.done(Status());
+  }
   Begin(std::move(arriving), decision, refused.ok() ? failure : refused);
   if (site->early()) StartDecided();
 }
@@ -45,6 +48,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
   const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, decision);
   Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), Clock::now()};
   if (!chosen) return Wait(std::move(arriving));
+  if (refused.ok() && Exchange(arriving, /*may_wait=*/helps)) return arriving.done(Status());
   {
     Driver driver;
     driver.helps = helps;

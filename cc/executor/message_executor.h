@@ -6,7 +6,8 @@
 //   executor.FailOverdue(Clock::now(), deadline);            // now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the workers. message_executor.cc has the ranks
-// join their calls, and the files after it decide which of two schedules a call runs, drive the calls and fail them.
+// join their calls, and the files after it decide which of two schedules a call runs, drive the calls, fail them, and
+// exchange the operands of small ones.
 #pragma once
 
 #include <atomic>
@@ -104,6 +105,7 @@ class MessageExecutor : public Transport::Events {
   void Begin(Arriving arriving, ScheduleSelector::Decision decision, const Status& refused);
   std::shared_ptr<MessageCall> Join(const Arriving& arriving, const Status& refused, bool& is_new);
   void OnArrival(uint32_t process, const Arrival& arrival);
+  bool Exchange(const Arriving& arriving, bool may_wait);
 
   // Deciding.
   void Wait(Arriving arriving);

@@ -91,6 +91,7 @@ Result<std::shared_ptr<const MessageSite>> MessageSite::Regroup(const std::vecto
                                                                 std::string row) const {
   std::shared_ptr<MessageSite> made(new MessageSite(*this));
   made->row_ = std::move(row);
+  made->exchanging_.clear();
   if (Status status = made->SetGroups(groups); !status.ok()) return status;
   if (Status status = made->MakeGraphs(); !status.ok()) return status;
   made->Describe();
@@ -174,6 +175,7 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     common_->status = MakeGraphs();
     if (!common_->status.ok()) return;
     Describe();
+    FindExchanging();
     const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
     common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
     if (selector_) selector_->Try(common_->stats);
@@ -254,6 +256,20 @@ void MessageSite::Describe() {
   if (selector_ && selector_->tries()) text_ += is_early() ? ", the default schedule in its trial" : ", in its trial";
   if (selector_ && !selector_->tries()) text_ += is_early() ? ", for a small lateness" : ", for a great lateness";
   if (is_regrouped()) text_ += ", groups " + row_;
+}
+
+void MessageSite::FindExchanging() {
+  const Local& local = locals_[0];
+  const bool is_simple = kind_ == Kind::kAllReduce && !loss_ && !selector_ && layout().extent() > 0 &&
+                         layout().extent() <= Transport::kMaxExchanged;
+  if (!is_simple || !local.list || !local.list->IsFlatSum() || between_hosts_[ranks_[local.rank].group]) return;
+  std::vector<uint32_t> processes;
+  for (const uint32_t rank : GroupOf(local.rank)) processes.push_back(ranks_[rank].process);
+  for (const uint32_t process : processes) {
+    const auto is_of = [process](const Rank& rank) { return rank.process == process; };
+    if (std::count_if(ranks_.begin(), ranks_.end(), is_of) > 1) return;
+  }
+  exchanging_ = std::move(processes);
 }
 
 std::string MessageSite::lists() const {

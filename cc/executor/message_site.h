@@ -185,6 +185,10 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
+  // Whether a call is so small, and adds so simply, that its ranks may exchange their operands at once.
+  bool may_exchange() const { return !exchanging_.empty(); }
+  // The processes of such a call, by rank.
+  const std::vector<uint32_t>& exchanging() const { return exchanging_; }
   // The names of its groups' lists.
   std::string lists() const;
   // Whether stores that no task reads again go past the caches.
@@ -229,6 +233,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
   Status MakeGraphs();
   void Describe();
+  void FindExchanging();
 
   Label label_;
   Kind kind_;
@@ -249,6 +254,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   std::string row_;                  // of a site that Regroup made
   uint64_t fingerprint_ = 0;
   std::string text_;
+  std::vector<uint32_t> exchanging_;  // by rank of the group; none: calls do not exchange
   std::shared_ptr<Common> common_;
   std::shared_ptr<ScheduleSelector> selector_;  // shared by the sites of `late` and `early`
   std::shared_ptr<MessageSite> early_;

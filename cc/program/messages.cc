@@ -1,5 +1,6 @@
 #include "cc/program/messages.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -91,6 +92,19 @@ Result<Messages> Messages::Decode(const uint32_t* words, size_t num_words) {
   if (in.status().ok() && !in.done()) in.Fail("more words follow the last round");
   if (!in.status().ok()) return in.status();
   return found;
+}
+
+bool Messages::IsFlatSum() const {
+  if (chunks_ != 1 || rounds_.size() != 1 || rounds_[0].sums.size() != 1) return false;
+  const std::vector<ReceiveChunk>& receives = rounds_[0].receives;
+  const std::vector<uint32_t>& places = rounds_[0].sums[0].places;
+  if (places.size() != ranks_ || receives.size() + 1 != ranks_ || places[rank_] != kOwn) return false;
+  std::set<uint32_t> peers, used;
+  for (const ReceiveChunk& receive : receives) {
+    if (receive.place == kOwn || places[receive.peer] != receive.place) return false;
+    if (!peers.insert(receive.peer).second || !used.insert(receive.place).second) return false;
+  }
+  return true;
 }
 
 std::vector<uint32_t> Messages::Encode(uint32_t ranks, uint32_t rank, uint32_t chunks, uint32_t slots,

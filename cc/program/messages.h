@@ -58,6 +58,8 @@ class Messages {
   uint32_t chunks() const { return chunks_; }
   uint32_t slots() const { return slots_; }
   const std::vector<Round>& rounds() const { return rounds_; }
+  // Whether each rank receives the whole buffers of all others, and adds in the order of the ranks.
+  bool IsFlatSum() const;
 
  private:
   uint32_t ranks_ = 0;

@@ -1,5 +1,7 @@
 #include "cc/transport/router.h"
 
+#include <optional>
+
 #include "cc/transport/joined_sends.h"
 
 namespace jaxcomm {
@@ -34,6 +36,17 @@ void Router::Flush() {
 
 void Router::Cancel(const CallId& call) {
   for (Transport* transport : transports_) transport->Cancel(call);
+}
+
+bool Router::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
+                         const TakeExchanged& take) {
+  std::optional<uint32_t> route;
+  for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
+    if (rank == mine.rank) continue;
+    if (route.value_or(routes_[mine.processes[rank]]) != routes_[mine.processes[rank]]) return false;
+    route = routes_[mine.processes[rank]];
+  }
+  return route && transports_[*route]->TryExchange(mine, limit, yields, take);
 }
 
 void Router::Expect() {

@@ -35,6 +35,9 @@ class Router : public Transport, public LossyTransport {
   void Flush() override;
   bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;
+  // Only if all of its processes are reached over one transport.
+  bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
+                   const TakeExchanged& take) override;
   void Expect() override;
   void EndExpecting() override;
   // Only if all other processes are reached over one transport: a thread cannot sleep on two.

@@ -91,6 +91,23 @@ using Received = std::function<void(const Status&, std::shared_ptr<const std::by
 // The spans may be used again: the message has been copied or has left. An error: the process is gone.
 using Sent = std::function<void(const Status&)>;
 
+// The bytes that a process brings to a call of a group, whose processes give each other theirs.
+struct Exchange {
+  CallId call;
+  const std::vector<uint32_t>& processes;  // of the group, one for each rank
+  size_t rank;                             // this process's
+  uint64_t fingerprint;                    // alike on all ranks
+  std::vector<ConstSpan> spans;
+  std::chrono::steady_clock::time_point at;  // when the rank came
+};
+
+// The bytes of one rank; byte `at` of them is at bytes + at.
+struct Exchanged {
+  const std::byte* bytes;
+  std::chrono::steady_clock::time_point at;
+};
+using TakeExchanged = std::function<void(const std::vector<Exchanged>&)>;
+
 class LossyTransport;
 
 class Transport {
@@ -99,6 +116,7 @@ class Transport {
   static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
   static constexpr int64_t kMaxSmall = 16 << 10;  // bytes of a message that rails carry with the notices
+  static constexpr int64_t kMaxExchanged = 64 << 10;
 
   // The events of a transport; the functions run as callbacks do.
   class Events {
@@ -133,6 +151,15 @@ class Transport {
 
   // Null: this kind loses no part of a message.
   virtual LossyTransport* lossy() { return nullptr; }
+
+  // Exchanges up to kMaxExchanged bytes of each rank, if all ranks come within the limit: then `take` gets them, by
+  // rank, and all processes return true. Otherwise all return false, and the call is free to go on by messages. `take`
+  // must not throw.
+  // `yields`: as of Help.
+  virtual bool TryExchange(const Exchange& /*mine*/, std::chrono::nanoseconds /*limit*/, bool /*yields*/,
+                           const TakeExchanged& /*take*/) {
+    return false;
+  }
 
   // A thread waits for the messages of a call, and no longer waits; in either order.
   virtual void Expect() {}

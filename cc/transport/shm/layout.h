@@ -1,12 +1,13 @@
-// The memory file of a process. Only this process writes it; the others map it for reading, and the first page, which
-// holds the doorbell, for writing. All files of a job have the same layout, so no size is ever read from one.
+// The memory file of a process. Only this process writes it; the others map it for reading, and the first page for
+// writing. All files of a job have the same layout, so no size is ever read from one.
 //
-//   page 0      Doorbell
+//   page 0      WritablePage
 //   then        FileHeader, and a PeerChannel for each process of the job
 //   then        slots of kSlotBytes: messages of this process, until their receivers have released them
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,11 +22,32 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;       // a power of two: messages in slots that one process may have for another
 constexpr size_t kMaxInline = 4096;        // larger messages go into slots
 
+constexpr size_t kRounds = 8;  // of exchanges: more than those of one group at one time
+
+// `rounds`: the states of exchanges, each by its call.
+struct WritablePage {
+  std::atomic<uint32_t> doorbell;
+  struct alignas(64) Round {
+    std::atomic<uint64_t> state;
+  } rounds[kRounds];
+};
+static_assert(sizeof(WritablePage) <= kPage);
+
+// The bytes that the file's owner brings to an exchange.
+struct ExchangeCell {
+  CallId call;
+  uint64_t fingerprint;
+  int64_t bytes;
+  std::chrono::steady_clock::duration at;
+  alignas(64) std::byte data[Transport::kMaxExchanged];
+};
+
 struct FileHeader {
   uint64_t magic;
   uint32_t process, processes, slots;
   uint64_t nonce;
   std::atomic<uint32_t> waits;  // for room in a ring or for a slot: ring the doorbell when there is some
+  ExchangeCell cells[kRounds];
 };
 
 enum class Closing : uint32_t { kOpen, kLeft, kCutOff };

@@ -4,7 +4,7 @@
 //   Result<std::shared_ptr<MemoryFile>> other = MemoryFile::Open(fd, *mine.value(), process, nonce);   // owns fd
 //
 // The memory of Create is reserved, and no process can shrink a file that Open accepts: reading it never faults. All
-// but the doorbell of an opened file is for reading only.
+// but the first page of an opened file is for reading only.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ class MemoryFile {
   MemoryFile& operator=(const MemoryFile&) = delete;
 
   int fd() const { return fd_; }
-  std::atomic<uint32_t>& doorbell() const { return *reinterpret_cast<std::atomic<uint32_t>*>(start_); }
+  WritablePage& writable() const { return *reinterpret_cast<WritablePage*>(start_); }
+  std::atomic<uint32_t>& doorbell() const { return writable().doorbell; }
   FileHeader& header() const { return *reinterpret_cast<FileHeader*>(start_ + kPage); }
   PeerChannel& channel(uint32_t process) const;
   std::byte* slot(uint32_t slot) const { return start_ + slots_at_ + int64_t{slot} * kSlotBytes; }

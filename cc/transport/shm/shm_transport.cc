@@ -39,6 +39,7 @@ ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memo
       memory_(std::move(memory)),
       life_lock_(std::move(life_lock)),
       peers_(memory_->header().processes),
+      exchanges_(memory_),
       slots_(process_, memory_->header().processes, memory_->header().slots) {}
 
 ShmTransport::~ShmTransport() {
@@ -123,6 +124,18 @@ void ShmTransport::Cancel(const CallId& id) {
   for (const auto& [message, arrived] : ended.early) peers_[message.first]->early_bytes -= arrived.charge;
   lock.unlock();
   if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());  // what waited behind them may go on
+}
+
+bool ShmTransport::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
+                               const TakeExchanged& take) {
+  std::vector<const shm::MemoryFile*> files;
+  files.reserve(mine.processes.size());
+  for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
+    Peer* const peer = rank == mine.rank ? nullptr : Find(mine.processes[rank]);
+    if (rank != mine.rank && peer == nullptr) return false;
+    files.push_back(peer ? peer->memory.get() : memory_.get());
+  }
+  return exchanges_.Try(mine, files, limit, yields, take);
 }
 
 void ShmTransport::Work() {

@@ -33,6 +33,7 @@
 #include "cc/base/yielding.h"
 #include "cc/transport/cancelled_calls.h"
 #include "cc/transport/shm/doorbell.h"
+#include "cc/transport/shm/exchanges.h"
 #include "cc/transport/shm/life_lock.h"
 #include "cc/transport/shm/memory_file.h"
 #include "cc/transport/shm/message_slots.h"
@@ -68,6 +69,8 @@ class ShmTransport final : public Transport {
   void Flush() override;
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
+  bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
+                   const TakeExchanged& take) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
@@ -154,6 +157,7 @@ class ShmTransport final : public Transport {
   std::condition_variable copied_;
   int64_t expected_ = 0;  // calls; may briefly be negative, as one may end before it is expected
   std::vector<std::unique_ptr<Peer>> peers_;
+  shm::Exchanges exchanges_;
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;
   shm::MessageSlots slots_;

@@ -1,0 +1,169 @@
+#include "cc/transport/shm/exchanges.h"
+
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "cc/transport/shm/testing/job.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kLong = kTestLimit;
+
+// What an exchange gave a rank.
+struct Outcome {
+  bool all = false;
+  std::vector<Bytes> taken;  // by rank
+};
+
+struct Call {
+  CallId id;
+  std::vector<uint32_t> processes;
+  uint64_t fingerprint = 1;
+};
+
+Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool yields = false) {
+  Outcome outcome;
+  const Exchange mine{call.id,          call.processes,    rank,
+                      call.fingerprint, WholeConst(bytes), std::chrono::steady_clock::now()};
+  outcome.all = job[call.processes[rank]].TryExchange(mine, limit, yields, [&](const std::vector<Exchanged>& taken) {
+    for (const Exchanged& each : taken) outcome.taken.emplace_back(each.bytes, each.bytes + bytes.size());
+  });
+  return outcome;
+}
+
+// Each rank on a thread of its own.
+std::vector<Outcome> OnThreads(size_t ranks, const std::function<Outcome(uint32_t rank)>& rank) {
+  std::vector<Outcome> outcomes(ranks);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < ranks; ++i) threads.emplace_back([&, i] { outcomes[i] = rank(i); });
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+std::vector<Bytes> ContentOf(uint32_t call, uint32_t ranks, size_t bytes) {
+  std::vector<Bytes> content;
+  for (uint32_t rank = 0; rank < ranks; ++rank) content.push_back(Content(Id(call, rank, 0), bytes));
+  return content;
+}
+
+TEST(ExchangesTest, AllRanksGetTheBytesOfAllInTheOrderOfTheRanks) {
+  ShmJob job(4);
+  uint32_t number = 0;
+  for (const size_t bytes : {size_t{1}, size_t{100}, size_t{Transport::kMaxExchanged}}) {
+    for (const std::vector<uint32_t>& processes :
+         {std::vector<uint32_t>{0, 1, 2, 3}, std::vector<uint32_t>{3, 1}, std::vector<uint32_t>{2, 0, 3}}) {
+      for (const bool yields : {false, true}) {
+        const auto ranks = static_cast<uint32_t>(processes.size());
+        const std::vector<Bytes> content = ContentOf(++number, ranks, bytes);
+        const Call call{Id(number, 0, 0).call, processes};
+        for (const Outcome& outcome :
+             OnThreads(ranks, [&](uint32_t rank) { return Try(job, call, rank, content[rank], kLong, yields); })) {
+          EXPECT_TRUE(outcome.all);
+          EXPECT_EQ(outcome.taken, content);
+        }
+      }
+    }
+  }
+}
+
+TEST(ExchangesTest, BytesBeyondTheMostAreNotExchanged) {
+  ShmJob job(2);
+  const Bytes bytes(Transport::kMaxExchanged + 1);
+  EXPECT_FALSE(Try(job, {Id(1, 0, 0).call, {0, 1}}, 0, bytes, kLong).all);
+}
+
+TEST(ExchangesTest, ARankThatIsLateFindsTheExchangeClosedAndTheNextOneOpen) {
+  ShmJob job(3);
+  const std::vector<Bytes> content = ContentOf(1, 3, 64);
+  const Call late{Id(1, 0, 0).call, {0, 1, 2}};
+  for (const Outcome& outcome :
+       OnThreads(2, [&](uint32_t rank) { return Try(job, late, rank, content[rank], milliseconds(1)); })) {
+    EXPECT_FALSE(outcome.all);
+    EXPECT_TRUE(outcome.taken.empty());
+  }
+  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // at once: the test would take a minute
+  const Call next{Id(1 + shm::kRounds, 0, 0).call, {0, 1, 2}};  // in the same round
+  for (const Outcome& outcome :
+       OnThreads(3, [&](uint32_t rank) { return Try(job, next, rank, content[rank], kLong); })) {
+    EXPECT_TRUE(outcome.all);
+  }
+}
+
+TEST(ExchangesTest, ARankThatMayNotWaitEndsTheWaitOfTheOthers) {
+  ShmJob job(3);
+  const std::vector<Bytes> content = ContentOf(1, 3, 64);
+  const Call call{Id(1, 0, 0).call, {0, 1, 2}};
+  for (const Outcome& outcome : OnThreads(
+           2, [&](uint32_t rank) { return Try(job, call, rank, content[rank], rank == 0 ? kLong : nanoseconds(0)); })) {
+    EXPECT_FALSE(outcome.all);
+  }
+}
+
+TEST(ExchangesTest, RanksThatBringDifferentCallsGetNothing) {
+  ShmJob job(2);
+  const Call calls[] = {{Id(1, 0, 0).call, {0, 1}, 1}, {Id(1, 0, 0).call, {0, 1}, 2}};
+  for (const Outcome& outcome :
+       OnThreads(2, [&](uint32_t rank) { return Try(job, calls[rank], rank, Bytes(8), kLong); })) {
+    EXPECT_FALSE(outcome.all);
+  }
+  const Call call{Id(2, 0, 0).call, {0, 1}};
+  for (const Outcome& outcome :
+       OnThreads(2, [&](uint32_t rank) { return Try(job, call, rank, Bytes(8 + rank), kLong); })) {
+    EXPECT_FALSE(outcome.all);
+  }
+}
+
+// Groups whose calls come to the same rounds, with ranks that are late at random: in each call all ranks have the same
+// outcome, and their own call's bytes.
+TEST(ExchangesTest, AllRanksOfACallAgree) {
+  constexpr uint32_t kProcesses = 4, kCalls = 1500;
+  const std::vector<std::vector<uint32_t>> groups = {{0, 1, 2, 3}, {1, 0, 3}, {2, 3}};
+  ShmJob job(kProcesses);
+  std::vector<std::vector<std::vector<Outcome>>> outcomes;  // by group, call and rank
+  for (const std::vector<uint32_t>& group : groups) {
+    outcomes.emplace_back(kCalls, std::vector<Outcome>(group.size()));
+  }
+  const auto content = [](uint32_t group, uint32_t call, uint32_t rank) { return Content(Id(call, rank, group), 200); };
+  std::vector<std::thread> threads;
+  for (uint32_t group = 0; group < groups.size(); ++group) {
+    for (uint32_t rank = 0; rank < groups[group].size(); ++rank) {
+      threads.emplace_back([&, group, rank] {
+        std::mt19937 random(group * 10 + rank);
+        for (uint32_t number = 0; number < kCalls; ++number) {
+          const Call call{{uint64_t{group} * shm::kRounds, number, 0, 0}, groups[group]};
+          if (random() % 50 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
+          outcomes[group][number][rank] = Try(job, call, rank, content(group, number, rank),
+                                              std::chrono::microseconds(random() % 5 == 0 ? 0 : 200), rank % 2 == 0);
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  size_t all = 0;
+  for (uint32_t group = 0; group < groups.size(); ++group) {
+    const auto ranks = static_cast<uint32_t>(groups[group].size());
+    for (uint32_t number = 0; number < kCalls; ++number) {
+      std::vector<Bytes> expected;
+      for (uint32_t rank = 0; rank < ranks; ++rank) expected.push_back(content(group, number, rank));
+      for (const Outcome& outcome : outcomes[group][number]) {
+        ASSERT_EQ(outcome.all, outcomes[group][number][0].all) << "group " << group << ", call " << number;
+        ASSERT_EQ(outcome.taken, outcome.all ? expected : std::vector<Bytes>())
+            << "group " << group << ", call " << number;
+        all += outcome.all ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(all, 0u);
+}
+
+}  // namespace
+}  // namespace jaxcomm
