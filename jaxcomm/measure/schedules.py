@@ -165,7 +165,7 @@ def take_turns(
             if len(rows[0]) == least:
                 running = _finalists(rows, finalists or len(plans))
                 left, share = _agreed(seconds - (time.monotonic() - begun)), len(running) / len(plans)
-                rounds = int(min(most, max(rounds, FEWEST_OF_FINALISTS, least + left // (round_s * share))))
+                rounds = int(min(most, max(least, FEWEST_OF_FINALISTS, least + left // (round_s * share))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
