@@ -149,7 +149,7 @@ def take_turns(
     nobody = np.zeros(mesh.size)
     calls = 1 + _CALLS
     rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
-    running, rounds, round_s = range(len(plans)), least, 0.0
+    running, rounds, round_s = [*range(len(plans))], least, 0.0
     with errors.translated():
         for loop in loops:  # compiles it, and touches its memory
             x = loop(x, nobody, 1).block_until_ready()

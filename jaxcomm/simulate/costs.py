@@ -210,7 +210,8 @@ def _schedule(timed: TimedSchedule, ranks: int, late: int) -> Schedule:
 def _ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
     """Logarithms of the ratios of two schedules' times in the turns that both had."""
     turns = min(len(own), len(other))
-    return np.log(np.array(own[:turns]) / np.array(other[:turns]))
+    found: Floats = np.log(np.array(own[:turns]) / np.array(other[:turns]))
+    return found
 
 
 def _error(turns: Floats, of_median: bool) -> float:
