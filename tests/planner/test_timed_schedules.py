@@ -63,6 +63,13 @@ def test_a_plan_promises_nothing_where_no_timed_schedule_gains() -> None:
     assert "8 whole schedules were timed in memory that all ranks share" in explanation(made).replace("\n    ", " ")
 
 
+@pytest.mark.parametrize(("size", "beyond"), [(64 * MIB, 96 * MIB), (4096, 1024)])
+def test_a_gain_at_one_size_alone_is_chance_also_beyond_it(size: int, beyond: int) -> None:
+    made = planner.plan(profile(timed({size: 1.5}, kind="ring")))
+    for nbytes in (size, beyond):
+        assert entry(made, nbytes).schedule.kind == "direct"
+
+
 def test_times_between_sizes_follow_the_timed_sizes() -> None:
     made = planner.plan(profile(timed(GAINS)))
     found = entry(made, 16 * MIB).predicted
