@@ -24,7 +24,7 @@ FINALISTS: Final = 4  # direct and the schedules that were fastest after a late 
 FEWEST: Final = 3  # turns of each schedule
 FEWEST_OF_FINALISTS: Final = 5  # all of which must gain, for a gain that is no chance by 95 %
 MOST: Final = 10  # if the time suffices
-_ROUNDS: Final = 1 + FEWEST + 1  # of all schedules, as long as all of this takes: compiling is the first
+_ROUNDS: Final = 1 + FEWEST + 1  # that a size takes at least: compiling, all schedules' turns, the finalists' others
 _CALLS: Final = 2  # of one turn that count; the first one of each does not
 _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
@@ -56,6 +56,8 @@ def time_schedules(
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
     """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+
+    Direct and the three that are fastest after the late rank have more turns than the others: plans choose among them.
 
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
