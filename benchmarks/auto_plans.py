@@ -6,7 +6,9 @@ late, or before and after links change.
     jaxcomm testbed run late_host.toml -- python benchmarks/auto_plans.py --plan plan.json
 
 A step is a sum of `--bytes`, before which the late rank waits. In each phase the steps under "auto" run alone until it
-has had time to follow; then the three kinds run in turn. Prints their medians on the first process, and the ratios.
+has had time to follow; then the three kinds take turns of ten steps in random order, of which the first two do not
+count: a step that ends late on one rank shortens that rank's next one, whichever kind that is. Prints their medians on
+the first process, and the ratios.
 
 Nobody is late with `--change_s`, the second at which the testbed's file changes something; the plan is for after it:
 
@@ -42,7 +44,8 @@ PLAN = flags.DEFINE_string("plan", None, "for the last rank being late, or for t
 CHANGE_S = flags.DEFINE_float("change_s", None, "seconds after the start at which links change", lower_bound=1)
 BACK_S = flags.DEFINE_float("back_s", None, "seconds after the start at which links are as before", lower_bound=1)
 ALONE = flags.DEFINE_integer("alone", 200, "steps under auto before each comparison", lower_bound=1)
-COMPARED = flags.DEFINE_integer("compared", 60, "steps of each kind", lower_bound=1)
+COMPARED = flags.DEFINE_integer("compared", 64, "steps of each kind, at least", lower_bound=1)
+_TURN, _COUNTED = 10, 8  # steps
 
 
 def main(_: list[str]) -> None:
@@ -105,10 +108,10 @@ def main(_: list[str]) -> None:
         for _ in range(ALONE.value):
             seconds("auto", late)
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
-        order = random.Random(0)  # alike in all processes; a step shows how unevenly the one before has ended
-        for _ in range(COMPARED.value):
+        order = random.Random(0)  # alike in all processes
+        for _ in range(-(-COMPARED.value // _COUNTED)):
             for kind in order.sample(kinds, len(kinds)):
-                times[kind].append(seconds(kind, late))
+                times[kind] += [seconds(kind, late) for _ in range(_TURN)][-_COUNTED:]
         if jax.process_index() == 0:
             medians = {kind: statistics.median(each) for kind, each in times.items()}
             said = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())

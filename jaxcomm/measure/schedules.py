@@ -15,16 +15,18 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
 
-SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 25, 26))
+SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 23, 24, 25, 26))
 JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # compiling takes longer there
-SECONDS: Final = 45.0
+SECONDS: Final = 50.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
 
-MOST: Final = 7  # turns of each schedule, if the time suffices
-FEWEST: Final = 4
+FINALISTS: Final = 4  # direct and the schedules that were fastest after a late rank, which have more turns
+FEWEST: Final = 3  # turns of each schedule
+FEWEST_OF_FINALISTS: Final = 5  # all of which must gain, for a gain that is no chance by 95 %
+MOST: Final = 10  # if the time suffices
+_ROUNDS: Final = 1 + FEWEST + 1  # that a size takes at least: compiling, all schedules' turns, the finalists' others
+_CALLS: Final = 2  # of one turn that count; the first one of each does not
 _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
-_CALLS: Final = 3  # of one turn that count, one less of many bytes; the first one of each does not
-_MANY_BYTES: Final = 1 << 24
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
 LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
 MOST_LATE_S: Final = 0.02  # if the schedule takes less
@@ -55,6 +57,8 @@ def time_schedules(
 ) -> TimedSchedules:
     """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
 
+    Direct and the three that are fastest after the late rank have more turns than the others: plans choose among them.
+
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
       executor: the one that runs their sums.
@@ -73,15 +77,20 @@ def time_schedules(
     plans = _plans(named, mesh.size, late)
     found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
     late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
-    begun, round_s, before = time.monotonic(), 0.0, 1
+    begun, pauses_s = time.monotonic(), len(plans) * (1 + _CALLS) * late_s
+    round_s, before = pauses_s, _FEW_BYTES
     for index, size in enumerate(sizes):
         left = _agreed(seconds - (time.monotonic() - begun))
-        if index and (1 + FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
+        busy_s = max(0.0, round_s - pauses_s)
+        rounds_s = [pauses_s + busy_s * max(1.0, each / before) for each in sizes[index:]]
+        if index and _ROUNDS * rounds_s[0] > left:
             break
-        most = FEWEST if size < _FEW_BYTES else MOST
-        for_size = left / (len(sizes) - index)
-        timed, round_s = take_turns(mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, most=most)
-        before = size
+        spare = max(0.0, left - _ROUNDS * sum(rounds_s)) / len(rounds_s) if index else 0.0
+        for_size = _ROUNDS * rounds_s[0] + spare
+        timed, round_s = take_turns(
+            mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, finalists=FINALISTS
+        )
+        before = max(size, _FEW_BYTES)
         for name, times in zip(plans, timed, strict=True):
             found[name].append(ScheduleSample(bytes=size, **times._asdict()))
         progress((index + 1) / len(sizes))
@@ -108,6 +117,7 @@ def take_turns(
     least_s: float = LEAST_LATE_S,
     least: int = FEWEST,
     most: int = MOST,
+    finalists: int | None = None,
 ) -> tuple[list[TurnTimes], float]:
     """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
 
@@ -119,13 +129,16 @@ def take_turns(
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
       seconds: for all of it, roughly.
-      late_s: how late that rank comes; None: as long as the schedule takes and a little more, at least `least_s`.
+      late_s: by how long that rank comes after the others; None: as long as the schedule takes and a little more, at
+        least `least_s`.
       least_s: see `late_s`.
       least: turns of each plan, however long they take.
-      most: turns of each plan, if the time suffices.
+      most: turns of finalists, if the time suffices; at least 5 or `most`.
+      finalists: plans that have more than `least` turns: the first, and those that were fastest after the late rank;
+        None: all.
 
     Returns:
-      The times of each plan, and the seconds of a round.
+      The times of each plan, and the seconds of a round of all.
     """
     from jaxcomm import errors
     from jaxcomm.collectives import permutes
@@ -136,30 +149,38 @@ def take_turns(
     loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)
     nobody = np.zeros(mesh.size)
-    calls = 1 + _CALLS - (nbytes >= _MANY_BYTES)
+    calls = 1 + _CALLS
     rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
+    running, rounds, round_s = [*range(len(plans))], least, 0.0
     with errors.translated():
         for loop in loops:  # compiles it, and touches its memory
             x = loop(x, nobody, 1).block_until_ready()
-        rounds, round_s = 1, 0.0
         while len(rows[0]) < rounds:
             started = time.monotonic()
-            for loop, row in zip(loops, rows, strict=True):
-                x, together = _turn(loop, x, nobody, calls, None)
+            for index in running:
+                x, together, apart_s = _turn(loops[index], x, nobody, calls, None)
                 by_s = max(least_s, _LATE * together) if late_s is None else late_s
-                one = np.where(np.arange(mesh.size) == late, by_s, 0.0)
-                x, after = _turn(loop, x, one, calls, late)
-                row.append((together, after, by_s))
-            if rounds == 1:
-                round_s = _agreed(time.monotonic() - started)
-                left = seconds - (time.monotonic() - begun)
-                rounds = int(_agreed(min(most, max(least, 1 + left // round_s))))
+                one = np.where(np.arange(mesh.size) == late, by_s + apart_s, 0.0)
+                x, after, _ = _turn(loops[index], x, one, calls, late)
+                rows[index].append((together, after, by_s))
+            round_s = round_s or _agreed(time.monotonic() - started)
+            if len(rows[0]) == least:
+                running = _finalists(rows, finalists or len(plans))
+                left, share = _agreed(seconds - (time.monotonic() - begun)), len(running) / len(plans)
+                rounds = int(min(most, max(least, FEWEST_OF_FINALISTS, least + left // (round_s * share))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
 
-def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float]:
-    """The buffers, and the median call of a turn, in the process that ends last; of calls to which `late` came last."""
+def _finalists(rows: Sequence[Sequence[tuple[float, float, float]]], count: int) -> list[int]:
+    """The first plan, and the others with the least medians with one rank late, `count` in all."""
+    after = [float(np.median([row[1] for row in each])) for each in rows]
+    return sorted([0, *sorted(range(1, len(rows)), key=lambda index: after[index])[: count - 1]])
+
+
+def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
+    """The buffers; the median call of a turn, in the process that ends last, of calls to which `late` came last; and
+    the seconds between the first and the last arrival, as ranks do not end writing their buffers at once."""
     from jaxcomm import ffi
     from jaxcomm.measure import psum_loop
 
@@ -169,7 +190,7 @@ def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> t
     after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
     last = np.argmax(arrivals, axis=1) == late
     kept = after[last] if late is not None and last.any() else after
-    return x, max(1e-9, _longest(float(np.median(kept))))
+    return x, max(1e-9, _longest(float(np.median(kept)))), _longest(float(np.median(np.ptp(arrivals, axis=1))))
 
 
 def _plans(

@@ -12,6 +12,7 @@ themselves are interpolated between sizes instead (`TimedCosts`). Without timed 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from jaxcomm.simulate.executor_work import Work, link_seconds, work_of
 
 # Student's t for 95 %, by turns: standard deviations, or errors, that a timed schedule must gain.
 STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45}
+CHANCE: Final = 0.05
 EXPECTED: Final = 0.9  # of another schedule's time that the model must predict, to expect a gain
 MEDIAN: Final = 1.2533  # standard errors of a median, in those of a mean
 
@@ -172,7 +174,7 @@ class TimedCosts(Costs):
         if samples is None:
             return 1 - math.exp(-max(self.errors[i] for i in at))
         direct = self._tables["direct", None]
-        turns = [np.log(np.array(samples[i].late) / np.array(direct[i].late)) for i in at]
+        turns = [_ratios(samples[i].late, direct[i].late) for i in at]
         is_expected = self.model.cost(schedule, nbytes, math.inf) < EXPECTED * self.model.cost(other, nbytes, math.inf)
         return 1 - math.exp(-max(_error(each, is_expected) for each in turns))
 
@@ -205,12 +207,28 @@ def _schedule(timed: TimedSchedule, ranks: int, late: int) -> Schedule:
     return build(spec, ranks, {ROLE: late}, template)
 
 
+def _ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
+    """Logarithms of the ratios of two schedules' times in the turns that both had."""
+    turns = min(len(own), len(other))
+    found: Floats = np.log(np.array(own[:turns]) / np.array(other[:turns]))
+    return found
+
+
 def _error(turns: Floats, of_median: bool) -> float:
-    """How far one turn may lie from the others' mean by chance, or their median."""
-    if len(turns) < 2:
+    """How far one turn may lie from the others' mean by chance, or their median.
+
+    The median of all possible turns is less than the i-th longest of n turns unless fewer than i of them came out above
+    it, each with probability 1/2: no assumption on how times are distributed. It takes five turns for 95 %.
+    """
+    count = len(turns)
+    if count < 2:
         return math.inf
-    share = MEDIAN / math.sqrt(len(turns)) if of_median else 1.0
-    return STUDENT.get(len(turns), 2.2) * share * float(turns.std(ddof=1))
+    below = list(itertools.accumulate(math.comb(count, i) / 2**count for i in range(count + 1)))
+    longer = bisect.bisect_right(below, CHANCE)  # turns of which so many may be longer than the bound
+    if of_median and longer:
+        return float(np.sort(turns)[-longer] - np.median(turns))
+    share = MEDIAN / math.sqrt(count) if of_median else 1.0
+    return STUDENT.get(count, 2.2) * share * float(turns.std(ddof=1))
 
 
 def _seconds(sample: ScheduleSample) -> tuple[float, float]:

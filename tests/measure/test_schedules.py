@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jaxcomm import ffi, profile
 from jaxcomm.jax_compat.contexts import trying_plans
-from jaxcomm.measure import measure_devices, psum_loop
-from jaxcomm.measure.schedules import FEWEST, JOB_SIZES, SIZES, schedules_of, time_schedules
+from jaxcomm.measure import measure_devices, psum_loop, schedules
+from jaxcomm.measure.schedules import FEWEST, FEWEST_OF_FINALISTS, JOB_SIZES, SIZES, schedules_of, time_schedules
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile import Profile
 from jaxcomm.profile.timed_schedules import TimedSchedules
@@ -53,6 +55,34 @@ def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
         run(psum_loop.zeros(mesh, 4096), np.zeros(4), 80).block_until_ready()
     [site] = [site for site in ffi.sites() if site["calls"]]
     assert site["plan"] != "direct" and not site.get("trial")
+
+
+def test_direct_and_the_fastest_have_more_turns_than_the_others() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
+    plans = [single(timed_spec(*name), 4, 2) for name in schedules_of(4)[:4]]
+    found, _ = schedules.take_turns(mesh, plans, 4096, 2, seconds=0.0, finalists=2)
+    assert [len(each.late) for each in found] == [len(each.together) for each in found]
+    assert len(found[0].late) == FEWEST_OF_FINALISTS
+    assert sorted(len(each.late) for each in found[1:]) == [FEWEST, FEWEST, FEWEST_OF_FINALISTS]
+    fastest = min(found[1:], key=lambda each: float(np.median(each.late[:FEWEST])))
+    assert len(fastest.late) == FEWEST_OF_FINALISTS
+
+
+def test_a_rank_is_late_after_all_others_have_written_their_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that share processors do not arrive at once: without that time a rank is less late than it should be."""
+    pauses, turn = [], schedules._turn
+
+    def recorded(
+        loop: Any, x: Any, seconds: NDArray[np.float64], calls: int, late: int | None
+    ) -> tuple[Any, float, float]:
+        pauses.append(seconds.tolist())
+        return *turn(loop, x, seconds, calls, late)[:2], 0.007
+
+    monkeypatch.setattr(schedules, "_turn", recorded)
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("data",))
+    plans = [single(timed_spec("direct", None), 2, 1)]
+    schedules.take_turns(mesh, plans, 4096, 1, seconds=0.0, late_s=0.005, least=2, most=2)
+    assert pauses == [[0.0, 0.0], [0.0, 0.012]] * 2
 
 
 def test_the_largest_sizes_are_left_out_where_time_does_not_suffice(timed: TimedSchedules) -> None:

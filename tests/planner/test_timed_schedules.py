@@ -63,6 +63,13 @@ def test_a_plan_promises_nothing_where_no_timed_schedule_gains() -> None:
     assert "8 whole schedules were timed in memory that all ranks share" in explanation(made).replace("\n    ", " ")
 
 
+@pytest.mark.parametrize(("size", "beyond"), [(64 * MIB, 96 * MIB), (4096, 1024)])
+def test_a_gain_at_one_size_alone_is_chance_also_beyond_it(size: int, beyond: int) -> None:
+    made = planner.plan(profile(timed({size: 1.5}, kind="ring")))
+    for nbytes in (size, beyond):
+        assert entry(made, nbytes).schedule.kind == "direct"
+
+
 def test_times_between_sizes_follow_the_timed_sizes() -> None:
     made = planner.plan(profile(timed(GAINS)))
     found = entry(made, 16 * MIB).predicted
@@ -71,7 +78,13 @@ def test_times_between_sizes_follow_the_timed_sizes() -> None:
 
 @pytest.mark.parametrize(
     ("noise", "gain", "kind"),
-    [((0.995, 1.0, 1.005), 1.05, "straggler"), ((0.9, 1.0, 1.1), 1.05, "direct"), ((0.9, 1.0, 1.1), 1.5, "straggler")],
+    [
+        ((0.995, 1.0, 1.005), 1.05, "straggler"),
+        ((0.9, 1.0, 1.1), 1.05, "direct"),
+        ((0.9, 1.0, 1.1), 1.5, "straggler"),
+        ((0.95, 0.97, 1.0, 1.0, 1.0, 1.05, 1.05, 3.0), 1.3, "straggler"),  # one turn of eight may be any
+        ((0.95, 0.97, 1.0, 1.0, 1.0, 1.05, 3.0, 3.0), 1.3, "direct"),
+    ],
 )
 def test_a_gain_counts_if_it_exceeds_what_turns_deviate(noise: tuple[float, ...], gain: float, kind: str) -> None:
     made = planner.plan(profile(timed(dict.fromkeys(SIZES, gain), noise)))

@@ -106,6 +106,22 @@ def test_the_margin_is_what_turns_deviate_or_the_error_of_the_model() -> None:
     assert found.about(1) == (4096,) and found.about(2**40) == (64 * MIB,)
 
 
+@pytest.mark.parametrize(
+    ("turns", "bound"), [(5, "longest"), (7, "longest"), (8, "second longest"), (10, "second longest"), (11, "third")]
+)
+def test_of_five_turns_or_more_their_order_bounds_the_median(turns: int, bound: str) -> None:
+    ratios = np.linspace(0.9, 1.1, turns)
+    noisy = measured(machine(), noise=tuple(ratios))
+    for each in noisy.schedules:
+        for sample in each.samples:
+            if each.kind == "direct":
+                sample.late[:] = [sample.late[turns // 2]] * (turns + 2)  # it has had more turns
+    found = TimedCosts.of(noisy, RANKS, LINKS)
+    worst = ratios[{"longest": -1, "second longest": -2, "third": -3}[bound]]
+    margin = found.margin(made("straggler", 7), 64 * MIB, made("direct", None))
+    assert margin == pytest.approx(1 - np.median(ratios) / worst, rel=0.02)
+
+
 def test_times_with_another_late_rank_count_only_where_links_are_alike() -> None:
     other = schedules.straggler(RANKS, 5, 7)
     assert TimedCosts.of(measured(machine()), RANKS, LINKS).is_timed(other)

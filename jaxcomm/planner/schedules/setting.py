@@ -90,7 +90,7 @@ class Setting:
         """Whether a schedule saves enough of another's time to be taken in its place.
 
         On an executor that was timed it must do so at the timed sizes next to this one, too: between them nothing was.
-        A gain at one timed size alone is taken for chance.
+        A gain at one timed size alone is taken for chance, also by sizes beyond it.
         """
 
         def saves(size: int) -> bool:
@@ -100,9 +100,7 @@ class Setting:
         if not self.timed or not saves(nbytes):
             return saves(nbytes)
         about = self.timed.about(nbytes)
-        if len(about) > 1 or about[0] != nbytes:
-            return all(map(saves, about))
-        return any(map(saves, self.timed.beside(nbytes)))
+        return all(map(saves, about)) and (len(about) > 1 or any(map(saves, self.timed.beside(about[0]))))
 
     def nccl_seconds(self, nbytes: int) -> float:
         """Seconds of NCCL's own allreduce; infinite if it was not timed."""
