@@ -19,6 +19,7 @@ SIZES: Final = tuple(2**power for power in (12, 16, 19, 21, 22, 23, 24, 25, 26))
 JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # compiling takes longer there
 SECONDS: Final = 45.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
+LATE_JOINS: Final = (1, 4)  # chunks of the late join by whole collectives
 
 MOST: Final = 7  # turns of each schedule, if the time suffices
 FEWEST: Final = 4
@@ -89,12 +90,14 @@ def time_schedules(
     return TimedSchedules(executor=executor, late=late, schedules=tables)
 
 
-def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
-    """The kinds of schedule that are timed among `ranks` ranks, each with its chunks."""
+def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[tuple[TimedKind, int | None]]:
+    """The kinds of schedule that are timed among `ranks` ranks on an executor, each with its chunks."""
     others = ranks - 1
     plain: list[tuple[TimedKind, int | None]] = [("direct", None), ("ring", None), ("halving_doubling", None)]
     joins: list[tuple[TimedKind, int | None]] = [("direct_join", others)] * (others > 1)
-    return [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
+    whole: list[tuple[TimedKind, int | None]] = [("lax", None), *(("late_join", chunks) for chunks in LATE_JOINS)]
+    own = [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
+    return own + whole if executor == "xla" else own
 
 
 def take_turns(

@@ -12,6 +12,7 @@ from jaxcomm.plan.values import (
     DirectJoin,
     Entry,
     Hybrid,
+    LateJoin,
     Matches,
     Plain,
     Predicted,
@@ -32,6 +33,8 @@ def timed_spec(kind: TimedKind, chunks: int | None) -> Spec:
             return StragglerSpec(late=ROLE, chunks=chunks or 1)
         case "direct_join":
             return DirectJoin(late=ROLE, chunks=chunks or 1)
+        case "late_join":
+            return LateJoin(late=ROLE, chunks=chunks or 1)
         case "broadcast":
             return Broadcast(late=ROLE)
         case _:

@@ -17,7 +17,6 @@ from jaxcomm.plan.values import (
     Entry,
     Hierarchical,
     LateJoin,
-    Nccl,
     Stragglers,
     Transfers,
 )
@@ -140,8 +139,8 @@ def _plain_seconds(plan: Plan, entry: Entry) -> float:
     """The predicted time of the fastest that uses no delay."""
     seconds = entry.predicted
     direct = [seconds.direct] if plan.assumptions.ports >= plan.ranks - 1 else []
-    nccl = [offer.seconds for offer in entry.alternatives if isinstance(offer.schedule, Nccl)]
-    return max(min(seconds.ring, seconds.halving_doubling, *direct, *nccl), 1e-12)
+    theirs = [offer.seconds for offer in entry.alternatives if offer.schedule.kind in ("nccl", "lax")]
+    return max(min(seconds.ring, seconds.halving_doubling, *direct, *theirs), 1e-12)
 
 
 def _late(plan: Plan) -> str:
@@ -241,8 +240,11 @@ def _by_step(entry: Entry) -> Iterator[str]:
 
 
 def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
-    if isinstance(entry.schedule, Nccl):
+    if entry.schedule.kind == "nccl":
         yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
+    if entry.schedule.kind == "lax":
+        yield "Executor: jax.lax's own collective, as without a plan: no timed schedule saves enough of its time."
+        return
     if entry.executor == "xla":
         yield "Executor: XLA's own collectives, without a deadline; jaxcomm.stats() does not count these calls."
     if schedule.precondition is None:
