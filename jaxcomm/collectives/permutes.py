@@ -91,20 +91,15 @@ class _PermutedCall:
             if schedule is None:
                 return None
             on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
-            if schedule.kind == "late_join" and not self.checks_vma:
-                length = schedule.num_chunks * ((size - 1).bit_length() + 1)
-                if length > _MOST_PERMUTES:
-                    self._refuse(f"late_join of {schedule.num_chunks} chunks takes {length} different permutes")
-                    return None
-                run_it = partial(late_join.run, schedule, platform=self.platform)
-                found.append(_Program(size, schedule.num_chunks, on, run_it))
-                continue
-            permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
-            if permutes.length > _MOST_PERMUTES:
-                self._refuse(f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
+            if reason := why_not(schedule, nbytes, self.checks_vma):
+                self._refuse(reason)
                 return None
-            found.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
-        if sum(math.prod(shape) + ALIGNMENT for shape, _ in operands) * self.devices >= 2**31:  # laid flat together
+            if schedule.kind == "late_join" and not self.checks_vma:
+                run_it: Any = partial(late_join.run, schedule, platform=self.platform)
+            else:
+                run_it = partial(run, _compiled(schedule, nbytes >= _LARGE))
+            found.append(_Program(size, schedule.num_chunks, on, run_it))
+        if not fits(operands, self.devices):
             self._refuse("its buffers have 2^31 elements or more")
             return None
         return found
@@ -219,9 +214,32 @@ def is_forced() -> bool:
     return value == "xla"
 
 
+def why_not(schedule: Schedule, nbytes: int, checks_vma: bool = False) -> str | None:
+    """The reason for which no call of this size runs a schedule by permutes; None: it does.
+
+    Args:
+      schedule: any schedule.
+      nbytes: of one rank's operands.
+      checks_vma: as in `_PermutedCall`.
+    """
+    if schedule.kind == "late_join" and not checks_vma:
+        length = schedule.num_chunks * ((schedule.ranks - 1).bit_length() + 1)
+    else:
+        length = _compiled(schedule, nbytes >= _LARGE).length
+    if length <= _MOST_PERMUTES:
+        return None
+    chunks = schedule.num_chunks
+    return f"{schedule.kind} of {schedule.ranks} ranks and {chunks} chunks takes {length} different permutes"
+
+
+def fits(operands: Sequence[Operand], devices: int) -> bool:
+    """Whether all devices' operands, laid flat together, have fewer than 2³¹ elements."""
+    return sum(math.prod(shape) + ALIGNMENT for shape, _ in operands) * devices < 2**31
+
+
 @functools.lru_cache(maxsize=256)
-def _compiled(schedule: Schedule, most: int | None) -> Permutes:
-    permutes = compile_permutes(schedule, most)
+def _compiled(schedule: Schedule, is_large: bool) -> Permutes:
+    permutes = compile_permutes(schedule, max(1, schedule.num_chunks // _PARTS) if is_large else None)
     verify_permutes(permutes, schedule.collective)
     return permutes
 

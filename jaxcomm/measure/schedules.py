@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
 from jaxcomm.log import say
+from jaxcomm.measure import psum_loop
+from jaxcomm.measure.clocks import Clock, agreed
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
@@ -29,8 +30,6 @@ _MANY_BYTES: Final = 1 << 24
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
 LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
 MOST_LATE_S: Final = 0.02  # if the schedule takes less
-
-Floats = NDArray[np.float64]
 
 
 class TurnTimes(NamedTuple):
@@ -54,7 +53,8 @@ def time_schedules(
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks;
+    on XLA's collectives also `lax.psum`, and late joins.
 
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
@@ -70,18 +70,18 @@ def time_schedules(
       JaxcommError: a process ended, or missed the deadline.
     """
     sizes = sorted({size // 4 * 4 for size in sizes})
-    named = schedules_of(mesh.size)
-    plans = _plans(named, mesh.size, late)
+    plans = _plans(schedules_of(mesh.size, executor), mesh.size, late, executor, sizes[-1])
     found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
     late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
     begun, round_s, before = time.monotonic(), 0.0, 1
     for index, size in enumerate(sizes):
-        left = _agreed(seconds - (time.monotonic() - begun))
+        left = agreed(seconds - (time.monotonic() - begun))
         if index and (1 + FEWEST) * round_s * size / max(before, min(size, _FEW_BYTES)) > left:
             break
         most = FEWEST if size < _FEW_BYTES else MOST
         for_size = left / (len(sizes) - index)
-        timed, round_s = take_turns(mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, most=most)
+        turns: dict[str, Any] = {"executor": executor, "seconds": for_size, "least_s": late_s, "most": most}
+        timed, round_s = take_turns(mesh, [*plans.values()], size, late, **turns)
         before = size
         for name, times in zip(plans, timed, strict=True):
             found[name].append(ScheduleSample(bytes=size, **times._asdict()))
@@ -106,6 +106,7 @@ def take_turns(
     nbytes: int,
     late: int,
     *,
+    executor: TimedExecutor = "memory",
     seconds: float,
     late_s: float | None = None,
     least_s: float = LEAST_LATE_S,
@@ -121,6 +122,7 @@ def take_turns(
       plans: what to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
+      executor: the one that runs the plans' sums: of "xla" the host's clock tells the times, of others the core.
       seconds: for all of it, roughly.
       late_s: how late that rank comes; None: as long as the schedule takes and a little more, at least `least_s`.
       least_s: see `late_s`.
@@ -131,12 +133,9 @@ def take_turns(
       The times of each plan, and the seconds of a round.
     """
     from jaxcomm import errors
-    from jaxcomm.collectives import permutes
-    from jaxcomm.measure import psum_loop
 
-    permutes.require_core()
-    begun = time.monotonic()
-    loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
+    begun, clock = time.monotonic(), Clock.of(executor, mesh)
+    loops = [clock.loop(plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)
     nobody = np.zeros(mesh.size)
     calls = 1 + _CALLS - (nbytes >= _MANY_BYTES)
@@ -148,61 +147,37 @@ def take_turns(
         while len(rows[0]) < rounds:
             started = time.monotonic()
             for loop, row in zip(loops, rows, strict=True):
-                x, together = _turn(loop, x, nobody, calls, None)
+                x, together = clock.turn(loop, x, nobody, calls, None)
                 by_s = max(least_s, _LATE * together) if late_s is None else late_s
                 one = np.where(np.arange(mesh.size) == late, by_s, 0.0)
-                x, after = _turn(loop, x, one, calls, late)
+                x, after = clock.turn(loop, x, one, calls, late)
                 row.append((together, after, by_s))
             if rounds == 1:
-                round_s = _agreed(time.monotonic() - started)
+                round_s = agreed(time.monotonic() - started)
                 left = seconds - (time.monotonic() - begun)
-                rounds = int(_agreed(min(most, max(least, 1 + left // round_s))))
+                rounds = int(agreed(min(most, max(least, 1 + left // round_s))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
 
-def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float]:
-    """The buffers, and the median call of a turn, in the process that ends last; of calls to which `late` came last."""
-    from jaxcomm import ffi
-    from jaxcomm.measure import psum_loop
-
-    ffi.reset_stats()
-    x = loop(x, seconds, calls).block_until_ready()
-    site = psum_loop.recorded(calls)
-    after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
-    last = np.argmax(arrivals, axis=1) == late
-    kept = after[last] if late is not None and last.any() else after
-    return x, max(1e-9, _longest(float(np.median(kept))))
-
-
 def _plans(
-    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int
+    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int, executor: TimedExecutor, most_bytes: int
 ) -> dict[tuple[TimedKind, int | None], Plan]:
-    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed."""
+    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed, and without
+    those that the executor would leave to another one."""
+    from jaxcomm.collectives import permutes
+
     found = {}
     for name in names:
         try:
-            found[name] = single(timed_spec(*name), ranks, late)
+            plan = single(timed_spec(*name), ranks, late, "xla" if executor == "xla" and name[0] != "lax" else None)
+            reasons = (
+                {permutes.why_not(plan.schedules[0], size) for size in (0, most_bytes)} if executor == "xla" else {}
+            )
+            if reason := next(filter(None, reasons), None):
+                say(f"{name[0]} is not timed: {reason}")
+            else:
+                found[name] = plan
         except PlanError as error:
             say(f"{name[0]} is not timed: {error}")
     return found
-
-
-def _agreed(value: float) -> float:
-    """The first process's value, in all of them."""
-    return float(_gathered(value)[0])
-
-
-def _longest(value: float) -> float:
-    """The largest of all processes' values."""
-    return float(_gathered(value).max())
-
-
-def _gathered(value: float) -> Floats:
-    import jax
-    from jax.experimental import multihost_utils
-
-    if jax.process_count() == 1:
-        return np.array([value])
-    gathered: Any = multihost_utils.process_allgather(np.float64(value))
-    return np.asarray(gathered, np.float64)

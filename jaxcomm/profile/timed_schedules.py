@@ -53,8 +53,8 @@ class TimedSchedules(Value):
     """The schedules that were timed on an executor, in turns.
 
     `executor` is "memory" (one process, whose ranks read each other's memory), "messages" (ranks of several processes)
-    or "xla" (rounds as collective-permutes; "late_join" as whole collectives, and beside them "lax", which is `lax.psum`,
-    the default there). `late` is the rank that was made late.
+    or "xla" (rounds as collective-permutes, "late_join" as whole collectives, and "lax", which is `lax.psum` and the
+    default there). `late` is the rank that was made late.
     """
 
     executor: TimedExecutor

@@ -22,7 +22,7 @@ def timed(
     kind: str = "straggler",
     executor: TimedExecutor = "memory",
 ) -> TimedSchedules:
-    """The default takes 0.1 ns a byte; schedules of one kind are faster by `gains` where a rank is late, others slower."""
+    """The default takes 0.1 ns a byte; one kind of schedule is faster by `gains` where a rank is late, others not."""
     tables, default = [], "lax" if executor == "xla" else "direct"
     for name, chunks in schedules_of(RANKS, executor):
         samples = []

@@ -47,7 +47,7 @@ def plain(setting: Setting, nbytes: int) -> Spec:
     offers = [usual, *host_specs(setting, nbytes, setting.seconds(usual, nbytes))]
     best = min(offers, key=lambda spec: setting.seconds(spec, nbytes))
     if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
-        return Nccl(otherwise=usual.kind)
+        return Nccl.model_validate({"otherwise": usual.kind})
     return best
 
 

@@ -37,7 +37,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
     plain_specs += host_specs(setting, nbytes)
     if setting.executors and setting.executors.nccl:
-        nccl = Nccl(otherwise=plain_schedule(setting, nbytes).kind)
+        nccl = Nccl.model_validate({"otherwise": plain_schedule(setting, nbytes).kind})
         plain_specs.append(choice if isinstance(choice, Nccl) else nccl)
     if setting.runs_by_xla:
         plain_specs.append(Plain(kind="lax"))
