@@ -165,15 +165,13 @@ def _plans(
 ) -> dict[tuple[TimedKind, int | None], Plan]:
     """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed, and without
     those that the executor would leave to another one."""
-    from jaxcomm.collectives import permutes
+    from jaxcomm.collectives.permute_programs import why_not
 
     found = {}
     for name in names:
         try:
             plan = single(timed_spec(*name), ranks, late, "xla" if executor == "xla" and name[0] != "lax" else None)
-            reasons = (
-                {permutes.why_not(plan.schedules[0], size) for size in (0, most_bytes)} if executor == "xla" else {}
-            )
+            reasons = {why_not(plan.schedules[0], size) for size in (0, most_bytes)} if executor == "xla" else {}
             if reason := next(filter(None, reasons), None):
                 say(f"{name[0]} is not timed: {reason}")
             else:

@@ -14,6 +14,8 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.measure import measure_by_xla
 from jaxcomm.measure.schedules import schedules_of
 from tests.measure.test_profile_job import launch
+from tests.planner.test_timed_schedules import GAINS, timed
+from tests.planner.test_timed_schedules import profile as timed_profile
 
 PROFILE_PLAN_AND_SUM = """
 from jaxcomm.cli import main
@@ -49,10 +51,10 @@ def test_a_job_times_xlas_collectives_and_runs_the_plan_of_it(tmp_path: Path) ->
     done = launch(tmp_path, 2, "script.py")
     assert done.returncode == 0, done.stderr + done.stdout
     found = profile.load(tmp_path / "profile.json")
-    timed = found.timed_schedules
-    assert timed and (timed.executor, timed.late) == ("xla", 1)
-    assert [(each.kind, each.chunks) for each in timed.schedules] == schedules_of(2, "xla")
-    assert {sample.bytes for each in timed.schedules for sample in each.samples} == {4096, 16384}
+    tables = found.timed_schedules
+    assert tables and (tables.executor, tables.late) == ("xla", 1)
+    assert [(each.kind, each.chunks) for each in tables.schedules] == schedules_of(2, "xla")
+    assert {sample.bytes for each in tables.schedules for sample in each.samples} == {4096, 16384}
     assert len(found.hosts) == 2 and len({*found.hosts}) == 1
     late = profile.find_straggler(found)
     assert len(found.arrivals) == 12 and late.rank == 1 and late.median_s >= 0.035
@@ -80,6 +82,14 @@ def test_a_job_times_xlas_collectives_and_runs_the_plan_of_it(tmp_path: Path) ->
 def test_measurements_that_cannot_be_made_are_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ProfileError, match=message):
         call()
+
+
+def test_plans_of_xlas_collectives_are_not_tried_on_the_core(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile.save(timed_profile(timed(GAINS, executor="xla")), tmp_path / "profile.json")
+    assert main(["plan", str(tmp_path / "profile.json"), "--try", "--dry-run"]) == 1
+    assert "this profile has times of XLA's own collectives, which run this plan.\n  Cure:" in capsys.readouterr().err
 
 
 def test_a_dry_run_says_that_xlas_collectives_are_timed(capsys: pytest.CaptureFixture[str]) -> None:

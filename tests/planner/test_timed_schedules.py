@@ -6,6 +6,7 @@ import pytest
 
 from jaxcomm import plan, planner
 from jaxcomm.measure.schedules import schedules_of
+from jaxcomm.plan.proof import decisions
 from jaxcomm.plan.values import Entry
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedSchedule, TimedSchedules
@@ -105,6 +106,7 @@ def test_a_steps_buckets_use_the_delay_only_where_timed_schedules_gain() -> None
 @pytest.mark.parametrize("kind", ["straggler", "late_join", "ring"])
 def test_of_xlas_collectives_lax_runs_where_no_schedule_gains(kind: str) -> None:
     buckets = [Bucket(name=str(i), bytes=size, ready_s=1e-3 * i) for i, size in enumerate((MIB, 4 * MIB, 16 * MIB))]
+    is_join = kind == "late_join"
     for fields in {}, {"buckets": buckets}:
         made = planner.plan(profile(timed(GAINS, kind=kind, executor="xla"), **fields))
         plan.verify(made)
@@ -118,6 +120,10 @@ def test_of_xlas_collectives_lax_runs_where_no_schedule_gains(kind: str) -> None
         assert "11 whole schedules were timed by XLA's collectives" in words
         assert "why lax\n  Executor: jax.lax's own collective, as without a plan: no timed schedule saves" in words
         assert "  Executor: XLA's own collectives, without a deadline" in words
+        assert ("the other 7 allreduce in a group of their own; once it is there, its buffer" in words) is is_join
+        assert "It pays from" not in words
+        left = sum(each.schedule.kind == "lax" for each in made.collectives)
+        assert dict(decisions(made))["lax"].startswith(f"{left} of {len(made.collectives)} byte ranges left to jax.lax")
     assert entry(made, 16 * MIB).predicted.seconds == pytest.approx((5e-6 + 1e-10 * 16 * MIB) / 1.5, rel=0.05)
 
 
