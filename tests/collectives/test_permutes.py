@@ -199,7 +199,7 @@ def test_late_join_runs_under_check_vma_by_permutes_and_is_bounded(
     no_plan: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = np.random.default_rng(0).standard_normal((8, 1003)).astype(np.float32)
-    for chunks, words in (3, ""), (65536, "late_join of 65536 chunks takes 262144 different permutes"):
+    for chunks, words in (3, ""), (65536, "late_join of 8 ranks and 65536 chunks takes 262144 different permutes"):
         plan = asking(make((0, None, {"kind": "late_join", "late": "straggler", "chunks": chunks})))
         for checks in (True, False) if chunks == 3 else (False,):
             with jaxcomm.use_plan(plan):

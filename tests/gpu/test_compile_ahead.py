@@ -78,6 +78,14 @@ def test_sums_without_a_plan_stay_laxs(no_plan: None) -> None:
     assert (found.count("all-reduce"), found.count("collective-permute")) == (1, 0)
 
 
+def test_a_plan_leaves_some_sizes_to_lax(no_plan: None) -> None:
+    plan = make((0, MIB - 1, {"kind": "ring"}), (MIB, None, {"kind": "lax"}))
+    with jaxcomm.use_plan(plan):
+        found = compile_for("1x1x8", lambda x: (jaxcomm.psum(x, "data"), jaxcomm.psum(x[:1000], "data")), floats(MIB))
+    assert found.count("all-reduce") == 1
+    assert found.count("collective-permute") == planned(schedules.ring(8))
+
+
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_planned_halves_are_their_permutes(topology: str, no_plan: None) -> None:
     plan = with_halves(make((0, None, STRAGGLER)), (0, None, {"kind": "ring"}), hosts=[0] * 8)
