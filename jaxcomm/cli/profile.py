@@ -11,6 +11,7 @@ from jaxcomm.cli.common import arguments, job, options, output, profiles, progre
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
+from jaxcomm.measure.by_xla import SECONDS as XLA_SECONDS
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, measure_devices
 from jaxcomm.measure.processes import SECONDS
 from jaxcomm.measure.processes import SIZES as JOB_SIZES
@@ -47,7 +48,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seconds",
         type=arguments.seconds,
         metavar="S",
-        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}); of a job, for transfers and schedules ({SECONDS:g})",
+        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); of a job, for transfers and "
+        f"schedules ({SECONDS:g})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")

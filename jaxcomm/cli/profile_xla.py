@@ -10,8 +10,8 @@ from jaxcomm.cli.common import job, output, profiles, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
-from jaxcomm.measure.by_xla import measure_by_xla
-from jaxcomm.measure.schedules import JOB_SIZES, SECONDS, schedules_of
+from jaxcomm.measure.by_xla import SECONDS, measure_by_xla
+from jaxcomm.measure.schedules import JOB_SIZES, schedules_of
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text
 

@@ -17,12 +17,13 @@ from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.clocks import Floats
 from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, wrong_late_ranks
-from jaxcomm.measure.schedules import JOB_SIZES, SECONDS, time_schedules
+from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, Profile, Provenance
 
 Platform = Literal["cpu", "cuda", "tpu"]
+SECONDS: Final = 150.0  # for the schedules; XLA compiles each of them for each size
 _LONGEST_NAME: Final = 64  # bytes of a host's name
 
 

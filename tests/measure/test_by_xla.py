@@ -101,6 +101,6 @@ def test_a_dry_run_says_that_xlas_collectives_are_timed(capsys: pytest.CaptureFi
     )
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["on"], found["executor"], found["devices"], found["seconds"]) == ("tpu", "xla", 4, 45.0)
+    assert (found["on"], found["executor"], found["devices"], found["seconds"]) == ("tpu", "xla", 4, 150.0)
     assert main(["profile", "--on", "tpu", "--executor", "core"]) == 1
     assert "no executor of ours runs on TPUs.\n  Cure: --executor xla" in capsys.readouterr().err
