@@ -80,6 +80,11 @@ def tried(
             "--try runs schedules where the plan is for; this profile has several hosts, and here is one process.\n"
             "  Cure: jaxcomm launch, or jaxcomm testbed run, before `jaxcomm plan --try`; or leave out --try."
         )
+    if (timed := made.assumptions.timed) and timed.executor == "xla":
+        raise JaxcommError(
+            "--try runs schedules on the core; this profile has times of XLA's own collectives, which run this plan.\n"
+            "  Cure: leave out --try; `jaxcomm profile --executor xla` has timed whole schedules already."
+        )
     communicator.set_trial(False)
     start = time.monotonic()
     sizes = {entry.min_bytes: max(1, entry.predicted.reference_bytes) for entry in made.collectives}

@@ -6,11 +6,12 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import profile_job
+from jaxcomm.cli import profile_job, profile_xla
 from jaxcomm.cli.common import arguments, job, options, output, profiles, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
+from jaxcomm.measure.by_xla import SECONDS as XLA_SECONDS
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, measure_devices
 from jaxcomm.measure.processes import SECONDS
 from jaxcomm.measure.processes import SIZES as JOB_SIZES
@@ -21,7 +22,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text
 EXAMPLE = """
     jaxcomm profile --devices 8 --out profile.json
     jaxcomm profile --devices 8 --late rank=3,ms=10 --dry-run
-    jaxcomm profile --on cuda --devices 8              # GPUs: one kernel over all of them, and NCCL beside it
+    jaxcomm profile --on cuda --devices 8              # GPUs: by XLA's collectives, or our kernel once it is certified
     jaxcomm launch -n 4 -- jaxcomm profile --out profile.json    # the links between the processes of a job
     jaxcomm profile run.json --out profile.json        # a run of yours, which wrote jaxcomm.stats().save("run.json")
     jaxcomm profile import training.log --out profile.json     # another tool's measurements
@@ -33,7 +34,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", help="a run's saved jaxcomm.stats(); without it, measure here")
     low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
     parser.add_argument("--devices", type=int, help="host devices or GPUs, at least 2 (8); a job's are all measured")
-    parser.add_argument("--on", choices=["cpu", "cuda"], default="cpu", help="host devices (cpu), or GPUs")
+    parser.add_argument("--on", choices=["cpu", "cuda", "tpu"], default="cpu", help="host devices (cpu), GPUs or TPUs")
+    parser.add_argument(
+        "--executor", choices=["core", "xla"], help="time ours, or XLA's own collectives (ours, where they run)"
+    )
     parser.add_argument(
         "--sizes",
         type=arguments.sizes,
@@ -44,7 +48,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seconds",
         type=arguments.seconds,
         metavar="S",
-        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}); of a job, for transfers and schedules ({SECONDS:g})",
+        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); of a job, for transfers and "
+        f"schedules ({SECONDS:g})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")
@@ -57,6 +62,8 @@ def run(args: Namespace) -> int:
     """Measures, shows and writes."""
     if args.run:
         return _of_a_run(args)
+    if profile_xla.is_wanted(args):
+        return profile_xla.run(args)
     if is_job():
         return _of_a_job(args)
     if args.seconds is not None and args.on == "cuda":
@@ -130,6 +137,7 @@ def _of_a_run(args: Namespace) -> int:
     measuring: dict[str, Any] = {
         "devices": None,
         "on": "cpu",
+        "executor": None,
         "sizes": None,
         "seconds": None,
         "steps": 50,

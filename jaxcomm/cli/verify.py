@@ -115,9 +115,12 @@ def run(args: Namespace) -> int:
 def _of_files(files: dict[str, plan.Plan]) -> Iterator[tuple[str, Schedule]]:
     for file, loaded in files.items():
         for entry in loaded.collectives:
-            for schedule in map(loaded.schedule_of, dict.fromkeys(entry.specs.values())):
+            specs = [spec for spec in dict.fromkeys(entry.specs.values()) if spec.kind != "lax"]
+            for schedule in map(loaded.schedule_of, specs):
                 yield f"{file}, {range_text(entry)}: {schedule.kind}", schedule
         for half in loaded.halves or ():
+            if half.schedule.kind == "lax":
+                continue
             for collective in get_args(Half):
                 schedule = loaded.half_of(collective, half.schedule)
                 yield f"{file}, {range_text(half)} of {collective}: {schedule.kind}", schedule

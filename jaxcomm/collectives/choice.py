@@ -106,7 +106,7 @@ def lossy_messages(ranks: int) -> Choice:
 
 
 def executor(kind: str, ranks: int, nbytes: int, plan: str) -> str | None:
-    """The executor that a plan names for such calls, as described in `choose`; None: the platform's own."""
+    """The executor that a plan names for such calls, as described in `choose`, or "lax"; None: the platform's own."""
     whole = ranks * nbytes if kind == "all_gather" else nbytes
     return PLANS[plan].executor_for(kind != "all_reduce", whole) if plan not in ("", AUTO) else None
 
@@ -164,6 +164,13 @@ def with_second(
     if not tries or source == "direct" or schedule.kind == usual.plan:
         return choice
     return Choice((compiled(schedule), *usual.schedules), choice.plan, Rule(1, NEVER, tries))
+
+
+def leaves_to_lax(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
+    """Whether a plan is for such calls, as described in `choose`, and has `jax.lax`'s own collective run them."""
+    if plan in ("", AUTO) or PLANS[plan].ranks != ranks or executor(kind, ranks, nbytes, plan) != "lax":
+        return False
+    return choose_schedule(kind, ranks, nbytes, dtype, plan, "")[1] != "direct"
 
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:

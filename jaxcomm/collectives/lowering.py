@@ -24,7 +24,7 @@ from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.ranks import cpus_at, ranks_of, spans_processes
-from jaxcomm.collectives.request import AllowedDrop, Request
+from jaxcomm.collectives.request import AllowedDrop, Request, extent
 
 
 def register() -> None:
@@ -34,7 +34,7 @@ def register() -> None:
         mlir.register_lowering(ours, partial(_lower, lax), cacheable=False)
         mlir.register_lowering(CORE[lax], partial(lower_to_core, lax), platform="cpu", cacheable=False)
         mlir.register_lowering(CORE[lax], partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
-        mlir.register_lowering(CORE[lax], partial(lower_to_lax, lax), cacheable=False)
+        mlir.register_lowering(CORE[lax], partial(_lower_elsewhere, lax), cacheable=False)
     mlir.register_lowering(VARY, lambda context, *operands, **params: operands)
 
 
@@ -64,7 +64,7 @@ def lower_to_core(
     if max(map(len, positions)) == 1:
         return operands
     exact = context if drop is None else _without_first(context)
-    run_by_xla = permutes.lower(lax, exact, operands[drop is not None :], plan, bucket, params, where="asked")
+    run_by_xla = _by_xla(lax, exact, operands[drop is not None :], plan, bucket, params)
     if run_by_xla is not None:
         return run_by_xla if drop is None else [operands[0], *run_by_xla]
     communicator.start()
@@ -118,6 +118,40 @@ def _lower_on_gpus(
     **params: Any,
 ) -> Sequence[Any]:
     del drop, where  # nothing is lost on GPUs
-    if (found := permutes.lower(lax, context, operands, plan, bucket, params, where="asked")) is not None:
+    if (found := _by_xla(lax, context, operands, plan, bucket, params)) is not None:
         return found
     return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, **params)
+
+
+def _lower_elsewhere(
+    lax: Primitive,
+    context: mlir.LoweringRuleContext,
+    *operands: Any,
+    plan: str,
+    bucket: str = "",
+    drop: Any = None,
+    where: str,
+    **params: Any,
+) -> Sequence[Any]:
+    """On platforms that no executor of ours runs on, TPUs above all."""
+    if drop is None and (found := _by_xla(lax, context, operands, plan, bucket, params)) is not None:
+        return found
+    its = {"plan": plan, "bucket": bucket, "drop": drop, **params}
+    return lower_to_lax(lax, context, *operands, where=where, **its)
+
+
+def _by_xla(
+    lax: Primitive,
+    context: mlir.LoweringRuleContext,
+    operands: Sequence[Any],
+    plan: str,
+    bucket: str,
+    params: dict[str, Any],
+) -> Sequence[Any] | None:
+    """The collective by XLA's own, as the environment or the plan's entry asks: permutes, or lax's; else None."""
+    _, _, positions = ranks_of(lax, context, bucket, params)
+    avals: Sequence[Any] = context.avals_in
+    call = max(map(len, positions)), *extent([(aval.shape, aval.dtype) for aval in avals])
+    if choice.leaves_to_lax(COLLECTIVES[lax.name].kind, *call, plan):
+        return as_lax(lax, context, *operands, **params)
+    return permutes.lower(lax, context, operands, plan, bucket, params, where="asked")

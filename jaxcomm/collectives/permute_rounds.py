@@ -15,6 +15,7 @@ from jaxcomm.collectives.permute_steps import (
     UNROLLED,
     Cuts,
     Operand,
+    OwnColumns,
     PermuteStep,
     Store,
     SumStep,
@@ -64,7 +65,7 @@ def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combin
     slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # of any content; varies over axes as `flat` does
     trace = _Trace(cuts.width, permutes.chunks, ranks, combine)
     for loop in permutes.loops:
-        table, steps = compile_loop(loop, permutes.ranks, cuts)
+        table, steps = compile_loop(loop, cuts)
         mine = _entry(jnp.asarray(table), row)
 
         def body(i: Any, buffers: Any, mine: Any = mine, steps: Any = steps) -> Any:
@@ -79,19 +80,21 @@ def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combin
 
 
 class _Trace:
-    """Traces steps; a table's row `now` has their numbers for this rank."""
+    """Traces steps; a part of a table's row, `now`, has a step's numbers for this rank."""
 
     def __init__(self, width: int, chunks: int, ranks: Ranks, combine: Combine) -> None:
         self._width, self._chunks, self._ranks, self._combine = width, chunks, ranks, combine
 
-    def round(self, steps: Sequence[PermuteStep | SumStep], now: Any, buffers: Any) -> Any:
+    def round(self, steps: Sequence[OwnColumns], row: Any, buffers: Any) -> Any:
         """One round on the buffer and the slots.
 
         The barrier keeps XLA from fusing the updates of all rounds into every read: that takes minutes to compile. It
-        also bounds the memory of rows that are on their way.
+        also bounds the memory of rows that are on their way. That before a step's numbers has them copied out of the
+        row, so that the kernels of like steps are alike, and XLA compiles each kind once.
         """
         flying = 0
-        for step in steps:
+        for first, end, step in steps:
+            now = lax.optimization_barrier(lax.slice(row, (first,), (end,)))
             if isinstance(step, SumStep):
                 buffers = self._sum(step, now, buffers)
                 continue

@@ -1,4 +1,4 @@
-"""The rounds of permutes as steps that know where each rank reads and stores, by columns of a table.
+"""The rounds of permutes as steps that know where each rank reads and stores, by columns of their part of a table.
 
 A rank's buffer stays flat and in place. Where chunks differ in length, a row as long as the longest is moved, and of
 it only the chunk's own part is stored.
@@ -86,19 +86,31 @@ class SumStep(NamedTuple):
     buffer: Store
 
 
+class OwnColumns(NamedTuple):
+    """A step and the columns of the table that are its own, from `first` to before `end`; it counts them from 0."""
+
+    first: int
+    end: int
+    step: PermuteStep | SumStep
+
+
 class _Columns:
     """A table with a row per rank, and one of zeros for devices in no group."""
 
-    def __init__(self, iterations: int, ranks: int) -> None:
+    def __init__(self) -> None:
         self._parts: list[NDArray[np.int32]] = []
-        self._shape = iterations, ranks
-        self._next = 0
+        self._next = self._first = 0
 
     def add(self, numbers: NDArray[Any]) -> int:
-        """Adds numbers, [iterations, ranks, m], and returns their first column."""
+        """Adds numbers, [iterations, ranks, m], and returns their first column, counted from the step's first."""
         first, self._next = self._next, self._next + numbers.shape[2]
         self._parts.append(numbers.astype(np.int32))
-        return first
+        return first - self._first
+
+    def own(self, step: PermuteStep | SumStep) -> OwnColumns:
+        """The step with the columns that were added for it."""
+        first, self._first = self._first, self._next
+        return OwnColumns(first, self._next, step)
 
     def table(self) -> NDArray[np.int32]:
         """[ranks + 1, iterations, columns]."""
@@ -106,13 +118,13 @@ class _Columns:
         return np.concatenate([table, np.zeros_like(table[:1])])
 
 
-def compile_loop(loop: Loop, ranks: int, cuts: Cuts) -> tuple[NDArray[np.int32], list[list[PermuteStep | SumStep]]]:
+def compile_loop(loop: Loop, cuts: Cuts) -> tuple[NDArray[np.int32], list[list[OwnColumns]]]:
     """The table of a loop, and its rounds as steps that know their columns of it."""
-    columns = _Columns(loop.iterations, ranks)
-    rounds: list[list[PermuteStep | SumStep]] = []
+    columns = _Columns()
+    rounds: list[list[OwnColumns]] = []
     for round_ in loop.rounds:
-        rounds.append([_permute_step(columns, permute, cuts) for permute in round_.permutes])
-        rounds[-1] += [_sum_step(columns, additions, cuts) for additions in round_.additions]
+        rounds.append([columns.own(_permute_step(columns, permute, cuts)) for permute in round_.permutes])
+        rounds[-1] += [columns.own(_sum_step(columns, additions, cuts)) for additions in round_.additions]
     return columns.table(), rounds
 
 

@@ -7,7 +7,6 @@ types, each is a call of its own.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import math
 import os
@@ -25,6 +24,7 @@ from jax.interpreters import mlir
 from jaxcomm import jax_compat, schedules
 from jaxcomm.collectives import choice, late_join
 from jaxcomm.collectives.partition import partitioned_module
+from jaxcomm.collectives.permute_programs import compiled, fits, why_not
 from jaxcomm.collectives.permute_rounds import Ranks, run
 from jaxcomm.collectives.permute_steps import Cuts, in_lines
 from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
@@ -32,17 +32,12 @@ from jaxcomm.collectives.ranks import ranks_of
 from jaxcomm.collectives.request import Operand, extent
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
-from jaxcomm.program.permute_verifier import verify_permutes
-from jaxcomm.program.permutes import Permutes, compile_permutes
 from jaxcomm.schedules import Schedule
 from jaxcomm.schedules.schedule import ALIGNMENT
 
 Where = Literal["asked", "planned"]
 
 _EXECUTOR: Final = "JAXCOMM_EXECUTOR"
-_MOST_PERMUTES: Final = 200  # of a compiled program, for the time that XLA takes to compile it
-_LARGE: Final = 1 << 20  # bytes from which messages of many chunks go in several permutes, for less memory
-_PARTS: Final = 8  # of the buffer, at least, that such messages are cut into
 _COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
 
 
@@ -91,20 +86,15 @@ class _PermutedCall:
             if schedule is None:
                 return None
             on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
-            if schedule.kind == "late_join" and not self.checks_vma:
-                length = schedule.num_chunks * ((size - 1).bit_length() + 1)
-                if length > _MOST_PERMUTES:
-                    self._refuse(f"late_join of {schedule.num_chunks} chunks takes {length} different permutes")
-                    return None
-                run_it = partial(late_join.run, schedule, platform=self.platform)
-                found.append(_Program(size, schedule.num_chunks, on, run_it))
-                continue
-            permutes = _compiled(schedule, max(1, schedule.num_chunks // _PARTS) if nbytes >= _LARGE else None)
-            if permutes.length > _MOST_PERMUTES:
-                self._refuse(f"{schedule.kind} of {size} ranks takes {permutes.length} different permutes")
+            if reason := why_not(schedule, nbytes, self.checks_vma):
+                self._refuse(reason)
                 return None
-            found.append(_Program(size, schedule.num_chunks, on, partial(run, permutes)))
-        if sum(math.prod(shape) + ALIGNMENT for shape, _ in operands) * self.devices >= 2**31:  # laid flat together
+            if schedule.kind == "late_join" and not self.checks_vma:
+                run_it: Any = partial(late_join.run, schedule, platform=self.platform)
+            else:
+                run_it = partial(run, compiled(schedule, nbytes))
+            found.append(_Program(size, schedule.num_chunks, on, run_it))
+        if not fits(operands, self.devices):
             self._refuse("its buffers have 2^31 elements or more")
             return None
         return found
@@ -204,7 +194,10 @@ def require_core() -> None:
       JaxcommError: the environment has all calls run by XLA's collectives.
     """
     if is_forced():
-        raise JaxcommError(f"{_EXECUTOR} is 'xla', whose calls the core cannot time.\n  Cure: unset it.")
+        raise JaxcommError(
+            f"{_EXECUTOR} is 'xla', whose calls the core cannot time.\n"
+            "  Cure: unset it, or have the host's clock time them: jaxcomm profile --executor xla"
+        )
 
 
 def is_forced() -> bool:
@@ -217,13 +210,6 @@ def is_forced() -> bool:
     if value not in ("", "core", "xla"):
         raise JaxcommError(f"{_EXECUTOR} is {value!r}.\n  Cure: set it to xla or core, or unset it.")
     return value == "xla"
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled(schedule: Schedule, most: int | None) -> Permutes:
-    permutes = compile_permutes(schedule, most)
-    verify_permutes(permutes, schedule.collective)
-    return permutes
 
 
 def _run(collective: CoreCollective, programs: Sequence[_Program], *leaves: Any) -> list[Any]:

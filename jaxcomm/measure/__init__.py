@@ -4,8 +4,9 @@ May be imported by auto_plan, cli and train; imports profile, program, what runs
 processes.
 """
 
+from jaxcomm.measure.by_xla import measure_by_xla
 from jaxcomm.measure.devices import measure_devices
 from jaxcomm.measure.gradients import measure_gradients
 from jaxcomm.measure.processes import measure_processes
 
-__all__ = ["measure_devices", "measure_gradients", "measure_processes"]
+__all__ = ["measure_by_xla", "measure_devices", "measure_gradients", "measure_processes"]

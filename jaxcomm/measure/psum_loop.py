@@ -67,6 +67,29 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
     return run_it
 
 
+def meeting_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
+    """As `timed_loop`, of buffers of zeros, and after each psum all ranks meet; None: without psums."""
+    import jax
+
+    from jaxcomm import collectives, ffi
+
+    spec: Any = jax.sharding.PartitionSpec
+
+    def steps(x: Any, seconds: Any, count: Any) -> Any:
+        own = seconds[jax.lax.axis_index("data")]
+
+        def step(_: Any, x: Any) -> Any:
+            x = ffi.delay(x, own)
+            x = collectives.psum(x, "data", plan=plan) if plan else x
+            return x / 2 + jax.lax.pmax(x[:, :1], "data")  # each rank writes its buffer, but not before all have met
+
+        return jax.lax.fori_loop(0, count, step, x)
+
+    specs = (spec("data"), spec(), spec())
+    mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
 def zeros(mesh: Any, nbytes: int) -> Any:
     """`nbytes` of zeros on every device of the mesh."""
     import jax

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
 from jaxcomm.log import say
+from jaxcomm.measure import psum_loop
+from jaxcomm.measure.clocks import Clock, agreed
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
@@ -19,8 +20,9 @@ SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 23, 24, 25, 26))
 JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # compiling takes longer there
 SECONDS: Final = 50.0
 MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
+LATE_JOINS: Final = (1, 4)  # chunks of the late join by whole collectives
 
-FINALISTS: Final = 4  # direct and the schedules that were fastest after a late rank, which have more turns
+FINALISTS: Final = 4  # the default and the schedules that were fastest after a late rank, which have more turns
 FEWEST: Final = 3  # turns of each schedule
 FEWEST_OF_FINALISTS: Final = 5  # all of which must gain, for a gain that is no chance by 95 %
 MOST: Final = 10  # if the time suffices
@@ -30,8 +32,6 @@ _FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more
 _LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
 LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
 MOST_LATE_S: Final = 0.02  # if the schedule takes less
-
-Floats = NDArray[np.float64]
 
 
 class TurnTimes(NamedTuple):
@@ -55,9 +55,11 @@ def time_schedules(
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks.
+    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks;
+    on XLA's collectives also `lax.psum`, and late joins.
 
-    Direct and the three that are fastest after the late rank have more turns than the others: plans choose among them.
+    The default and the three that are fastest after the late rank have more turns than the others: plans choose among
+    them.
 
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
@@ -73,14 +75,13 @@ def time_schedules(
       JaxcommError: a process ended, or missed the deadline.
     """
     sizes = sorted({size // 4 * 4 for size in sizes})
-    named = schedules_of(mesh.size)
-    plans = _plans(named, mesh.size, late)
+    plans = _plans(schedules_of(mesh.size, executor), mesh.size, late, executor, sizes[-1])
     found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
     late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
     begun, pauses_s = time.monotonic(), len(plans) * (1 + _CALLS) * late_s
     round_s, before = pauses_s, _FEW_BYTES
     for index, size in enumerate(sizes):
-        left = _agreed(seconds - (time.monotonic() - begun))
+        left = agreed(seconds - (time.monotonic() - begun))
         busy_s = max(0.0, round_s - pauses_s)
         rounds_s = [pauses_s + busy_s * max(1.0, each / before) for each in sizes[index:]]
         if index and _ROUNDS * rounds_s[0] > left:
@@ -88,7 +89,14 @@ def time_schedules(
         spare = max(0.0, left - _ROUNDS * sum(rounds_s)) / len(rounds_s) if index else 0.0
         for_size = _ROUNDS * rounds_s[0] + spare
         timed, round_s = take_turns(
-            mesh, [*plans.values()], size, late, seconds=for_size, least_s=late_s, finalists=FINALISTS
+            mesh,
+            [*plans.values()],
+            size,
+            late,
+            executor=executor,
+            seconds=for_size,
+            least_s=late_s,
+            finalists=FINALISTS,
         )
         before = max(size, _FEW_BYTES)
         for name, times in zip(plans, timed, strict=True):
@@ -98,12 +106,15 @@ def time_schedules(
     return TimedSchedules(executor=executor, late=late, schedules=tables)
 
 
-def schedules_of(ranks: int) -> list[tuple[TimedKind, int | None]]:
-    """The kinds of schedule that are timed among `ranks` ranks, each with its chunks."""
+def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[tuple[TimedKind, int | None]]:
+    """The kinds of schedule that are timed on an executor, the default first, each with its chunks."""
     others = ranks - 1
     plain: list[tuple[TimedKind, int | None]] = [("direct", None), ("ring", None), ("halving_doubling", None)]
     joins: list[tuple[TimedKind, int | None]] = [("direct_join", others)] * (others > 1)
-    return [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
+    lax: list[tuple[TimedKind, int | None]] = [("lax", None)]
+    whole: list[tuple[TimedKind, int | None]] = [("late_join", chunks) for chunks in LATE_JOINS]
+    own = [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
+    return lax + own + whole if executor == "xla" else own
 
 
 def take_turns(
@@ -112,6 +123,7 @@ def take_turns(
     nbytes: int,
     late: int,
     *,
+    executor: TimedExecutor = "memory",
     seconds: float,
     late_s: float | None = None,
     least_s: float = LEAST_LATE_S,
@@ -128,6 +140,7 @@ def take_turns(
       plans: what to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
+      executor: the one that runs the plans' sums: of "xla" the host's clock tells the times, of others the core.
       seconds: for all of it, roughly.
       late_s: by how long that rank comes after the others; None: as long as the schedule takes and a little more, at
         least `least_s`.
@@ -141,12 +154,9 @@ def take_turns(
       The times of each plan, and the seconds of a round of all.
     """
     from jaxcomm import errors
-    from jaxcomm.collectives import permutes
-    from jaxcomm.measure import psum_loop
 
-    permutes.require_core()
-    begun = time.monotonic()
-    loops = [psum_loop.timed_loop(mesh, plan) for plan in plans]
+    begun, clock = time.monotonic(), Clock.of(executor, mesh)
+    loops = [clock.loop(plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)
     nobody = np.zeros(mesh.size)
     calls = 1 + _CALLS
@@ -158,15 +168,15 @@ def take_turns(
         while len(rows[0]) < rounds:
             started = time.monotonic()
             for index in running:
-                x, together, apart_s = _turn(loops[index], x, nobody, calls, None)
+                x, together, apart_s = clock.turn(loops[index], x, nobody, calls, None)
                 by_s = max(least_s, _LATE * together) if late_s is None else late_s
                 one = np.where(np.arange(mesh.size) == late, by_s + apart_s, 0.0)
-                x, after, _ = _turn(loops[index], x, one, calls, late)
+                x, after, _ = clock.turn(loops[index], x, one, calls, late)
                 rows[index].append((together, after, by_s))
-            round_s = round_s or _agreed(time.monotonic() - started)
+            round_s = round_s or agreed(time.monotonic() - started)
             if len(rows[0]) == least:
                 running = _finalists(rows, finalists or len(plans))
-                left, share = _agreed(seconds - (time.monotonic() - begun)), len(running) / len(plans)
+                left, share = agreed(seconds - (time.monotonic() - begun)), len(running) / len(plans)
                 rounds = int(min(most, max(least, FEWEST_OF_FINALISTS, least + left // (round_s * share))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
@@ -178,49 +188,22 @@ def _finalists(rows: Sequence[Sequence[tuple[float, float, float]]], count: int)
     return sorted([0, *sorted(range(1, len(rows)), key=lambda index: after[index])[: count - 1]])
 
 
-def _turn(loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
-    """The buffers; the median call of a turn, in the process that ends last, of calls to which `late` came last; and
-    the seconds between the first and the last arrival, as ranks do not end writing their buffers at once."""
-    from jaxcomm import ffi
-    from jaxcomm.measure import psum_loop
-
-    ffi.reset_stats()
-    x = loop(x, seconds, calls).block_until_ready()
-    site = psum_loop.recorded(calls)
-    after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
-    last = np.argmax(arrivals, axis=1) == late
-    kept = after[last] if late is not None and last.any() else after
-    return x, max(1e-9, _longest(float(np.median(kept)))), _longest(float(np.median(np.ptp(arrivals, axis=1))))
-
-
 def _plans(
-    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int
+    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int, executor: TimedExecutor, most_bytes: int
 ) -> dict[tuple[TimedKind, int | None], Plan]:
-    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed."""
+    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed, and without
+    those that the executor would leave to another one."""
+    from jaxcomm.collectives.permute_programs import why_not
+
     found = {}
     for name in names:
         try:
-            found[name] = single(timed_spec(*name), ranks, late)
+            plan = single(timed_spec(*name), ranks, late, "xla" if executor == "xla" and name[0] != "lax" else None)
+            reasons = {why_not(plan.schedules[0], size) for size in (0, most_bytes)} if executor == "xla" else {}
+            if reason := next(filter(None, reasons), None):
+                say(f"{name[0]} is not timed: {reason}")
+            else:
+                found[name] = plan
         except PlanError as error:
             say(f"{name[0]} is not timed: {error}")
     return found
-
-
-def _agreed(value: float) -> float:
-    """The first process's value, in all of them."""
-    return float(_gathered(value)[0])
-
-
-def _longest(value: float) -> float:
-    """The largest of all processes' values."""
-    return float(_gathered(value).max())
-
-
-def _gathered(value: float) -> Floats:
-    import jax
-    from jax.experimental import multihost_utils
-
-    if jax.process_count() == 1:
-        return np.array([value])
-    gathered: Any = multihost_utils.process_allgather(np.float64(value))
-    return np.asarray(gathered, np.float64)

@@ -82,6 +82,9 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
         nccl = sum(isinstance(entry.schedule, Nccl) for entry in plan.collectives)
         ranges = f"{nccl} of {_count(plan.collectives, 'byte range')} by NCCL, whose sum is not ours to prove"
         yield "executors", f"{own}; {ranges}"
+    kinds = [entry.schedule.kind for entry in plan.collectives] + [half.schedule.kind for half in plan.halves or ()]
+    if left := kinds.count("lax"):
+        yield "lax", f"{left} of {_count(kinds, 'byte range')} left to jax.lax, whose sums are not ours to prove"
     if rails := plan.rails:
         ranges, members = _count(rails.ranges, "byte range"), _count(rails.members, "rail")
         yield "rails", f"every size is in one of {ranges}, shares of {members} sum to 1"

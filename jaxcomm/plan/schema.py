@@ -132,8 +132,9 @@ class Plan(Value):
             self._made_halves[collective, spec] = build_half(spec, collective, self.ranks, topology)
         return self._made_halves[collective, spec]
 
-    def executor_for(self, half: bool, nbytes: int) -> ExecutorName | None:
-        """The executor that an entry names for calls of this size; None: the platform's own.
+    def executor_for(self, half: bool, nbytes: int) -> ExecutorName | Literal["lax"] | None:
+        """The executor that an entry names for calls of this size, or "lax" for `jax.lax`'s own collective; None: the
+        platform's own.
 
         Args:
           half: whether of a reduce-scatter or an all-gather, whose bytes are those of the whole buffer.
@@ -141,7 +142,9 @@ class Plan(Value):
         """
         entries = (self.halves or ()) if half else self.collectives
         at = bisect.bisect_right(entries, nbytes, key=lambda entry: entry.min_bytes) - 1
-        return entries[at].executor if entries else None
+        if not entries:
+            return None
+        return "lax" if entries[at].schedule.kind == "lax" else entries[at].executor
 
     def nccl_seconds(self, nbytes: int) -> float | None:
         """The predicted seconds of NCCL's allreduce, if the plan has calls of this size run it; else None."""

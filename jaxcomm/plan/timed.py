@@ -11,7 +11,9 @@ from jaxcomm.plan.values import (
     Broadcast,
     DirectJoin,
     Entry,
+    ExecutorName,
     Hybrid,
+    LateJoin,
     Matches,
     Plain,
     Predicted,
@@ -32,19 +34,22 @@ def timed_spec(kind: TimedKind, chunks: int | None) -> Spec:
             return StragglerSpec(late=ROLE, chunks=chunks or 1)
         case "direct_join":
             return DirectJoin(late=ROLE, chunks=chunks or 1)
+        case "late_join":
+            return LateJoin(late=ROLE, chunks=chunks or 1)
         case "broadcast":
             return Broadcast(late=ROLE)
         case _:
             return Plain(kind=kind)
 
 
-def single(spec: Spec, ranks: int, late: int = 0) -> Plan:
+def single(spec: Spec, ranks: int, late: int = 0, executor: ExecutorName | None = None) -> Plan:
     """A plan that runs one schedule, for at most one late rank, for calls of every size; it predicts nothing.
 
     Args:
       spec: the schedule; its late rank has the role "straggler".
       ranks: number of ranks.
       late: the late rank.
+      executor: as in `Entry`.
 
     Raises:
       PlanError: the schedule needs a template, and OR-Tools, which finds it, is not installed.
@@ -56,7 +61,7 @@ def single(spec: Spec, ranks: int, late: int = 0) -> Plan:
         matches=Matches(ranks=ranks),
         roles={ROLE: late},
         template=Rotation.model_validate(schedules.template(ranks).to_json()) if has_template else None,
-        collectives=(Entry(min_bytes=0, max_bytes=None, schedule=spec, predicted=predicted),),
+        collectives=(Entry(min_bytes=0, max_bytes=None, schedule=spec, predicted=predicted, executor=executor),),
         assumptions=Assumptions(
             alpha_s=0.0,
             beta_s_per_byte=0.0,

@@ -38,9 +38,9 @@ Offsets = Annotated[
 
 
 class Plain(Value):
-    """A schedule that treats all ranks alike."""
+    """A schedule that treats all ranks alike; "lax" is none of ours: `jax.lax`'s own collective runs."""
 
-    kind: Literal["ring", "halving_doubling", "direct"]
+    kind: Literal["ring", "halving_doubling", "direct", "lax"]
 
 
 class Nccl(Value):

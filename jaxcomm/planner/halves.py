@@ -19,7 +19,10 @@ from jaxcomm.simulate import clock
 
 
 def decide(setting: Setting) -> tuple[HalfEntry, ...] | None:
-    """The entries of a plan, covering every size, by the clock of all-reduces; None where direct is best for all."""
+    """The entries of a plan, covering every size, by the clock of all-reduces; None where direct is best for all, or
+    where XLA's collectives run the plan, of which all-reduces alone were timed."""
+    if setting.runs_by_xla:
+        return None
     offers, links = half_specs(setting), setting.links
     made = {spec: build_half(spec, "reduce_scatter", setting.ranks, links.topology) for spec in offers}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from statistics import median
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -14,7 +14,9 @@ from jaxcomm.profile.racks_and_rails import Rank
 
 TimedExecutor = Literal["memory", "messages", "xla"]
 Turns = Annotated[list[Annotated[Seconds, Field(gt=0)]], Field(min_length=1, max_length=64)]
-TimedKind = Literal["direct", "ring", "halving_doubling", "broadcast", "direct_join", "straggler"]
+TimedKind = Literal["direct", "ring", "halving_doubling", "broadcast", "direct_join", "straggler", "late_join", "lax"]
+
+WHOLE: Final = ("late_join", "lax")  # that whole collectives of XLA's run, and no rounds
 
 
 class ScheduleSample(Value):
@@ -51,7 +53,8 @@ class TimedSchedules(Value):
     """The schedules that were timed on an executor, in turns.
 
     `executor` is "memory" (one process, whose ranks read each other's memory), "messages" (ranks of several processes)
-    or "xla" (rounds as collective-permutes). `late` is the rank that was made late.
+    or "xla" (rounds as collective-permutes, "late_join" as whole collectives, and "lax", which is `lax.psum` and the
+    default there). `late` is the rank that was made late.
     """
 
     executor: TimedExecutor
@@ -74,10 +77,14 @@ class TimedSchedules(Value):
         if any(together != late for together, late in turns):
             raise ValueError("a sample has not as many turns with one rank late as with nobody late")
         for i, (kind, chunks) in enumerate(names):
-            if (chunks is None) != (kind not in ("direct_join", "straggler")):
+            if (chunks is None) != (kind not in ("direct_join", "straggler", "late_join")):
                 raise ValueError(
-                    f"schedules[{i}] is {kind} with chunks {chunks}; direct_join and straggler have chunks"
+                    f"schedules[{i}] is {kind} with chunks {chunks}; direct_join, straggler and late_join have chunks"
                 )
+            if kind in WHOLE and self.executor != "xla":
+                raise ValueError(f"schedules[{i}] is {kind}, which the executor {self.executor} does not run")
+        if self.executor == "xla" and ("lax", None) not in names:
+            raise ValueError("schedules of the executor xla are without lax, which its plans replace")
         if "direct" not in {each.kind for each in self.schedules} or len(names) < 2:
             raise ValueError("schedules are direct, which the others are compared with, and at least one other")
         return self

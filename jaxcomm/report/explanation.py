@@ -6,24 +6,18 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
-from jaxcomm import simulate
 from jaxcomm.log import printable
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
-    Broadcast,
-    Chain,
     Entry,
-    Hierarchical,
-    LateJoin,
-    Nccl,
-    Stragglers,
     Transfers,
 )
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
+from jaxcomm.report.meaning import meaning, plain_seconds
 from jaxcomm.report.measured import measured_cells, measured_lines, nothing_to_plan_lines
 from jaxcomm.report.network_lines import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
@@ -33,7 +27,6 @@ from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
     VERDICTS,
     alpha_assumed_text,
-    by_step_text,
     fit_text,
     nobody_late_text,
     range_text,
@@ -92,7 +85,7 @@ def summary(plan: Plan) -> str:
                 spec_text(entry.schedule) + " (calls switch)" * bool(entry.by_step),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
-                f"{1 - seconds.seconds / _plain_seconds(plan, entry):z.0%}",
+                f"{1 - seconds.seconds / plain_seconds(plan, entry):z.0%}",
             ]
         )
     head = ["bytes", "runs", "times for", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"]
@@ -115,11 +108,16 @@ def _bound(plan: Plan) -> str:
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
     """The entries with their schedules; neighbours that run the same are one, with the figures of the widest."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
-    for _, alike in itertools.groupby(pairs, key=lambda pair: (pair[0].schedule, pair[0].by_step, pair[0].measured)):
+    for _, alike in itertools.groupby(pairs, key=_what_runs):
         found = list(alike)
         first, last = found[0][0], found[-1][0]
         widest, schedule = max(found, key=lambda pair: (pair[0].max_bytes or 2**64) / max(1, pair[0].min_bytes))
         yield widest.model_copy(update={"min_bytes": first.min_bytes, "max_bytes": last.max_bytes}), schedule
+
+
+def _what_runs(pair: tuple[Entry, Schedule]) -> tuple[object, ...]:
+    entry, _ = pair
+    return entry.schedule, entry.executor, entry.by_step, entry.measured
 
 
 def entry_for(plan: Plan, nbytes: int) -> Entry:
@@ -131,17 +129,9 @@ def headline(plan: Plan) -> tuple[Entry, Schedule]:
     """The entry that saves the largest share, with its schedule: the one to look at first."""
 
     def share(pair: tuple[Entry, Schedule]) -> float:
-        return 1 - pair[0].predicted.seconds / _plain_seconds(plan, pair[0])
+        return 1 - pair[0].predicted.seconds / plain_seconds(plan, pair[0])
 
     return max(zip(plan.collectives, plan.schedules, strict=True), key=share)
-
-
-def _plain_seconds(plan: Plan, entry: Entry) -> float:
-    """The predicted time of the fastest that uses no delay."""
-    seconds = entry.predicted
-    direct = [seconds.direct] if plan.assumptions.ports >= plan.ranks - 1 else []
-    nccl = [offer.seconds for offer in entry.alternatives if isinstance(offer.schedule, Nccl)]
-    return max(min(seconds.ring, seconds.halving_doubling, *direct, *nccl), 1e-12)
 
 
 def _late(plan: Plan) -> str:
@@ -226,50 +216,9 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     return "\n".join(
         [
             f"{range_text(entry)}: why {spec_text(entry.schedule)}",
-            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry), *measured_lines(entry))),
+            *(f"  {line}" for line in (*meaning(plan, entry, schedule), *measured_lines(entry))),
             textwrap.indent(table(header, cells), "  "),
         ]
-    )
-
-
-def _by_step(entry: Entry) -> Iterator[str]:
-    if by_step := entry.by_step:
-        yield (
-            f"Calls on CPUs switch: {by_step_text(by_step)}. By the profiled steps that takes "
-            f"{seconds_text(by_step.seconds)}; not between processes in several groups, nor with plan='auto'."
-        )
-
-
-def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
-    if isinstance(entry.schedule, Nccl):
-        yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
-    if entry.executor == "xla":
-        yield "Executor: XLA's own collectives, without a deadline; jaxcomm.stats() does not count these calls."
-    if schedule.precondition is None:
-        yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
-        return
-    if isinstance(entry.schedule, Stragglers | Chain | Hierarchical):
-        first, *later = schedule.phases
-        late = ", ".join(map(str, sorted(first.late_ranks)))
-        count = schedule.ranks - len(first.late_ranks)
-        away = f"ranks {late} are" if len(first.late_ranks) > 1 else f"rank {late} is"
-        yield f"While {away} away the other {count} reduce-scatter in {first.num_rounds} rounds."
-        for phase in later[:-1]:
-            yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
-        what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
-        yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
-        return
-    verb = "allreduce" if isinstance(entry.schedule, Broadcast | LateJoin) else "reduce-scatter"
-    yield (
-        f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
-        f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
-    )
-    size = entry.predicted.reference_bytes
-    before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, size, plan.links))
-    plain = _plain_seconds(plan, entry)
-    yield (
-        f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
-        f"{seconds_text(plain - after)} of {seconds_text(plain)}, from {seconds_text(before)} on."
     )
 
 

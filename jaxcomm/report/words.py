@@ -64,7 +64,7 @@ def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
 
 def timed_text(timed: TimedBasis) -> str:
     """The measurements that a choice among timed schedules rests on."""
-    where = {"memory": "in memory that all ranks share", "messages": "between processes", "xla": "by XLA's permutes"}
+    where = {"memory": "in memory that all ranks share", "messages": "between processes", "xla": "by XLA's collectives"}
     return (
         f"{timed.schedules} whole schedules were timed {where[timed.executor]}, with nobody late and with one rank "
         f"late, at {timed.sizes} size{'s' * (timed.sizes != 1)} from {bytes_text(timed.smallest)} to "

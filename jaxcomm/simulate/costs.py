@@ -28,7 +28,7 @@ from jaxcomm.errors import load_extra
 from jaxcomm.plan.specs import build
 from jaxcomm.plan.timed import ROLE, timed_spec
 from jaxcomm.profile.cluster import Cluster
-from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
+from jaxcomm.profile.timed_schedules import WHOLE, ScheduleSample, TimedSchedule, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_work import Work, link_seconds, work_of
 
@@ -91,7 +91,7 @@ class TermCosts(Costs):
 
 @dataclass(frozen=True)
 class TimedCosts(Costs):
-    """Timed schedules, interpolated between sizes; others as the executor's model has them, fitted to the timed ones.
+    """Timed schedules, interpolated between sizes; others as the executor's model has them, fitted to those of rounds.
 
     Attributes:
       timed: the measurements.
@@ -115,13 +115,14 @@ class TimedCosts(Costs):
           ranks: number of ranks.
           links: what differs between them.
         """
-        made = [_schedule(each, ranks, timed.late) for each in timed.schedules]
-        seconds = np.array([_seconds(sample) for each in timed.schedules for sample in each.samples]).ravel()
-        rows = [(i, j) for i, each in enumerate(timed.schedules) for j, _ in enumerate(each.samples) for _ in range(2)]
+        tables = [each for each in timed.schedules if each.kind not in WHOLE]
+        made = [_schedule(each, ranks, timed.late) for each in tables]
+        seconds = np.array([_seconds(sample) for each in tables for sample in each.samples]).ravel()
+        rows = [(i, j) for i, each in enumerate(tables) for j, _ in enumerate(each.samples) for _ in range(2)]
         schedule_of, size_of = np.array(rows).T
         best: tuple[float, Work, Floats] | None = None
         for work in work_of(timed.executor, links, timed.late):
-            amounts = _amounts(work, made, timed.schedules) / seconds[:, None]
+            amounts = _amounts(work, made, tables) / seconds[:, None]
             error = float(np.square(amounts @ _units(amounts) - 1).sum())
             if best is None or error < best[0]:
                 best = error, work, amounts
@@ -148,6 +149,11 @@ class TimedCosts(Costs):
         together, late = (self._between(nbytes, column) for column in zip(*map(_seconds, samples), strict=True))
         return max(0.0, together - late) if schedule.precondition else 0.0, late
 
+    def lax_seconds(self, nbytes: int) -> float:
+        """Seconds of `lax.psum` after the late rank's arrival; infinite if it was not timed."""
+        samples = self._tables.get(("lax", None))
+        return self._between(nbytes, [sample.late_s for sample in samples]) if samples else math.inf
+
     def is_timed(self, schedule: Schedule) -> bool:
         """Whether the schedule itself was timed."""
         return self._samples(schedule) is not None
@@ -162,20 +168,22 @@ class TimedCosts(Costs):
         at = self.sizes.index(nbytes)
         return (*self.sizes[max(0, at - 1) : at], *self.sizes[at + 1 : at + 2]) or (nbytes,)
 
-    def margin(self, schedule: Schedule, nbytes: int, other: Schedule) -> float:
+    def margin(self, schedule: Schedule, nbytes: int, other: Schedule | None) -> float:
         """The share of another schedule's time that a schedule must save, as errors may not make it up.
 
-        Of a schedule that was not timed, the model's error. Of a timed one how far its turns, beside direct's, deviate
-        by chance (95 %); or, where the model, which is fitted to all schedules together, expects a gain as well, their
-        median.
+        Of a schedule that was not timed, the model's error. Of a timed one how far its turns, beside the default's,
+        deviate by chance (95 %); or, where the model, which is fitted to all schedules together, expects a gain as
+        well, their median. The default, direct or `lax.psum`, is what runs without a plan; `other` is None for lax.
         """
         at = [self.sizes.index(size) for size in self.about(nbytes)]
         samples = self._samples(schedule)
         if samples is None:
             return 1 - math.exp(-max(self.errors[i] for i in at))
-        direct = self._tables["direct", None]
-        turns = [_ratios(samples[i].late, direct[i].late) for i in at]
-        is_expected = self.model.cost(schedule, nbytes, math.inf) < EXPECTED * self.model.cost(other, nbytes, math.inf)
+        default = self._tables.get(("lax", None)) or self._tables["direct", None]
+        turns = [_ratios(samples[i].late, default[i].late) for i in at]
+        known = self.model.cost(other, nbytes, math.inf) if other else self.lax_seconds(nbytes)
+        is_modelled = schedule.kind not in WHOLE
+        is_expected = is_modelled and self.model.cost(schedule, nbytes, math.inf) < EXPECTED * known
         return 1 - math.exp(-max(_error(each, is_expected) for each in turns))
 
     @property

@@ -199,7 +199,7 @@ def test_late_join_runs_under_check_vma_by_permutes_and_is_bounded(
     no_plan: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = np.random.default_rng(0).standard_normal((8, 1003)).astype(np.float32)
-    for chunks, words in (3, ""), (65536, "late_join of 65536 chunks takes 262144 different permutes"):
+    for chunks, words in (3, ""), (65536, "late_join of 8 ranks and 65536 chunks takes 262144 different permutes"):
         plan = asking(make((0, None, {"kind": "late_join", "late": "straggler", "chunks": chunks})))
         for checks in (True, False) if chunks == 3 else (False,):
             with jaxcomm.use_plan(plan):
@@ -209,6 +209,34 @@ def test_late_join_runs_under_check_vma_by_permutes_and_is_bounded(
                 found = jax.jit(step)(x)
             np.testing.assert_allclose(found[0], x.sum(0), rtol=1e-5, atol=1e-5)
         assert words in caplog.text
+
+
+def test_a_plan_leaves_some_sizes_to_lax(no_plan: None) -> None:
+    plan = make((0, 999, {"kind": "ring"}), (1000, None, {"kind": "lax"}))
+    plan = with_halves(plan, (0, None, {"kind": "lax"}), hosts=HOSTS)
+
+    def body(x: Any) -> Any:
+        return jaxcomm.psum(x, "d"), jaxcomm.pmax(x, "d"), jaxcomm.psum_scatter(x.reshape(8, -1), "d", tiled=True)
+
+    x = np.random.default_rng(0).standard_normal((8, 8 * 33)).astype(np.float32)
+    found, text = results(plan, body, x)
+    assert text.count(" all-reduce(") >= 2 and "reduce-scatter" in text
+    assert "jaxcomm_collective" not in text and "collective-permute" not in text
+    np.testing.assert_allclose(found[0], np.tile(x.sum(0), (8, 1)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found[1], np.tile(x.max(0), (8, 1)))
+    _, text = results(plan, lambda x: jaxcomm.psum(x, "d"), x[:, :249])
+    assert "jaxcomm_collective" in text and " all-reduce(" not in text
+
+
+def test_a_plan_has_permutes_run_on_tpus_where_it_asks(no_plan: None) -> None:
+    def text(plan: Plan) -> str:
+        with jaxcomm.use_plan(plan):
+            step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "d"), P("d"), P(), True))
+            return step.trace(X).lower(lowering_platforms=("tpu",)).as_text()
+
+    ring = make((0, None, SPECS["ring"]))
+    assert "collective_permute" in text(asking(ring)) and "all_reduce" not in text(asking(ring))
+    assert "collective_permute" not in text(ring) and "all_reduce" in text(ring)
 
 
 def test_explain_names_the_executor() -> None:

@@ -8,6 +8,7 @@ A topology is `processes x hosts x GPUs`, as XLA names it:
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -48,6 +49,12 @@ class Compiled(NamedTuple):
     def count(self, operation: str) -> int:
         """The number of an HLO operation's instances."""
         return self.text.count(f" {operation}(") + self.text.count(f" {operation}-start(")
+
+    @property
+    def kernels(self) -> int:
+        """The number of different fused computations: XLA compiles those that differ in names alone once."""
+        fused = re.findall(r"^%fused\S* (\(.*?)^\}", self.text, re.MULTILINE | re.DOTALL)
+        return len({re.sub(r"%[\w.-]+|[\w.]+: |, metadata=\{.*?\}", "", each) for each in fused})
 
 
 def compile_for(

@@ -45,6 +45,7 @@ def test_a_planned_sum_is_its_permutes(topology: str, no_plan: None) -> None:
     assert found.count("collective-permute") == planned(schedules.straggler(8, 3, 28))
     assert found.count("all-reduce") == 0
     assert found.temporary_bytes <= 1.3 * 64 * MIB
+    assert found.kernels <= found.count("fusion") / 2  # of like steps they are alike
     assert found.seconds < SECONDS
 
 
@@ -76,6 +77,14 @@ def test_other_schedules_are_theirs(name: str, no_plan: None) -> None:
 def test_sums_without_a_plan_stay_laxs(no_plan: None) -> None:
     found = compile_for("1x1x8", lambda x: jaxcomm.psum(x, "data"), floats(MIB))
     assert (found.count("all-reduce"), found.count("collective-permute")) == (1, 0)
+
+
+def test_a_plan_leaves_some_sizes_to_lax(no_plan: None) -> None:
+    plan = make((0, MIB - 1, {"kind": "ring"}), (MIB, None, {"kind": "lax"}))
+    with jaxcomm.use_plan(plan):
+        found = compile_for("1x1x8", lambda x: (jaxcomm.psum(x, "data"), jaxcomm.psum(x[:1000], "data")), floats(MIB))
+    assert found.count("all-reduce") == 1
+    assert found.count("collective-permute") == planned(schedules.ring(8))
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)

@@ -122,7 +122,11 @@ def test_a_process_alone_has_no_links_to_others() -> None:
 @pytest.mark.parametrize(
     ("words", "environment", "message"),
     [
-        (["--seconds", "5", "--on", "cuda"], {}, "--seconds is for the schedules that are timed on CPUs.\n  Cure: "),
+        (
+            ["--seconds", "5", "--on", "cuda", "--executor", "core"],
+            {},
+            "--seconds is for the schedules that are timed on CPUs.\n  Cure: ",
+        ),
         (["--devices", "4"], {"SLURM_NTASKS": "4"}, "all CPU devices of this job's processes are measured.\n  Cure: "),
     ],
 )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jaxcomm import ffi, profile
 from jaxcomm.jax_compat.contexts import trying_plans
 from jaxcomm.measure import measure_devices, psum_loop, schedules
+from jaxcomm.measure.clocks import CoreClock
 from jaxcomm.measure.schedules import FEWEST, FEWEST_OF_FINALISTS, JOB_SIZES, SIZES, schedules_of, time_schedules
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile import Profile
@@ -70,15 +71,15 @@ def test_direct_and_the_fastest_have_more_turns_than_the_others() -> None:
 
 def test_a_rank_is_late_after_all_others_have_written_their_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that share processors do not arrive at once: without that time a rank is less late than it should be."""
-    pauses, turn = [], schedules._turn
+    pauses, turn = [], CoreClock.turn
 
     def recorded(
-        loop: Any, x: Any, seconds: NDArray[np.float64], calls: int, late: int | None
+        clock: CoreClock, loop: Any, x: Any, seconds: NDArray[np.float64], calls: int, late: int | None
     ) -> tuple[Any, float, float]:
         pauses.append(seconds.tolist())
-        return *turn(loop, x, seconds, calls, late)[:2], 0.007
+        return *turn(clock, loop, x, seconds, calls, late)[:2], 0.007
 
-    monkeypatch.setattr(schedules, "_turn", recorded)
+    monkeypatch.setattr(CoreClock, "turn", recorded)
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("data",))
     plans = [single(timed_spec("direct", None), 2, 1)]
     schedules.take_turns(mesh, plans, 4096, 1, seconds=0.0, late_s=0.005, least=2, most=2)

@@ -6,9 +6,10 @@ import pytest
 
 from jaxcomm import plan, planner
 from jaxcomm.measure.schedules import schedules_of
+from jaxcomm.plan.proof import decisions
 from jaxcomm.plan.values import Entry
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
-from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
+from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedSchedule, TimedSchedules
 from jaxcomm.report.explanation import explanation, summary
 
 RANKS, LATE, MIB = 8, 3, 2**20
@@ -16,18 +17,23 @@ SIZES = (4096, 65536, MIB, 4 * MIB, 8 * MIB, 16 * MIB, 64 * MIB)
 NOISE = (0.99, 1.0, 1.01)
 
 
-def timed(gains: dict[int, float], noise: tuple[float, ...] = NOISE, kind: str = "straggler") -> TimedSchedules:
-    """Direct takes 0.1 ns a byte; schedules of one kind are faster by `gains` where a rank is late, others slower."""
-    tables = []
-    for name, chunks in schedules_of(RANKS):
+def timed(
+    gains: dict[int, float],
+    noise: tuple[float, ...] = NOISE,
+    kind: str = "straggler",
+    executor: TimedExecutor = "memory",
+) -> TimedSchedules:
+    """The default takes 0.1 ns a byte; one kind of schedule is faster by `gains` where a rank is late, others not."""
+    tables, default = [], "lax" if executor == "xla" else "direct"
+    for name, chunks in schedules_of(RANKS, executor):
         samples = []
         for nbytes in SIZES:
-            direct = 5e-6 + 1e-10 * nbytes
-            own = direct if name == "direct" else direct / gains.get(nbytes, 1.02) if name == kind else 1.5 * direct
-            turns = [own * each for each in (noise if name != "direct" else [1.0] * len(noise))]
+            usual = 5e-6 + 1e-10 * nbytes
+            own = usual if name == default else usual / gains.get(nbytes, 1.02) if name == kind else 1.5 * usual
+            turns = [own * each for each in (noise if name != default else [1.0] * len(noise))]
             samples.append(ScheduleSample(bytes=nbytes, together=[2 * own] * len(noise), late=turns, late_by_s=0.02))
         tables.append(TimedSchedule(kind=name, chunks=chunks, samples=samples))
-    return TimedSchedules(executor="memory", late=LATE, schedules=tables)
+    return TimedSchedules(executor=executor, late=LATE, schedules=tables)
 
 
 def profile(schedules: TimedSchedules | None, late_s: float = 0.02, **fields: object) -> Profile:
@@ -110,8 +116,38 @@ def test_a_steps_buckets_use_the_delay_only_where_timed_schedules_gain() -> None
         assert bucket.schedule.kind in (("straggler",) if bucket.bytes >= 8 * MIB else ("direct",))
 
 
-def test_a_profile_of_timed_schedules_survives_its_file() -> None:
-    given = profile(timed(GAINS))
+@pytest.mark.parametrize("kind", ["straggler", "late_join", "ring"])
+def test_of_xlas_collectives_lax_runs_where_no_schedule_gains(kind: str) -> None:
+    buckets = [Bucket(name=str(i), bytes=size, ready_s=1e-3 * i) for i, size in enumerate((MIB, 4 * MIB, 16 * MIB))]
+    is_join = kind == "late_join"
+    for fields in {}, {"buckets": buckets}:
+        made = planner.plan(profile(timed(GAINS, kind=kind, executor="xla"), **fields))
+        plan.verify(made)
+        for nbytes in (4096, MIB, 4 * MIB, 8 * MIB - 1):
+            assert (entry(made, nbytes).schedule.kind, entry(made, nbytes).executor) == ("lax", None)
+            assert made.executor_for(False, nbytes) == "lax"
+        for nbytes in (8 * MIB, 12 * MIB, 16 * MIB, 64 * MIB):
+            assert (entry(made, nbytes).schedule.kind, made.executor_for(False, nbytes)) == (kind, "xla")
+        assert made.halves is None and not any(each.by_step for each in made.collectives)
+        words = explanation(made).replace("\n    ", " ")
+        assert "11 whole schedules were timed by XLA's collectives" in words
+        assert "why lax\n  Executor: jax.lax's own collective, as without a plan: no timed schedule saves" in words
+        assert "  Executor: XLA's own collectives, without a deadline" in words
+        assert ("the other 7 allreduce in a group of their own; once it is there, its buffer" in words) is is_join
+        assert "It pays from" not in words
+        left = sum(each.schedule.kind == "lax" for each in made.collectives)
+        assert dict(decisions(made))["lax"].startswith(f"{left} of {len(made.collectives)} byte ranges left to jax.lax")
+    assert entry(made, 16 * MIB).predicted.seconds == pytest.approx((5e-6 + 1e-10 * 16 * MIB) / 1.5, rel=0.05)
+
+
+def test_a_chance_gain_leaves_calls_to_lax() -> None:
+    made = planner.plan(profile(timed(dict.fromkeys(SIZES, 1.05), (0.9, 1.0, 1.1), executor="xla")))
+    assert {each.schedule.kind for each in made.collectives} == {"lax"}
+
+
+@pytest.mark.parametrize("executor", ["memory", "xla"])
+def test_a_profile_of_timed_schedules_survives_its_file(executor: TimedExecutor) -> None:
+    given = profile(timed(GAINS, executor=executor))
     assert Profile.model_validate_json(given.model_dump_json()) == given
     assert given.hash != profile(None).hash
 
@@ -123,6 +159,7 @@ def test_a_profile_of_timed_schedules_survives_its_file() -> None:
         (lambda tables: tables.__delitem__(slice(1, None)), "and at least one other"),
         (lambda tables: tables[0].update(chunks=4), "is direct with chunks 4"),
         (lambda tables: tables[-1].update(chunks=100000), "less than or equal to 65536"),
+        (lambda tables: tables[3].update(kind="lax"), "is lax, which the executor memory does not run"),
         (lambda tables: tables.append(tables[1]), "again"),
         (lambda tables: tables[1]["samples"].pop(), "those of schedules\\[0\\]"),
         (lambda tables: tables[0]["samples"].reverse(), "must ascend"),

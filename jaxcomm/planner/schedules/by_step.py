@@ -47,7 +47,8 @@ def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[
     """The entries, with two schedules to switch between where that pays; if it does for some sizes only, in parts.
 
     They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
-    are much alike for both. What the best two promise on half of the steps must come true on the others.
+    are much alike for both. What the best two promise on half of the steps must come true on the others. Calls that
+    XLA's collectives run cannot switch.
 
     Args:
       setting: what the plan is made for.
@@ -55,7 +56,7 @@ def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[
       buckets: sizes whose calls share the delay with other buckets of a step: they use it as the step's plan says.
     """
     delays = setting.late.by_step
-    if len(delays) < FEWEST or (setting.links.topology and setting.ranks > SOLVED):
+    if len(delays) < FEWEST or setting.runs_by_xla or (setting.links.topology and setting.ranks > SOLVED):
         return tuple(entries)
     parts = [
         dataclasses.replace(setting, late=LateRanks(setting.late.roles, Delays(part.tolist())))

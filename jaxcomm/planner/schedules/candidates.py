@@ -47,17 +47,19 @@ def plain(setting: Setting, nbytes: int) -> Spec:
     offers = [usual, *host_specs(setting, nbytes, setting.seconds(usual, nbytes))]
     best = min(offers, key=lambda spec: setting.seconds(spec, nbytes))
     if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
-        return Nccl(otherwise=usual.kind)
+        return Nccl.model_validate({"otherwise": usual.kind})
     return best
 
 
 def plain_timed(setting: Setting, nbytes: int) -> Spec:
     """The default schedule, or another one that cannot use a delay, if that saves enough by its timed calls.
 
-    Between hosts that is the faster of direct and ring: which of them runs depends on the bytes.
+    On XLA's collectives that is `lax.psum`. On the core, between hosts, it is the faster of direct and ring: which of
+    them runs depends on the bytes.
     """
     hosts = len({*setting.links.topology.hosts}) if setting.links.topology else setting.hosts
-    usual = [spec_of(Plain, kind=kind) for kind in (("direct", "ring") if hosts > 1 else ("direct",))]
+    kinds = ("lax",) if setting.runs_by_xla else ("direct", "ring") if hosts > 1 else ("direct",)
+    usual = [spec_of(Plain, kind=kind) for kind in kinds]
     choice: Spec = min(usual, key=lambda spec: setting.seconds(spec, nbytes))
     offers = [spec for spec in timed_specs(setting) if not setting.schedule(spec).precondition]
     offers += host_specs(setting, nbytes, setting.seconds(choice, nbytes))

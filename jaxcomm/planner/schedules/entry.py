@@ -37,8 +37,10 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
     plain_specs += host_specs(setting, nbytes)
     if setting.executors and setting.executors.nccl:
-        nccl = Nccl(otherwise=plain_schedule(setting, nbytes).kind)
+        nccl = Nccl.model_validate({"otherwise": plain_schedule(setting, nbytes).kind})
         plain_specs.append(choice if isinstance(choice, Nccl) else nccl)
+    if setting.runs_by_xla:
+        plain_specs.append(Plain(kind="lax"))
     times = {
         spec: setting.seconds(spec, nbytes)
         for spec in [*plain_specs, *late_specs(setting, nbytes), *late_sets(setting, nbytes), choice]
@@ -66,7 +68,14 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         broadcast=significant(setting.seconds(Broadcast(late=ROLE), nbytes)),
         lower_bound=significant(call_lower_bound(setting, nbytes)),
     )
-    return Entry(min_bytes=low, max_bytes=high, schedule=choice, predicted=predicted, alternatives=tuple(rows))
+    return Entry(
+        min_bytes=low,
+        max_bytes=high,
+        schedule=choice,
+        predicted=predicted,
+        alternatives=tuple(rows),
+        executor="xla" if setting.runs_by_xla and choice.kind != "lax" else None,
+    )
 
 
 def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spec, nbytes: int) -> Verdict:

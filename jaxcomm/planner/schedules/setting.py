@@ -58,6 +58,8 @@ class Setting:
         """Seconds before and after the arrival of the late ranks: of those that the schedule waits for, or the last."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
+        if self.timed and spec.kind == "lax":
+            return 0.0, self.timed.lax_seconds(nbytes)
         return self.costs.phases(self.schedule(spec), nbytes)
 
     @property
@@ -68,6 +70,11 @@ class Setting:
     def is_timed(self, spec: Spec) -> bool:
         """Whether the schedule itself was timed."""
         return self.timed is not None and not isinstance(spec, Nccl) and self.timed.is_timed(self.schedule(spec))
+
+    @property
+    def runs_by_xla(self) -> bool:
+        """Whether XLA's own collectives, on which schedules were timed, run the plan."""
+        return self.timed is not None and self.timed.timed.executor == "xla"
 
     def lower_bound(self, nbytes: int) -> float:
         """Mean seconds after the last late rank's arrival that no schedule of ours can beat, by the links' α and β.
@@ -82,9 +89,10 @@ class Setting:
 
     def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
         """The share of another's time that a schedule must save: `min_gain`, or the error of timed schedules."""
-        if not self.timed or isinstance(spec, Nccl) or self.has_given_gain:
+        if not self.timed or spec.kind in ("nccl", "lax") or self.has_given_gain:
             return self.min_gain
-        return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes, self.schedule(other)))
+        than = None if other.kind == "lax" else self.schedule(other)
+        return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes, than))
 
     def gains(self, rival: Spec, choice: Spec, nbytes: int) -> bool:
         """Whether a schedule saves enough of another's time to be taken in its place.

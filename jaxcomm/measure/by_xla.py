@@ -1,0 +1,186 @@
+"""Profiles the devices of a platform whose sums XLA's own collectives run: whole schedules by time, and who is late."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import math
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from jaxcomm import errors
+from jaxcomm.errors import ProfileError
+from jaxcomm.measure.clocks import Floats
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, wrong_late_ranks
+from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
+from jaxcomm.profile.fit import fit
+from jaxcomm.profile.racks_and_rails import Sample
+from jaxcomm.profile.schema import Collective, Profile, Provenance
+
+Platform = Literal["cpu", "cuda", "tpu"]
+SECONDS: Final = 150.0  # for the schedules; XLA compiles each of them for each size
+_LONGEST_NAME: Final = 64  # bytes of a host's name
+
+
+def measure_by_xla(
+    devices: int | None = None,
+    sizes: Sequence[int] = JOB_SIZES,
+    steps: int = 50,
+    *,
+    late: Mapping[int, float] | None = None,
+    on: Platform = "cpu",
+    seconds: float = SECONDS,
+    progress: Callable[[float], object] = lambda share: None,
+) -> Profile:
+    """Profiles sums that XLA's own collectives run: schedules by permutes, late joins, and `lax.psum`.
+
+    They are timed in turns by the host's clock, with nobody late and with one rank late: the one that is latest in
+    `late`, or the last one. The core times nothing there, so `arrivals` are by the host's clock, too: in each step all
+    ranks meet, and each process then times how long its devices take until their next sum would begin. Here that is
+    only the time by which `late` makes ranks late. Of several processes all call it, and all get the same profile.
+
+    Args:
+      devices: ranks n, at least 2, of this process; None: all of the job's, or of this process if it is alone.
+      sizes: bytes per rank, each at least 4; rounded down to whole float32.
+      steps: rows of `arrivals`, at least 1.
+      late: seconds by rank by which to make ranks late on purpose, in the steps only.
+      on: the devices' platform.
+      seconds: for the schedules, roughly: the largest sizes are left out as far as they do not suffice.
+      progress: called with the finished share, from 0 to 1.
+
+    Raises:
+      ProfileError: an argument is invalid, or JAX has too few devices.
+    """
+    import jax
+
+    from jaxcomm.collectives import communicator
+
+    late = dict(late or {})
+    found = _devices(devices, on)
+    _check(len(found), sizes, steps, seconds, late)
+    mesh = jax.sharding.Mesh(np.array(found), ("data",))
+    latest = max(late, key=lambda rank: late[rank], default=len(found) - 1)
+    with communicator.use_plan(None), errors.translated():
+        timed = time_schedules(
+            mesh,
+            "xla",
+            latest,
+            sizes,
+            late_s=late.get(latest, 0.0),
+            seconds=seconds,
+            progress=lambda share: progress(0.9 * share),
+        )
+        arrivals = _arrivals(mesh, late, steps)
+    progress(1.0)
+    tables = {each.kind: each.samples for each in timed.schedules}
+    samples = [Sample(bytes=each.bytes, seconds=each.together_s) for each in tables["direct"]]
+    processes = len({device.process_index for device in found})
+    kind = "" if on == "cpu" else f" ({found[0].device_kind})"
+    where = f"{len(found)} ranks{kind} in {processes} process{'es' * (processes > 1)}, by XLA's collectives"
+    return Profile(
+        ranks=len(found),
+        link=fit(samples, "all_reduce", len(found), f"direct between {where}", "direct"),
+        arrivals=np.round(arrivals, 9).tolist(),
+        warmup_dropped=WARMUP_STEPS,
+        collective=Collective(bytes=samples[-1].bytes, seconds=tables["lax"][-1].together_s),
+        hosts=_hosts(found) if processes > 1 else [],
+        timed_schedules=timed,
+        provenance=Provenance(
+            source=where + late_text(late),
+            tool="jaxcomm profile",
+            versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        ),
+    )
+
+
+def _arrivals(mesh: Any, late: Mapping[int, float], steps: int) -> Floats:
+    """Seconds by step and rank from a meeting of all ranks to the end of the rank's own part, less the first rank's."""
+    import jax
+
+    from jaxcomm import ffi
+
+    spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
+    meet = jax.jit(
+        jax.shard_map(lambda x: jax.lax.psum(x, "data"), mesh=mesh, in_specs=spec("data"), out_specs=spec("data"))
+    )
+    flags = jax.make_array_from_callback(
+        (mesh.size,), jax.sharding.NamedSharding(mesh, spec("data")), lambda _: np.ones(1, np.float32)
+    )
+    own_part = jax.jit(ffi.delay)
+    ranks = {device: rank for rank, device in enumerate(mesh.devices.flat)}
+    parts = {ranks[shard.device]: shard.data for shard in flags.addressable_shards}
+    waits = {rank: np.float32(late.get(rank, 0.0)) for rank in parts}
+    found = np.zeros((steps + WARMUP_STEPS, mesh.size))
+    with ThreadPoolExecutor(len(parts)) as threads:
+        for row in found:
+            meet(flags).block_until_ready()
+            start = time.perf_counter()
+
+            def ended(result: Any, start: float = start) -> float:
+                result.block_until_ready()
+                return time.perf_counter() - start
+
+            running = {rank: own_part(part, waits[rank]) for rank, part in parts.items()}
+            row[list(running)] = list(threads.map(ended, running.values()))
+    whole = _of_all(found[WARMUP_STEPS:])
+    after: Floats = whole - whole.min(axis=1, keepdims=True)
+    return after
+
+
+def _hosts(devices: Sequence[Any]) -> list[str]:
+    """The name of each rank's host."""
+    import jax
+
+    name = np.frombuffer(socket.gethostname().encode()[:_LONGEST_NAME].ljust(_LONGEST_NAME, b"\0"), np.uint8)
+    names = np.zeros((jax.process_count(), _LONGEST_NAME))
+    names[jax.process_index()] = name
+    found = [bytes(row.astype(np.uint8)).rstrip(b"\0").decode(errors="replace") for row in _of_all(names)]
+    return [found[device.process_index] for device in devices]
+
+
+def _of_all(values: Floats) -> Floats:
+    """The sum of all processes' values."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return values
+    gathered: Any = multihost_utils.process_allgather(values)
+    total: Floats = np.asarray(gathered, np.float64).sum(axis=0)
+    return total
+
+
+def _devices(count: int | None, on: Platform) -> list[Any]:
+    import jax
+
+    try:
+        found = jax.devices(on)
+    except RuntimeError as error:
+        raise ProfileError(
+            f"JAX has no {on.upper()} devices ({error}).\n  Cure: measure where there are some."
+        ) from error
+    if count is not None and jax.process_count() > 1:
+        raise ProfileError(f"devices is {count}, but all of this job are measured.\n  Cure: leave it out.")
+    if len(found) < (count or 2):
+        raise ProfileError(
+            f"JAX has {len(found)} {on.upper()} device{'s' * (len(found) != 1)}; {count or 2} are to be measured.\n"
+            "  Cure: measure at most as many, at least 2; or more processes together, under `jaxcomm launch`."
+        )
+    return found[:count]
+
+
+def _check(ranks: int, sizes: Sequence[int], steps: int, seconds: float, late: Mapping[int, float]) -> None:
+    wrong = [f"devices is {ranks}; at least 2 are needed"] if ranks < 2 else []
+    wrong += [f"sizes has {size}; each must be 4 bytes or more" for size in sizes if size < 4]
+    wrong += [] if sizes else ["sizes is empty; one or more are needed"]
+    wrong += [f"steps is {steps}; it must be from 1 to 256"] if not 1 <= steps <= 256 else []
+    wrong += [f"seconds is {seconds}; it must be above 0"] if not 0 < seconds < math.inf else []
+    wrong += wrong_late_ranks(late, ranks)
+    if wrong:
+        raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")

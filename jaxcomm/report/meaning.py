@@ -1,0 +1,85 @@
+"""An entry of a plan in words: what its calls do, by which executor, and when that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxcomm import simulate
+from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, LateJoin, Stragglers
+from jaxcomm.report.tables import seconds_text
+from jaxcomm.report.words import by_step_text
+from jaxcomm.schedules import Schedule
+
+
+def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
+    """Lines on what an entry's calls do, and from which delay on that pays.
+
+    Args:
+      plan: the plan.
+      entry: one of its entries.
+      schedule: the entry's.
+    """
+    yield from _runs(plan, entry, schedule)
+    yield from _by_step(entry)
+
+
+def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
+    if entry.schedule.kind == "nccl":
+        yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
+    if entry.schedule.kind == "lax":
+        yield "Executor: jax.lax's own collective, as without a plan: no timed schedule saves enough of its time."
+        return
+    if entry.executor == "xla":
+        yield "Executor: XLA's own collectives, without a deadline; jaxcomm.stats() does not count these calls."
+    if schedule.precondition is None:
+        yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
+        return
+    if isinstance(entry.schedule, Stragglers | Chain | Hierarchical):
+        first, *later = schedule.phases
+        late = ", ".join(map(str, sorted(first.late_ranks)))
+        count = schedule.ranks - len(first.late_ranks)
+        away = f"ranks {late} are" if len(first.late_ranks) > 1 else f"rank {late} is"
+        yield f"While {away} away the other {count} reduce-scatter in {first.num_rounds} rounds."
+        for phase in later[:-1]:
+            yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
+        what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
+        yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
+        return
+    if entry.executor == "xla" and isinstance(entry.schedule, LateJoin):
+        chunks = f"its {schedule.num_chunks} chunks are" if schedule.num_chunks > 1 else "its buffer is"
+        yield (
+            f"While rank {schedule.late} is away the other {schedule.ranks - 1} allreduce in a group of their own; "
+            f"once it is there, {chunks} broadcast to them, and their sum is sent to it."
+        )
+        return
+    verb = "allreduce" if isinstance(entry.schedule, Broadcast | LateJoin) else "reduce-scatter"
+    yield (
+        f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
+        f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
+    )
+    if entry.executor == "xla":  # α and β do not tell its phases
+        return
+    size = entry.predicted.reference_bytes
+    before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, size, plan.links))
+    plain = plain_seconds(plan, entry)
+    yield (
+        f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
+        f"{seconds_text(plain - after)} of {seconds_text(plain)}, from {seconds_text(before)} on."
+    )
+
+
+def _by_step(entry: Entry) -> Iterator[str]:
+    if by_step := entry.by_step:
+        yield (
+            f"Calls on CPUs switch: {by_step_text(by_step)}. By the profiled steps that takes "
+            f"{seconds_text(by_step.seconds)}; not between processes in several groups, nor with plan='auto'."
+        )
+
+
+def plain_seconds(plan: Plan, entry: Entry) -> float:
+    """The predicted time of the fastest that uses no delay."""
+    seconds = entry.predicted
+    direct = [seconds.direct] if plan.assumptions.ports >= plan.ranks - 1 else []
+    theirs = [offer.seconds for offer in entry.alternatives if offer.schedule.kind in ("nccl", "lax")]
+    return max(min(seconds.ring, seconds.halving_doubling, *direct, *theirs), 1e-12)

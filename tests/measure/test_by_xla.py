@@ -1,0 +1,106 @@
+"""`jaxcomm profile --executor xla`: sums of XLA's collectives, timed by the host's clock, and the plan from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jaxcomm import plan, profile
+from jaxcomm.cli import main
+from jaxcomm.errors import ProfileError
+from jaxcomm.measure import measure_by_xla
+from jaxcomm.measure.schedules import schedules_of
+from tests.measure.test_profile_job import launch
+from tests.planner.test_timed_schedules import GAINS, timed
+from tests.planner.test_timed_schedules import profile as timed_profile
+
+PROFILE_PLAN_AND_SUM = """
+from jaxcomm.cli import main
+words = ["profile", "--on", "cpu", "--executor", "xla", "--sizes", "4KiB,16KiB", "--seconds", "60", "--steps", "12"]
+assert main([*words, "--late", "rank=1,ms=40"]) == 0
+import jax, jaxcomm, numpy as np
+from jax.experimental import multihost_utils
+from jaxcomm.measure.schedules import take_turns
+from jaxcomm.plan.timed import single, timed_spec
+print("core", sum(site["calls"] for site in jaxcomm.stats()))
+first, ranks = jax.process_index() == 0, jax.device_count()
+mesh = jax.make_mesh((ranks,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+plans = [single(timed_spec("lax", None), ranks), single(timed_spec("ring", None), ranks, executor="xla")]
+found, _ = take_turns(mesh, plans, 4096, 1, executor="xla", seconds=1, late_s=0.3, least=2, most=2)
+assert all(max(*times.together, *times.late) < 0.3 and times.late_by_s == 0.3 for times in found), found
+if first:
+    assert main(["plan", "profile.json"]) == 0 and main(["explain", "plan.json"]) == 0
+multihost_utils.sync_global_devices("planned")
+jaxcomm.use_plan("plan.json")
+split = jax.NamedSharding(mesh, jax.P("data"))
+x = jax.make_array_from_callback((ranks, 1024), split, lambda at: np.full((1, 1024), at[0].start + 1, np.int32))
+step = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P(),
+                             check_vma=False)).lower(x).compile()
+assert (np.asarray(step(x).addressable_shards[0].data) == ranks * (ranks + 1) // 2).all()
+runs = [word for word in ("all-reduce", "collective-permute", "jaxcomm_collective") if f" {word}(" in step.as_text()]
+print("runs", runs)
+"""
+
+
+@pytest.mark.slow
+def test_a_job_times_xlas_collectives_and_runs_the_plan_of_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(PROFILE_PLAN_AND_SUM)
+    done = launch(tmp_path, 2, "script.py")
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = profile.load(tmp_path / "profile.json")
+    tables = found.timed_schedules
+    assert tables and (tables.executor, tables.late) == ("xla", 1)
+    assert [(each.kind, each.chunks) for each in tables.schedules] == schedules_of(2, "xla")
+    assert {sample.bytes for each in tables.schedules for sample in each.samples} == {4096, 16384}
+    assert len(found.hosts) == 2 and len({*found.hosts}) == 1
+    late = profile.find_straggler(found)
+    assert len(found.arrivals) == 12 and late.rank == 1 and late.median_s >= 0.035
+    assert found.provenance.source == "2 ranks in 2 processes, by XLA's collectives, rank 1 made 40 ms late"
+    made = plan.load(tmp_path / "plan.json")
+    executor = made.executor_for(False, 4096)
+    runs = {"lax": ["all-reduce"], "xla": ["collective-permute"]}[executor or "none"]
+    assert done.stdout.count(f"] runs {runs}") == 2 and done.stdout.count("] core 0") == 2, done.stdout
+    assert "10 whole schedules were timed by XLA's collectives" in done.stdout.replace("\n[0]     ", " ")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: measure_by_xla(1), "devices is 1; at least 2 are needed"),
+        (lambda: measure_by_xla(2, []), "sizes is empty"),
+        (lambda: measure_by_xla(2, [4096, 3]), "sizes has 3; each must be 4 bytes or more"),
+        (lambda: measure_by_xla(2, steps=0), "steps is 0; it must be from 1 to 256"),
+        (lambda: measure_by_xla(2, seconds=0), "seconds is 0; it must be above 0"),
+        (lambda: measure_by_xla(2, late={2: 1.0}), "late names rank 2; the ranks are 0 to 1"),
+        (lambda: measure_by_xla(4096), "JAX has 8 CPU devices; 4096 are to be measured"),
+        (lambda: measure_by_xla(on="tpu"), r"JAX has no TPU devices \(.*\)\.\n  Cure: measure where"),
+    ],
+)
+def test_measurements_that_cannot_be_made_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        call()
+
+
+def test_plans_of_xlas_collectives_are_not_tried_on_the_core(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile.save(timed_profile(timed(GAINS, executor="xla")), tmp_path / "profile.json")
+    assert main(["plan", str(tmp_path / "profile.json"), "--try", "--dry-run"]) == 1
+    assert "this profile has times of XLA's own collectives, which run this plan.\n  Cure:" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_that_xlas_collectives_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["profile", "--on", "tpu", "--devices", "4", "--sizes", "4KiB,1MiB", "--late", "rank=1,ms=5", "--dry-run"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert (
+        "11 schedules of XLA's collectives between 4 TPUs, nobody late and one rank late,\nat each of 4 KiB, 1" in said
+    )
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["on"], found["executor"], found["devices"], found["seconds"]) == ("tpu", "xla", 4, 150.0)
+    assert main(["profile", "--on", "tpu", "--executor", "core"]) == 1
+    assert "no executor of ours runs on TPUs.\n  Cure: --executor xla" in capsys.readouterr().err
