@@ -51,8 +51,7 @@ class LowMemory : public testing::Test {
       executors_[process]->SetDeadline(0.3);
       const auto group =
           std::make_shared<DeviceGroup>("devices", std::vector<MessageGroup::Rank>{{0, 0}, {1, 1}}, /*instance=*/0);
-      ranks_.push_back(
-          std::make_unique<DeviceCommunicator>(*executors_[process], switches_, lists_, choose, group, process));
+      ranks_.push_back(std::make_unique<DeviceCommunicator>(*executors_[process], lists_, choose, group, process));
     }
   }
   ~LowMemory() override { network_.Stop(); }
@@ -86,7 +85,6 @@ class LowMemory : public testing::Test {
 
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  PlanSwitches switches_;
   MessageRegistry lists_;
   std::vector<std::unique_ptr<DeviceCommunicator>> ranks_;
 };

@@ -174,12 +174,17 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     common_->status = MakeGraphs();
     if (!common_->status.ok()) return;
     Describe();
-    const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
-    common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
-    if (selector_) selector_->Try(common_->stats);
+    common_->stats = &stats;
+    CountCalls();
+    if (selector_) selector_->Try(stats_);
     common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
   });
   return common_->status;
+}
+
+void MessageSite::CountCalls() {
+  const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
+  stats_ = common_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
 }
 
 Status MessageSite::MakeGraphs() {

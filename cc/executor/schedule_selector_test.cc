@@ -201,14 +201,14 @@ class BetweenProcesses : public testing::Test {
     if (network_) network_->Stop();
   }
 
-  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process) {
+  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process, uint32_t site = 0) {
     MessageGroup group;
     group.list = list;
     for (uint32_t rank = 0; rank < 3; ++rank) {
       group.ranks.push_back({rank, 10 * rank});
       group.lists.push_back(registry_.Find(list, rank));
     }
-    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0,
+    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
                                   {group}, process);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return made.value();
@@ -221,11 +221,18 @@ class BetweenProcesses : public testing::Test {
                                         [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
-  // A launch in which nobody comes to the call.
+  // A launch in which ranks come to another call only.
   void Skip(int64_t run) {
-    for (size_t process = 0; process < executors_.size(); ++process) {
-      executors_[process]->messages().LaunchOf(*sites_[process], run);
+    std::vector<std::promise<Status>> ends(3);
+    std::vector<float> values(3, 1.0f);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      const auto another = MakeSite("all_reduce/ring/3", rank, /*site=*/1);
+      EXPECT_TRUE(another->SetLeaves({{DType::kF32, 4}}, executors_[rank]->stats()).ok());
+      auto* const bytes = reinterpret_cast<std::byte*>(&values[rank]);
+      executors_[rank]->messages().Arrive(another, run, rank, {{bytes}, {bytes}},
+                                          [&ends, rank](const Status& status) { ends[rank].set_value(status); });
     }
+    for (auto& end : ends) EXPECT_TRUE(end.get_future().get().ok());
   }
   int EarlyCallsAt(uint32_t process) {
     const std::string json = executors_[process]->stats().Json();

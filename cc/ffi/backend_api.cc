@@ -153,8 +153,7 @@ Handle MakeHandle(int color, int key) {
   const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
     return TheGroups().rules()->Choose(kind, of, bytes);
   };
-  return {std::make_unique<DeviceCommunicator>(TheExecutor(), ThePlanSwitches(), TheMessages(), choose, group,
-                                               static_cast<uint32_t>(key)),
+  return {std::make_unique<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
           Status()};
 }
 

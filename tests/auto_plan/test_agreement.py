@@ -25,7 +25,7 @@ MODULE = "7"
 
 
 class FakeCore:
-    """One process's switches, with the promises of cc/executor/plan_switches.h, and its launches of one module."""
+    """One process's switches, with the promises of cc/executor/plan_selector.h, and its launches of one module."""
 
     def __init__(self) -> None:
         self.followed: list[str] = []  # by launch
