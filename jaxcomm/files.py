@@ -218,8 +218,12 @@ def _explain(error: Any, kind: str, unions: tuple[str, ...]) -> str:
 def _json_path(location: tuple[int | str, ...], unions: tuple[str, ...]) -> str:
     """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field, or one in angle brackets,
     is no part of it."""
+
+    def is_tag(before: int | str | None, part: int | str) -> bool:
+        return isinstance(part, str) and (before in unions or part.startswith("<"))
+
     places = zip((None, *location), location, strict=False)
-    parts = [part for before, part in places if before not in unions and not str(part).startswith("<")]
+    parts = [part for before, part in places if not is_tag(before, part)]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 

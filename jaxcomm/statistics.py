@@ -123,8 +123,8 @@ def stats() -> Stats:
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran the
-    second of two schedules: what a plan's `by_step.below` says, or in a trial the default one; and of the last 256
+    policy "network" of a `Drop`, of what the ranks of this process were to add; `early_calls`, how many ran the
+    second of two schedules: what a plan's `selector.early` says, or in a trial the default one; and of the last 256
     calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this
@@ -153,7 +153,7 @@ def stats() -> Stats:
 
     `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
     has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (schedules of all-reduces
-    by their least bytes, and those that calls switch between), `rails` (the threshold and the planned shares), and the
+    by their least bytes, and the two that calls select from), `rails` (the threshold and the planned shares), and the
     `file` of a plan that the run made. `events` has the last 256 findings and actions of plan="auto": `at_s`,
     the `text` of the log, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and the step's time
     before and after the switch, `before_s` and `after_s`.

@@ -136,7 +136,7 @@ TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   EXPECT_FALSE(call(2, milliseconds(40)));
   EXPECT_FALSE(call(3, milliseconds(0)));
   for (int64_t run = 4; !call(run, milliseconds(0)); ++run) ASSERT_LT(run, 100);
-  EXPECT_NE(executor.stats().Json().find("\"below_calls\":1,"), std::string::npos);
+  EXPECT_NE(executor.stats().Json().find("\"early_calls\":1,"), std::string::npos);
 }
 
 TEST(ExecutorTest, LoopsOfThreadsNeverMixTheirCalls) {

@@ -236,7 +236,7 @@ class BetweenProcesses : public testing::Test {
   }
   int EarlyCallsAt(uint32_t process) {
     const std::string json = executors_[process]->stats().Json();
-    const std::string name = "\"below_calls\":";
+    const std::string name = "\"early_calls\":";
     return std::stoi(json.substr(json.find(name) + name.size()));
   }
   static bool IsWaiting(std::future<Status>& end) {

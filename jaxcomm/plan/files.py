@@ -15,7 +15,7 @@ from jaxcomm.plan.schema import VERSION, Plan
 
 MAX_BYTES: Final = 16 * 2**20
 _KIND: Final = files.Kind(
-    "plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", unions=("schedule", "below", "above")
+    "plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", unions=("schedule", "early", "late")
 )
 
 

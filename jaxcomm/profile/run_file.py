@@ -57,7 +57,7 @@ class RunSite(Value):
     transfer_s: Seconds
     early_bytes_share: Seconds
     lost_bytes: Count = 0
-    below_calls: Count = 0
+    early_calls: Count = 0
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
@@ -115,12 +115,12 @@ class GoneProcess(Value):
     why: str
 
 
-class ScheduleByStep(Value):
-    """The schedules of calls after those to which the late rank came less than `below_s` seconds late, and others."""
+class SelectedSchedules(Value):
+    """The two schedules of a plan's selector, `early` where the late rank came less than `lateness_s` seconds late."""
 
-    below_s: Seconds
-    below: Text
-    above: Text
+    lateness_s: Seconds
+    early: Text
+    late: Text
 
 
 class ScheduleFrom(Value):
@@ -128,7 +128,7 @@ class ScheduleFrom(Value):
 
     min_bytes: Count
     schedule: Text
-    by_step: ScheduleByStep | None = None
+    selector: SelectedSchedules | None = None
 
 
 class PlannedShares(Value):

@@ -33,10 +33,10 @@ from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
     VERDICTS,
     alpha_assumed_text,
-    by_step_text,
     fit_text,
     nobody_late_text,
     range_text,
+    selector_text,
     spec_text,
     timed_text,
 )
@@ -89,7 +89,7 @@ def summary(plan: Plan) -> str:
         rows.append(
             [
                 range_text(entry),
-                spec_text(entry.schedule) + " (calls switch)" * bool(entry.by_step),
+                spec_text(entry.schedule) + " (calls select)" * bool(entry.selector),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
                 f"{1 - seconds.seconds / _plain_seconds(plan, entry):z.0%}",
@@ -115,7 +115,7 @@ def _bound(plan: Plan) -> str:
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
     """The entries with their schedules; neighbours that run the same are one, with the figures of the widest."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
-    for _, alike in itertools.groupby(pairs, key=lambda pair: (pair[0].schedule, pair[0].by_step, pair[0].measured)):
+    for _, alike in itertools.groupby(pairs, key=lambda pair: (pair[0].schedule, pair[0].selector, pair[0].measured)):
         found = list(alike)
         first, last = found[0][0], found[-1][0]
         widest, schedule = max(found, key=lambda pair: (pair[0].max_bytes or 2**64) / max(1, pair[0].min_bytes))
@@ -226,17 +226,17 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     return "\n".join(
         [
             f"{range_text(entry)}: why {spec_text(entry.schedule)}",
-            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry), *measured_lines(entry))),
+            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_selector(entry), *measured_lines(entry))),
             textwrap.indent(table(header, cells), "  "),
         ]
     )
 
 
-def _by_step(entry: Entry) -> Iterator[str]:
-    if by_step := entry.by_step:
+def _selector(entry: Entry) -> Iterator[str]:
+    if selector := entry.selector:
         yield (
-            f"Calls on CPUs switch: {by_step_text(by_step)}. By the profiled steps that takes "
-            f"{seconds_text(by_step.seconds)}; not between processes in several groups, nor with plan='auto'."
+            f"Calls on CPUs select one of two schedules: {selector_text(selector)}. By the profiled steps that takes "
+            f"{seconds_text(selector.seconds)}; not between processes in several groups, nor with plan='auto'."
         )
 
 

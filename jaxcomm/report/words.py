@@ -8,7 +8,6 @@ from typing import Final
 from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.origin import Delay, TimedBasis
 from jaxcomm.plan.values import (
-    ByStep,
     Chain,
     DirectJoin,
     HalvingDoubling,
@@ -17,6 +16,7 @@ from jaxcomm.plan.values import (
     Hybrid,
     LateJoin,
     Nccl,
+    ScheduleSelector,
     Spec,
     Stragglers,
     StragglerSpec,
@@ -83,12 +83,11 @@ def alpha_assumed_text(alpha_s: float) -> str:
     )
 
 
-def by_step_text(by_step: ByStep) -> str:
-    """Two schedules and what decides between them."""
-    below, above = spec_text(by_step.below), spec_text(by_step.above)
-    return (
-        f"{below}, or, after a call to which the late rank came {seconds_text(by_step.below_s)} late or more, {above}"
-    )
+def selector_text(selector: ScheduleSelector) -> str:
+    """The two schedules of a selector, and its rule."""
+    early, late = spec_text(selector.early), spec_text(selector.late)
+    lateness = seconds_text(selector.lateness_s)
+    return f"{early}, or, after a call to which the late rank came {lateness} late or more, {late}"
 
 
 def range_text(entry: EntryRange) -> str:

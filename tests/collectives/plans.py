@@ -50,12 +50,12 @@ def with_halves(plan: Plan, *entries: tuple[int, int | None, dict[str, Any]], ho
     return Plan.model_validate(plan.model_dump(exclude={"hash"}) | {"network": network, "halves": rows})
 
 
-def switching(below: dict[str, Any], above: dict[str, Any], below_s: float, ranks: int = 8) -> Plan:
-    """A plan whose calls run `above` after those to which rank 3 came `below_s` late or more, and else `below`."""
+def selecting(early: dict[str, Any], late: dict[str, Any], lateness_s: float, ranks: int = 8) -> Plan:
+    """A plan whose calls run `late` after those to which rank 3 came `lateness_s` late or more, and else `early`."""
     plan = make((0, None, SPECS["straggler"]), ranks=ranks)
-    by_step = {"late": "straggler", "below_s": below_s, "below": below, "above": above, "seconds": 1e-5}
+    selector = {"rank": "straggler", "lateness_s": lateness_s, "early": early, "late": late, "seconds": 1e-5}
     document = plan.model_dump(exclude={"hash"})
-    document["collectives"][0]["by_step"] = by_step
+    document["collectives"][0]["selector"] = selector
     return Plan.model_validate(document)
 
 

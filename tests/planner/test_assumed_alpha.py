@@ -32,7 +32,7 @@ def run_of(*sizes: int) -> Profile:
 
 def uses_a_delay(found: Plan) -> bool:
     """Whether a schedule of the plan waits for a late rank."""
-    switched = any(entry.by_step for entry in found.collectives)
+    switched = any(entry.selector for entry in found.collectives)
     return switched or any(schedule.precondition is not None for schedule in found.schedules)
 
 
