@@ -59,6 +59,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             ("nobody", {"rank": "nobody"}, 'collectives[3].selector.rank is "nobody", which roles does not bind'),
             ("never", {"lateness_s": 0}, "collectives[3].selector.lateness_s is 0"),
             ("no kind", {"early": {"kind": "none"}}, "collectives[3].selector.early"),
+            (
+                "no role of several",
+                {"late": {"kind": "chain", "late": ["straggler", 5], "chunks": 1}},
+                "collectives[3].selector.late.late[1] is 5",
+            ),
             ("no chunk", {"late": STRAGGLER | {"chunks": 0}}, "collectives[3].selector.late.chunks is 0"),
             (
                 "unbound",
