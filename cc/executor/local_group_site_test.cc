@@ -30,7 +30,7 @@ class LocalGroupSiteTest : public testing::Test {
 
   ~LocalGroupSiteTest() override { site_->Forget(executor_); }
 
-  // Powers of ten tell who is in a sum.
+  // Powers of ten show the ranks of a sum.
   void Fill(uint32_t rank, float more) {
     for (float& value : values_[rank]) value = std::vector<float>{1, 10, 100, 1000}[rank] + more;
   }
@@ -132,8 +132,8 @@ TEST_F(LocalGroupSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByNa
   for (auto& end : ends) {
     const Status status = end.get();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_EQ(status.message().rfind("MismatchError: mean over 'data': rank 3 says that the groups are [0 1 0 1], rank "
-                                     "0 said [0 0 1 1].\n  Cure: ",
+    EXPECT_EQ(status.message().rfind("MismatchError: mean over 'data': rank 3 has the groups [0 1 0 1], rank "
+                                     "0 has [0 0 1 1].\n  Cure: ",
                                      0),
               0u)
         << status.message();

@@ -17,7 +17,7 @@ namespace {
 
 // The size of the block that this thread is refused next, within kAround bytes; 0: none.
 thread_local size_t refused_bytes = 0;
-constexpr size_t kAround = 32;  // what a shared object takes more
+constexpr size_t kAround = 32;  // the bytes that a shared object takes more
 
 void* Allocate(size_t bytes) {
   if (refused_bytes > 0 && bytes >= refused_bytes && bytes <= refused_bytes + kAround) {
@@ -97,7 +97,7 @@ TEST_F(LowMemory, WithoutATransferTheDeviceFailsAndIsNamedAtTheDeadline) {
 }
 
 TEST_F(LowMemory, WithoutACallAllRanksFailAtOnceAndTheRankIsNamed) {
-  ExpectWorks();  // what a first call makes may be as large as a call
+  ExpectWorks();  // a first call's blocks may be as large as a call
   for (const Status& end : Sum(sizeof(MessageCall))) {
     EXPECT_NE(end.message().find("rank 0 has no memory for the call"), std::string::npos) << end.message();
   }

@@ -62,7 +62,7 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // The selector between the lists of two sites of the same calls: one for all of their executables, which processes
-  // compile and drop at different times. `step` tells their calls from others on the same devices.
+  // compile and drop at different times. `step` distinguishes their calls from others on the same devices.
   std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
                                                ScheduleSelector::Rule rule, uint64_t step);
 

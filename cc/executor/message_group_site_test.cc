@@ -44,7 +44,7 @@ class Job {
     for (size_t process = 0; process < sites_.size(); ++process) sites_[process]->Forget(*executors_[process]);
   }
 
-  // Powers of ten tell who is in a sum.
+  // Powers of ten show the ranks of a sum.
   static float Value(uint32_t rank) { return std::vector<float>{1, 10, 100, 1000}[rank]; }
   void Fill(uint32_t rank, float more) {
     for (float& value : values_[rank]) value = Value(rank) + more;
@@ -174,8 +174,8 @@ TEST(MessageGroupSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForI
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {0, 1, 2}) ends.push_back(job.Arrive(rank, {0, 0, 1, 1}));
   const std::string message = ends[2].get().message();
-  EXPECT_EQ(message.find("MismatchError: mean #1 over 'data' (400 B, plan groups): rank 2 says that the groups are "
-                         "[0 0 1 1], rank 3 said [0 0 1 2].\n  Cure: "),
+  EXPECT_EQ(message.find("MismatchError: mean #1 over 'data' (400 B, plan groups): rank 2 has the groups "
+                         "[0 0 1 1], rank 3 has [0 0 1 2].\n  Cure: "),
             0u)
       << message;
   for (const uint32_t rank : {0, 1})
@@ -190,7 +190,7 @@ TEST(MessageGroupSiteFailureTest, AWrongRankThatNobodyWaitsForHearsOfIt) {
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   const std::string message = job.Arrive(3, {0, 0, 1, 0}).get().message();
   EXPECT_EQ(message.find("MismatchError: mean #"), 0u) << message;
-  EXPECT_NE(message.find("rank 3 says that the groups are [0 0 1 0], rank "), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 3 has the groups [0 0 1 0], rank "), std::string::npos) << message;
   job.ExpectNextCallWorks(2);
 }
 

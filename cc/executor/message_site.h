@@ -70,7 +70,7 @@ uint64_t CommunicatorOf(const std::vector<MessageGroup>& groups);
 
 // The calls of a compiled step on one communicator.
 struct Step {
-  uint64_t hash = 0;  // of its types and lines; tells steps apart
+  uint64_t hash = 0;  // of its types and lines; differs between steps
   std::atomic<uint32_t> calls{0};
 };
 
@@ -80,7 +80,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
     std::string name, axes, plan;
     std::string where;                           // the user's line: "train.py:57"
     std::shared_ptr<const Step> step = nullptr;  // none: a call of no step
-    uint32_t number = 0;                         // which of the step's calls
+    uint32_t number = 0;                         // the call's place in its step
   };
 
   // An error: a list is missing or for another rank, or the process has no rank in any group.

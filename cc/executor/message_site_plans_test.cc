@@ -72,7 +72,7 @@ class FollowedPlans : public testing::Test {
     for (uint32_t rank = 0; rank < kProcesses; ++rank) lists.push_back(registry_.Find(list, rank));
     return std::make_shared<PlannedLists>(PlannedLists{name, kProcesses, {{0, "", {}}, {4 * kFloats, list, lists}}});
   }
-  // How often process 0 ran calls of a plan.
+  // The calls of a plan that process 0 ran.
   int Calls(const std::string& plan) {
     const std::string json = executors_[0]->stats().Json();
     const size_t at = json.find("\"plan\":\"" + plan + "\"");

@@ -44,7 +44,7 @@ struct CallRecord {
 
   std::vector<double> arrivals;  // seconds after the first rank, by rank
   std::vector<double> waits;     // seconds until the last rank (of its group, if groups change) came, by rank
-  std::vector<uint32_t> last;    // who came last
+  std::vector<uint32_t> last;    // the ranks that came last
   std::vector<double> own;       // in groups that change: seconds since a rank's last call ended, by rank; else empty
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival

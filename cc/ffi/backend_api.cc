@@ -22,8 +22,8 @@
 namespace jaxcomm {
 namespace {
 
-// The groups for whose communicators devices may ask now: no two have the same first device, as only that tells them
-// apart.
+// The groups for whose communicators devices may ask now: no two have the same first device, as only that distinguishes
+// them apart.
 class Groups {
  public:
   // Until Forget, devices that name its first device ask for this group.

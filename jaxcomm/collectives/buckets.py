@@ -110,7 +110,7 @@ def named(tree: Any) -> dict[str, jax.Array]:
         name = leaf_name(path)
         if name in found:
             raise ValueError(
-                f"two gradients are called {name!r}.\n  Cure: rename one of them, so that a plan can tell."
+                f"two gradients are called {name!r}.\n  Cure: rename one of them, so that a plan can name each."
             )
         found[name] = jnp.asarray(leaf)
     return found

@@ -56,8 +56,8 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
     """The packets lost from each host to the next one. All processes of the job call it, and get the same.
 
     All hosts send at once, for five seconds: a tenth of what the slowest link carries, 2 000 packets a second at most.
-    So what is counted is what the network loses while it has nothing else to do, and what the sending host does not
-    let out. What a receiver's socket has no room for is not counted.
+    So the count has the packets that an otherwise idle network loses, and those that the sending host does not let
+    out. Packets that find no room in the receiver's socket are not counted.
 
     Args:
       hosts: the name of each, at least of two, by one of its processes.

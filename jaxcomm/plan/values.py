@@ -281,7 +281,7 @@ class Matches(Value):
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
-    topology: None = None  # files have it; nothing here could tell whether a topology is the plan's
+    topology: None = None  # files have it; nothing here could check that a topology is the plan's
 
 
 class Rotation(Value):

@@ -66,7 +66,7 @@ class LateRanks:
 
     @property
     def window(self) -> Delays:
-        """How long the ranks that are not late wait for the last one."""
+        """The time for which ranks that are not late wait for the last one."""
         return Delays(-self.releases[0]) if self.order else self.delays
 
     @property

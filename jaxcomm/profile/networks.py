@@ -101,7 +101,7 @@ def _network(profile: Profile, found: Profile) -> dict[str, Any]:
         what = f"is of {profile.ranks} ranks on {hosts} hosts; {found.provenance.source} is of {found.ranks} ranks"
         raise ProfileError(mistake(profile.provenance.source, what, "describe the same cluster"))
     if not (found.topology or found.racks or found.nics):
-        what = "tells no hosts, racks or slow NICs: all links in it are alike"
+        what = "has no hosts, racks or slow NICs: all links in it are alike"
         raise ProfileError(mistake(found.provenance.source, what, "leave it out"))
     racks = [
         rack.model_dump() | {"ranks": sorted(rank for each in rack.ranks for rank in members[each])}

@@ -53,7 +53,7 @@ ExecutorName = Literal["fused", "messages", "nccl"]
 class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
-    `alpha_assumed` says that no measurement tells `alpha_s`, so that no plan may count on it. `residual` is the rms of
+    `alpha_assumed` says that no measurement gives `alpha_s`, so that no plan may count on it. `residual` is the rms of
     what the fit leaves of the logarithms of the `samples`' times, or of those that `source` says were fitted (0 when
     nothing was left to fit), `op` the collective that they timed, `schedule` the one that it is taken to have run, and
     `source` says in words how the two numbers were found, and which of them was assumed.

@@ -155,7 +155,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
 
 
 def _additions(stages: Sequence[tuple[Schedule, frozenset[int]]], chunks: int) -> list[NDArray[np.int64]]:
-    """How often each chunk is added to by the end of every phase but the last."""
+    """The number of additions to each chunk by the end of every phase but the last."""
     counts = [
         np.bincount(rows[rows[:, 4] == Op.REDUCE][:, 3], minlength=chunks) for rows in (p.table() for p, _ in stages)
     ]

@@ -55,10 +55,10 @@ def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) ->
 
 
 def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
-    """How well the measurements tell a link's α and β, such as `12 timed calls, residual 3.1%`."""
+    """The quality of the measurements of a link's α and β, such as `12 timed calls, residual 3.1%`."""
     calls = f"{samples} timed call{'s' * (samples != 1)}"
     if alpha_assumed:
-        return f"α assumed: {f'{calls} of about one size cannot tell it' if samples else 'no call was timed'}"
+        return f"α assumed: {f'{calls} of about one size cannot show it' if samples else 'no call was timed'}"
     return f"{calls}, residual {residual:.1%}" if samples else "given, not fitted"
 
 

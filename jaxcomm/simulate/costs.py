@@ -206,7 +206,7 @@ def _schedule(timed: TimedSchedule, ranks: int, late: int) -> Schedule:
 
 
 def _error(turns: Floats, of_median: bool) -> float:
-    """How far one turn may lie from the others' mean by chance, or their median."""
+    """The distance by which chance may part one turn from the others' mean, or their median."""
     if len(turns) < 2:
         return math.inf
     share = MEDIAN / math.sqrt(len(turns)) if of_median else 1.0

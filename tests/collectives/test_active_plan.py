@@ -302,9 +302,9 @@ def test_an_axis_that_the_active_plan_is_not_for_runs_directly_and_says_so_once(
     with jaxcomm.use_plan(FOUR):
         for _ in range(2):
             assert both_axes() == {"a": FOUR.hash[:8], "b": "direct", "a,b": "direct"}
-        said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
-        assert len(said) == 2
-        assert f"psum over 'b': the active plan {FOUR.hash[:8]} is for 4 ranks; a call of 2 runs what it" in said[0]
+        logged = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+        assert len(logged) == 2
+        assert f"psum over 'b': the active plan {FOUR.hash[:8]} is for 4 ranks; a call of 2 runs what it" in logged[0]
         with jaxcomm.replace_lax():
             step = sharded(
                 lambda x: (jax.lax.psum(x, "b"), jax.lax.psum(x, "a")), P("a", "b"), P("a", "b"), False, MESH_2D

@@ -213,9 +213,9 @@ def test_late_join_runs_under_check_vma_by_permutes_and_is_bounded(
 
 def test_explain_names_the_executor() -> None:
     plan = make((0, None, SPECS["ring"]))
-    said = "Executor: XLA's own collectives, without a deadline"
-    assert said in explanation(asking(plan))
-    assert said not in explanation(plan)
+    sentence = "Executor: XLA's own collectives, without a deadline"
+    assert sentence in explanation(asking(plan))
+    assert sentence not in explanation(plan)
 
 
 def test_an_unknown_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

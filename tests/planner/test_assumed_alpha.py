@@ -105,7 +105,7 @@ def test_reports_say_that_alpha_is_assumed() -> None:
     found = planner.plan(measured)
     facts = {line.split("  ")[0]: line for line in measurements.summary(measured).splitlines()}
     assert facts["α, a round"].endswith("3 µs, assumed")
-    assert facts["fit"].endswith("α assumed: 1 timed call of about one size cannot tell it")
+    assert facts["fit"].endswith("α assumed: 1 timed call of about one size cannot show it")
     assert "\nα is assumed (3 µs), not measured" in summary(found)
     text = " ".join(explanation(found).split())
     assert "α is assumed, so no schedule that uses a delay was considered." in text

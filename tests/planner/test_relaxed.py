@@ -184,7 +184,7 @@ def whole(source: Profile) -> plan.Plan:
     return planner.plan(source, drop_bound=0.1, time_limit=0.3)
 
 
-def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
+def test_acceptable_relaxations_are_reported(whole: plan.Plan) -> None:
     assert whole.step
     lines = [*relaxed_lines(whole.step)]
     assert [*step_lines(whole.step)][-3:] == lines

@@ -42,7 +42,7 @@ def main() -> None:
         y = step(x).block_until_ready()
         for shard in y.addressable_shards:
             np.testing.assert_array_equal(np.asarray(shard.data)[0], values.sum(0))
-        while (site := jaxcomm.stats()[0])["calls"] <= number:  # once it has heard of all arrivals
+        while (site := jaxcomm.stats()[0])["calls"] <= number:  # once it has all arrivals
             time.sleep(0.001)
         early.append(site["early_calls"])
     report("selector", early=early, plan=site["plan"] == made.hash[:8])

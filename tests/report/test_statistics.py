@@ -175,9 +175,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("sites", "name", "said"), REFUSED.values(), ids=REFUSED)
-def test_statistics_that_make_no_profile_are_refused(sites: list[dict[str, Any]], name: str | None, said: str) -> None:
-    with pytest.raises(ProfileError, match=rf"^jaxcomm.stats\(\): {said}.*\n  Cure: "):
+@pytest.mark.parametrize(("sites", "name", "message"), REFUSED.values(), ids=REFUSED)
+def test_statistics_that_make_no_profile_are_refused(
+    sites: list[dict[str, Any]], name: str | None, message: str
+) -> None:
+    with pytest.raises(ProfileError, match=rf"^jaxcomm.stats\(\): {message}.*\n  Cure: "):
         profile.from_stats(sites, site=name)
 
 

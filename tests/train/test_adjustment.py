@@ -175,7 +175,7 @@ def test_links_are_measured_when_averages_take_other_times_and_not_too_often(two
     assert known.wait_s(60.0) == 190.0 and known.wait_s(251.0) == 0
 
 
-def test_what_has_changed_in_the_network_is_said(two_racks):
+def test_changes_of_the_network_are_reported(two_racks):
     planned = GroupNetwork.of(two_racks, two_racks.groups)
     assert planned.changes_from(planned) == "they are as before"
     slower = [RackRanks(ranks=rack.ranks, uplink=uplink) for rack, uplink in zip(planned.racks, (9, 4.1), strict=True)]

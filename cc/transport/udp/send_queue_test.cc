@@ -66,7 +66,7 @@ TEST_F(SendQueueTest, BehindTheLastPacketOfAMessageAProbeIsDueAlsoWhenItIsSentAg
   EXPECT_TRUE(queue_.ends_message());
   Probe();
   EXPECT_FALSE(queue_.ends_message());
-  const Answered answered = Answer(/*lost=*/{1});  // the last packet, of which nothing but the probe could tell
+  const Answered answered = Answer(/*lost=*/{1});  // the last packet, whose loss only the probe shows
   EXPECT_EQ(answered.lost, 1);
   EXPECT_EQ(done_, 0u);
   EXPECT_EQ(Send(), 1);

@@ -22,7 +22,7 @@ from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Delays
 
 LAG: Final = 2  # calls between the one whose arrivals all ranks know and the one that follows from them
-FEWEST: Final = 20  # steps that can show whether a delay tells the next ones
+FEWEST: Final = 20  # steps that can show whether a delay predicts the next ones
 LEAST: Final = 0.1  # share of the steps after which either schedule must run
 PARTS: Final = 4  # of the delays, for each of which schedules are compared
 BLOCK: Final = 5  # neighbouring steps that belong to the same half when what one half promises is tried on the other
@@ -47,7 +47,7 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Containe
     """The entries, with a selector between two schedules where that pays; if it does for some sizes only, in parts.
 
     They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
-    are much alike for both. What the best two promise on half of the steps must come true on the others.
+    are much alike for both. The gain that the best two promise on half of the steps must come true on the others.
 
     Args:
       setting: what the plan is made for.
