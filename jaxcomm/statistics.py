@@ -60,7 +60,7 @@ class Stats(list[dict[str, Any]]):
         return "\n\n".join([*tables, *(["\n".join(sites.gone_lines(self.gone))] if self.gone else [])])
 
     def json(self) -> str:
-        """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
+        """The records as JSON, for `jaxcomm report`, `jaxcomm profile import` and `jaxcomm.profile.from_stats`."""
         from jaxcomm.profile.run_file import FORMAT, VERSION
 
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

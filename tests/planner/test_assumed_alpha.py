@@ -117,7 +117,7 @@ def test_the_commands_carry_an_assumed_alpha_to_the_plan(tmp_path: Path, capsys:
     run, measured, out = (str(tmp_path / name) for name in ("run.json", "profile.json", "plan.json"))
     record: dict[str, Any] = {"format": "jaxcomm-stats", "version": 1, "sites": [site(nbytes=LARGE)]}
     Path(run).write_text(json.dumps(record))
-    assert main(["profile", run, "--out", measured]) == 0
+    assert main(["profile", "import", run, "--out", measured]) == 0
     assert main(["plan", measured, "--out", out]) == 0
     assert main(["explain", out]) == 0
     printed = capsys.readouterr().out
