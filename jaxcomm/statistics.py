@@ -134,9 +134,9 @@ def stats() -> Stats:
     of the difference), and from the last arrival to that of the next call (`plan_cycle_s`, `default_cycle_s`).
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
-    its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
+    its group and may be that, `after_arrival_s` is the slowest group's, and `work_s` has for each of the last calls the
     seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
-    None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
+    None for ranks of groups that no rank of this process is in, and `work_s` for ranks of other processes.
 
     What the run was like from its beginning is in each site's `spans`, 256 at most, which become longer as the run
     does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
@@ -212,7 +212,7 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["own_s"]:  # in groups that change nobody waits for the last of all ranks
+    if site["work_s"]:  # in groups that change nobody waits for the last of all ranks
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {

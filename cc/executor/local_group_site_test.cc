@@ -208,10 +208,10 @@ TEST_F(LocalGroupSiteTest, WhatARankTookItselfIsApartFromWhatItWaited) {
     for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   }
   const std::string stats = executor_.stats().Json();
-  const size_t at = stats.find("\"own_s\":[[");
+  const size_t at = stats.find("\"work_s\":[[");
   ASSERT_NE(at, std::string::npos) << stats;
   double own[kRanks];
-  ASSERT_EQ(std::sscanf(stats.c_str() + at, "\"own_s\":[[%lf,%lf,%lf,%lf]", own, own + 1, own + 2, own + 3), 4);
+  ASSERT_EQ(std::sscanf(stats.c_str() + at, "\"work_s\":[[%lf,%lf,%lf,%lf]", own, own + 1, own + 2, own + 3), 4);
   EXPECT_GE(own[1], 0.05);
   EXPECT_LT(own[0], own[1]);  // rank 0 waited as long, which is not its own time
   EXPECT_NE(stats.find("\"late\":[0,3,"), std::string::npos) << stats;

@@ -97,7 +97,7 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
     out << (i ? "," : "");
     WriteList(out, recent_[i].arrivals);
   }
-  out << "],\"own_s\":[";
+  out << "],\"work_s\":[";
   bool first = true;
   for (const CallRecord& call : recent_) {
     if (call.own.empty()) continue;

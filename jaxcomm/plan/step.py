@@ -66,7 +66,7 @@ class Step(Value):
     """The gradients of a step, and the buckets in which they are summed, in the order in which they are served.
 
     Times are means over the profiled delays, from the late rank's last gradient to the last sum: `plain_seconds` with
-    the `buckets` as the profile has them and schedules that use no delay, `kept_seconds` with these buckets and the
+    the `buckets` as the profile has them and schedules that use no delay, `scheduled_seconds` with these buckets and the
     best schedule for each of their sizes, `seconds` with the buckets that are `planned`. No boundaries, order and
     schedules take less than `lower_bound_seconds`. `status` and `gap` are the solver's, for the boundaries and
     schedules that it was given to choose from. `accepting` is what other mathematics would change, which the plan never
@@ -77,7 +77,7 @@ class Step(Value):
     bytes: Count
     plain_seconds: Seconds
     seconds: Seconds
-    kept_seconds: Seconds
+    scheduled_seconds: Seconds
     lower_bound_seconds: Seconds
     status: Token
     gap: Seconds

@@ -62,7 +62,7 @@ class RunSite(Value):
     wait_s: list[Seconds]
     late: list[Count]
     arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
-    own_s: list[list[Seconds | None]]
+    work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []
 

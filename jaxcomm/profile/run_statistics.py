@@ -125,6 +125,6 @@ def _sums(run: SavedRun) -> list[RunSite]:
     return [
         site
         for site in run.sites
-        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and not site.own_s
+        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and not site.work_s
         if len(site.arrivals) > 1 and site.after_arrival_s
     ]

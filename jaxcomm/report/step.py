@@ -37,7 +37,7 @@ def step_lines(step: Step) -> Iterator[str]:
     if len(step.planned) < step.buckets:
         yield (
             f"That is with {len(step.planned)} bucket{'s' * (len(step.planned) != 1)}; as they are, "
-            f"{step.buckets} buckets take {seconds_text(step.kept_seconds)} at best."
+            f"{step.buckets} buckets take {seconds_text(step.scheduled_seconds)} at best."
         )
     else:
         yield "Its buckets stay as they are: no others that were considered save enough."

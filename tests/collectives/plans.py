@@ -95,7 +95,9 @@ def step_plan(tree: Any, counts: list[int], *entries: tuple[int, int | None, dic
         }
         for count, size, at in zip(counts, sizes, [1.0 + i for i in range(len(counts))], strict=True)
     ]
-    figures = dict.fromkeys(["plain_seconds", "seconds", "kept_seconds", "lower_bound_seconds", "gap", "delay_s"], 0.0)
+    figures = dict.fromkeys(
+        ["plain_seconds", "seconds", "scheduled_seconds", "lower_bound_seconds", "gap", "delay_s"], 0.0
+    )
     step = {"buckets": len(gradients), "bytes": sum(sizes), "status": "made", **figures}
     document = plain.model_dump(exclude={"hash"}) | {"step": step | {"gradients": gradients, "planned": planned}}
     return Plan.model_validate(document)

@@ -202,5 +202,5 @@ def test_one_entry_of_the_statistics_has_all_groups(mesh, step):
     assert (site["name"], site["axes"], site["plan"]) == ("group_sum", "data", "groups")
     assert (site["ranks"], site["calls"], site["failed"]) == (RANKS, 3, 0)
     assert len(site["arrivals"]) == 3 and sum(site["late"]) == 6  # two groups have more than one rank
-    assert all(len(own) == RANKS and min(own) >= 0 for own in site["own_s"])
+    assert all(len(own) == RANKS and min(own) >= 0 for own in site["work_s"])
     assert site["wait_s"][5] == site["wait_s"][7] == 0

@@ -34,7 +34,7 @@ def site(plan: str = "auto", begin: int = 0, end: int = 10, ranks: int = 4, **fi
         {"at_s": at, "length_s": 1.0, "calls": 5, "after_arrival_s": 0.04, "arrivals": [0.0] * (ranks - 1) + [0.05]}
         for at in range(begin, end)
     ]
-    record = {"name": "psum", "axes": "data", "plan": plan, "ranks": ranks, "bytes": 4096, "failed": 0, "own_s": []}
+    record = {"name": "psum", "axes": "data", "plan": plan, "ranks": ranks, "bytes": 4096, "failed": 0, "work_s": []}
     record |= {"calls": 5 * len(spans), "transfer_s": 1.0, "early_bytes_share": 0.0, "wait_s": [0.1] * ranks}
     record |= {"late": [0] * ranks, "arrivals": [[0.0] * (ranks - 1) + [0.05]] * 2, "after_arrival_s": [0.04] * 2}
     return record | {"spans": spans} | fields

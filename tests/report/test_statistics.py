@@ -29,10 +29,10 @@ def site(name: str = "psum", nbytes: int = 4096, **fields: Any) -> dict[str, Any
     rows = [[0.0, 1e-4 * (call % 3), 0.02, 2e-4] for call in range(10)]
     record = {"name": name, "axes": "data", "plan": "direct", "ranks": RANKS, "bytes": nbytes, "calls": 10, "failed": 1}
     record |= {"transfer_s": 0.01, "early_bytes_share": 0.25, "wait_s": [0.2, 0.2, 0.0, 0.2], "late": [0, 0, 10, 0]}
-    return record | {"arrivals": rows, "own_s": [], "after_arrival_s": [1e-3] * 10} | fields
+    return record | {"arrivals": rows, "work_s": [], "after_arrival_s": [1e-3] * 10} | fields
 
 
-GROUPED = site("gossip", own_s=[[0.1] * RANKS] * 10)
+GROUPED = site("gossip", work_s=[[0.1] * RANKS] * 10)
 NEVER = site("pmax", calls=0, failed=0, arrivals=[], after_arrival_s=[])
 TAKING_TURNS = site("pmin", arrivals=[[0.01 * (rank == call % RANKS) for rank in range(RANKS)] for call in range(10)])
 

@@ -80,7 +80,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
         bytes=sum(gradient.bytes for gradient in gradients),
         plain_seconds=significant(asis.seconds(stages, asis.single)),
         seconds=significant(best.seconds),
-        kept_seconds=significant(kept.seconds),
+        scheduled_seconds=significant(kept.seconds),
         lower_bound_seconds=significant(best.seconds if math.isclose(bound, best.seconds) else bound),
         status=best.status,
         gap=significant(best.gap),
