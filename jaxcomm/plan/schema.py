@@ -253,7 +253,7 @@ class Plan(Value):
                 )
         decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
         may = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
-        accepted = [each.what for each in self.step.accepting] if self.step else []
+        accepted = [each.relaxation for each in self.step.accepting] if self.step else []
         if accepted and accepted != may:
             raise ValueError(
                 f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"

@@ -166,8 +166,8 @@ class Profile(Value):
     def _executors_were_timed(self) -> Self:
         for name, link in self.executors.items():
             if link.op != "all_reduce" or not link.samples:
-                what = f"has {len(link.samples)} samples of {link.op}"
-                raise ValueError(f"executors.{name} {what}; at least one timed all_reduce is needed")
+                problem = f"has {len(link.samples)} samples of {link.op}"
+                raise ValueError(f"executors.{name} {problem}; at least one timed all_reduce is needed")
             if any(sample.seconds <= 0 for sample in link.samples):
                 raise ValueError(f"executors.{name} has a sample of 0 s; a time must be above 0")
         return self

@@ -199,8 +199,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
 
 def _executors(executors: Executors) -> Iterator[str]:
     if executors.own:
-        what = "one kernel over memory that all read" if executors.own == "fused" else "sends and receives"
-        yield f"Schedules were timed on CUDA devices as {what} (executor {executors.own})."
+        subject = "one kernel over memory that all read" if executors.own == "fused" else "sends and receives"
+        yield f"Schedules were timed on CUDA devices as {subject} (executor {executors.own})."
     if table := executors.nccl:
         yield (
             f"NCCL's own allreduce was timed for {len(table)} sizes from {bytes_text(table[0].bytes)} to "
@@ -256,8 +256,8 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         yield f"While {away} away the other {count} reduce-scatter in {first.num_rounds} rounds."
         for phase in later[:-1]:
             yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
-        what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
-        yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
+        subject = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
+        yield f"Once {subject} there, {schedule.num_rounds} rounds finish the sum."
         return
     verb = "allreduce" if isinstance(entry.schedule, Broadcast | LateJoin) else "reduce-scatter"
     yield (

@@ -55,7 +55,7 @@ def relaxed_lines(step: Step) -> Iterator[str]:
     for each in step.accepting:
         links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"
         yield (
-            f"If you accept {_ACCEPTED[each.what]}: {seconds_text(each.seconds)} instead of "
+            f"If you accept {_ACCEPTED[each.relaxation]}: {seconds_text(each.seconds)} instead of "
             f"{seconds_text(each.exact_seconds)}{links}, {each.saving:z.1%} less. Never chosen for you."
         )
 

@@ -93,13 +93,13 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
 
 def _check_size(gradients: Sequence[Bucket]) -> None:
     sizes = len({gradient.bytes for gradient in gradients})
-    for count, what, most in (
+    for count, kind, most in (
         (sizes, "different sizes", MAX_SIZES),
         (len(gradients), "entries", MAX_GRADIENTS),
     ):
         if count > most:
             raise ProfileError(
-                f"buckets has {count} {what}; a plan has room for {most}.\n"
+                f"buckets has {count} {kind}; a plan has room for {most}.\n"
                 "  Cure: gather small gradients into buckets of some 25 MB."
             )
 
