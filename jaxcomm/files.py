@@ -164,17 +164,17 @@ class Kind(Generic[Model]):
         """The content of a JSON document; `where` names it in errors."""
         tag = f"jaxcomm-{self.name}"
         if not isinstance(document, dict) or document.get("format") != tag:
-            what = f'is not a jaxcomm {self.name}: no "format": "{tag}"'
-            raise self.error(mistake(where, what, f"make one with {self.source}"))
+            mistaken = f'is not a jaxcomm {self.name}: no "format": "{tag}"'
+            raise self.error(mistake(where, mistaken, f"make one with {self.source}"))
         version = document.get("version")
         if isinstance(version, int) and version > self.version:
-            what = f"version is {version}; this jaxcomm reads version {self.version}"
-            raise self.error(mistake(where, what, f"upgrade jaxcomm, or {self.again}"))
+            mistaken = f"version is {version}; this jaxcomm reads version {self.version}"
+            raise self.error(mistake(where, mistaken, f"upgrade jaxcomm, or {self.again}"))
         try:
             return self.model.model_validate(document)
         except pydantic.ValidationError as problem:
-            what = explain(problem, f"a version {self.version} {self.name}", self.unions)
-            raise self.error(mistake(where, what, f"{self.again}, or mend the value by hand")) from None
+            mistaken = explain(problem, f"a version {self.version} {self.name}", self.unions)
+            raise self.error(mistake(where, mistaken, f"{self.again}, or mend the value by hand")) from None
 
     @property
     def again(self) -> str:

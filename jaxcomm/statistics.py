@@ -1,7 +1,7 @@
 """`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
 
 The active plan and auto_plan record here the plans that a run follows and what plan="auto" does;
-`profile.run_file` describes the records. Tables, traces and files are imported when somebody asks for them.
+`profile.run_file` describes the records. Tables, traces and files are imported when they are asked for.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class DeviceGroup {
 // A call that has begun.
 class Transfer {
  public:
-  // `helps`: whoever waits takes what comes meanwhile.
+  // `helps`: the waiting thread receives messages meanwhile.
   explicit Transfer(bool helps = false) : helps_(helps) {}
   // Blocks until it is over, and helps the executor meanwhile; the executor's deadline bounds that.
   Status Wait(Executor& executor);

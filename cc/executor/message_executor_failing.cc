@@ -89,7 +89,7 @@ void MessageExecutor::Stop(const std::shared_ptr<MessageCall>& call) {
 }
 
 Status MessageExecutor::Disconnect(Clock::time_point limit) {
-  closing_ = true;  // before the users are counted: whoever comes later sees it
+  closing_ = true;  // before the users are counted: later ones see it
   plans_.Fail(Status(Code::kInternal, "this process has left the job"));
   while (users_ > 0 || waiting()) {
     if (Clock::now() >= limit) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kRanks = 4;
 
-// Ranks 0 to 3, in so many processes with equally many each.
+// Ranks 0 to 3, in that number of processes with equally many each.
 class Job {
  public:
   Job(uint32_t processes, size_t elements, const std::string& way = "flat", uint32_t seed = 1)
@@ -146,7 +146,7 @@ TEST_P(WrongRowTest, FailsAllRanksAndNamesBothSides) {
           const GroupNumbers& own = rank == 3 ? wrong.other : wrong.row;
           const std::vector<uint32_t> group = MembersOf(own, own[rank]);
           const bool waits_for_3 = rank != 3 && group.back() == 3, is_alone = group.size() == 1;
-          // Other groups are done if they are complete before somebody sees that the rows differ.
+          // Other groups are done if they are complete before a rank finds that the rows differ.
           if (status.ok()) {
             EXPECT_TRUE(is_alone || (rank != 3 && !waits_for_3)) << rank;
             continue;

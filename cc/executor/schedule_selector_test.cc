@@ -153,7 +153,7 @@ TEST(ScheduleSelector, OnlyLateCallsSayWhatAScheduleForThemGains) {
   EXPECT_FALSE(stats->trial().has_begun());
 }
 
-TEST(ScheduleSelector, InATrialWhoeverHearsOfItKnowsTheSame) {
+TEST(ScheduleSelector, InATrialReceiversKnowTheDecidersSchedule) {
   const auto stats = std::make_shared<SiteStats>(), others_stats = std::make_shared<SiteStats>();
   ScheduleSelector decider(ScheduleSelector::kTrial), other(ScheduleSelector::kTrial);
   decider.Try(stats);
@@ -250,7 +250,7 @@ class BetweenProcesses : public testing::Test {
   std::vector<std::vector<float>> values_;
 };
 
-TEST_F(BetweenProcesses, AllRunTheSameWhoeverIsAhead) {
+TEST_F(BetweenProcesses, AllRunTheSameInAnyOrderOfArrival) {
   Start(/*seed=*/3);
   std::mt19937 random(3);
   std::vector<std::thread> processes;
@@ -280,7 +280,7 @@ TEST_F(BetweenProcesses, AllRunTheSameWhoeverIsAhead) {
   EXPECT_EQ(EarlyCallsAt(2), EarlyCallsAt(0));
 }
 
-TEST_F(BetweenProcesses, WhoKnowsNothingWaitsForTheDecider) {
+TEST_F(BetweenProcesses, ARankWithoutADecisionWaitsForTheDecider) {
   Start(/*seed=*/4);
   Skip(0);
   std::future<Status> second = Arrive(1, values_[1], 1), third = Arrive(2, values_[2], 1);

@@ -59,7 +59,7 @@ class SiteStats {
 
   void Record(CallRecord call, Clock::time_point now = Clock::now());
   void RecordFailure();
-  // Of what a rank of this process was to add, the network has lost so many bytes.
+  // The network has lost `bytes` that a rank of this process was to add.
   void RecordLoss(int64_t bytes);
   // Of its plan, where calls choose between that and the default schedule. Reset leaves it.
   Trial& trial() { return trial_; }

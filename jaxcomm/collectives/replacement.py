@@ -35,7 +35,7 @@ def replace_types(names: Collection[str]) -> None:
     """Has the core do lax's collectives of these element types, in all steps that are compiled for CPUs.
 
     Args:
-      names: of types that XLA cannot hand to whoever carries the collectives.
+      names: of types that XLA cannot hand to the library that carries its collectives.
     """
     _types.update(names)
     _register()

@@ -100,10 +100,10 @@ def _only_rail(own: Membership, process: int) -> RailEnd | None:
     return next(end for end in own.ends if end.name in names) if len(names) == 1 else None
 
 
-def _lookup(place: str, what: str, process: int) -> str:
+def _lookup(place: str, subject: str, process: int) -> str:
     from jaxcomm.distributed import store
 
-    return store.lookup(f"{place}/{what}/{process}", f"process {process} has not counted lost packets", process)
+    return store.lookup(f"{place}/{subject}/{process}", f"process {process} has not counted lost packets", process)
 
 
 def _receiver(rail: RailEnd) -> socket.socket:

@@ -1,7 +1,7 @@
 """A profile with one thing changed, to ask the planner what would be if.
 
 Every change gives a new profile, checked like one from a file, whose provenance says what was changed in it. Arrivals
-count from the first rank of each step, whichever that is after the change.
+count from the first rank of each step after the change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GIVES = {
 def without_straggler(profile: Profile) -> Profile:
     """The profile as if its straggler were like the others: in no step later than the median of the other ranks.
 
-    Whoever was next is as late as before and may be the straggler now.
+    The next rank is as late as before and may be the straggler now.
 
     Raises:
       ProfileError: the profile has no arrivals, or nobody is late in it.

@@ -66,9 +66,9 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
         rounds = float(terms[0, 0])
         alpha = min(ASSUMED_ALPHA_S, shortest / 2 / rounds)
         beta = float(np.median((seconds - rounds * alpha) / terms[:, 1]))
-        what = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
+        guess = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
         why = "one size only" if len(sizes) == 1 else "sizes less than a factor of two apart"
-        how = f"{why}: α assumed {what}; β from {op} by {schedule} in {np.median(seconds) * 1e3:.4g} ms"
+        how = f"{why}: α assumed {guess}; β from {op} by {schedule} in {np.median(seconds) * 1e3:.4g} ms"
     residual = np.sqrt(np.mean(np.square(np.log(terms @ np.array([alpha, beta]) / seconds))))
     return Link(
         alpha_s=alpha,

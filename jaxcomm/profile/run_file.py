@@ -124,7 +124,7 @@ class SelectedSchedules(Value):
 
 
 class ScheduleFrom(Value):
-    """The schedule of all-reduces of at least so many bytes."""
+    """The schedule of all-reduces of at least `min_bytes` bytes."""
 
     min_bytes: Count
     schedule: Text
@@ -132,7 +132,7 @@ class ScheduleFrom(Value):
 
 
 class PlannedShares(Value):
-    """The planned shares of calls of at least so many bytes, of 1024."""
+    """The planned shares, of 1024, of calls of at least `min_bytes` bytes."""
 
     min_bytes: Count
     shares: dict[Text, Count]

@@ -1,6 +1,6 @@
 """Programs: the flat list of operations that the executor runs, and its encoding.
 
-A program is for memory that all ranks can read (one process, or peers of one host): whoever executes an operation pulls
+A program is for memory that all ranks can read (one process, or peers of one host): the rank that executes an operation pulls
 what it reads. The list holds the operations of all ranks, and its order is a valid order of execution.
 """
 

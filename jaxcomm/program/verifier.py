@@ -78,7 +78,7 @@ def verify_template(template: Template, chunks: int) -> Proof:
 
     Chunk c moves in the rounds c, c + 1, ... only. As long as these end before round `chunks`, the template says what
     happens: every offset sends once and receives once, so ports are respected; the receivers v + age are all ranks but
-    the chunk's owner; and whoever sends a chunk has received it before. The last chunks are executed.
+    the chunk's owner; and the sender of a chunk has received it before. The last chunks are executed.
 
     Raises:
       PlanError: the template does not spread a chunk to every rank, or sends what a rank does not hold yet.

@@ -23,7 +23,7 @@ class SendQueueTest : public testing::Test {
     queue_.Push({FrameType::kMessage, bytes, MessageId()},
                 std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr}));
   }
-  // So many packets, or all that may go.
+  // That number of packets, or all that may go.
   int Send(int most = 1000) {
     int count = 0;
     for (std::optional<PacketHeader> header; count < most && (header = Next()); ++count) newest_ = header->number;

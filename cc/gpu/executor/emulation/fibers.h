@@ -1,4 +1,4 @@
-// Threads that take turns on one real thread, switched by whoever runs.
+// Threads that take turns on one real thread; the running one switches to the next.
 //
 //   Fibers fibers(8);
 //   fibers.Run([&](uint32_t fiber) { ... fibers.SwitchTo(3); ... });   // starts fiber 0; returns when Stop is called
