@@ -1,7 +1,7 @@
 """Programs: the flat list of operations that the executor runs, and its encoding.
 
-A program is for memory that all ranks can read (one process, or peers of one host): the rank that executes an operation pulls
-what it reads. The list holds the operations of all ranks, and its order is a valid order of execution.
+A program is for memory that all ranks can read (one process, or peers of one host): a rank that executes an operation
+pulls what it reads. The list holds the operations of all ranks, and its order is a valid order of execution.
 """
 
 from __future__ import annotations
