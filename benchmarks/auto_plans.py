@@ -114,10 +114,10 @@ def main(_: list[str]) -> None:
                 times[kind] += [seconds(kind, late) for _ in range(_TURN)][-_COUNTED:]
         if jax.process_index() == 0:
             medians = {kind: statistics.median(each) for kind, each in times.items()}
-            said = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())
+            printed = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())
             auto, other, none = medians.values()
             print(
-                f"{name}: {said}   auto / by hand {auto / other:.3f}, auto / no plan {auto / none:.3f}",
+                f"{name}: {printed}   auto / by hand {auto / other:.3f}, auto / no plan {auto / none:.3f}",
                 flush=True,
             )
 

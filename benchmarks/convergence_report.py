@@ -56,7 +56,7 @@ SERIES = [
     Series("gradients by rack, parameters every 4 steps", "racks-4", "darkcyan"),
     Series("gradients by rack, parameters every 8 steps", "racks-8", "turquoise"),
 ]
-# Further pairs whose difference the table tells: a row, and what it is compared with.
+# Further pairs whose difference the table shows: a row, and what it is compared with.
 PAIRS = [
     ("DS-Sync, SWA", "BSP, SWA"),
     ("DS-Sync", "mean of all after each step"),
@@ -84,7 +84,7 @@ class Curves(NamedTuple):
         return [self.by_seed[seed][-1] for seed in sorted(self.by_seed)]
 
     def differences(self, other: Curves, place: int = -1) -> list[float]:
-        """Of the measurements at one place, the last unless told, of each seed that both have."""
+        """Of the measurements at one place, by default the last, of each seed that both have."""
         shared = sorted(self.by_seed.keys() & other.by_seed.keys())
         return [self.by_seed[seed][place] - other.by_seed[seed][place] for seed in shared]
 

@@ -65,16 +65,16 @@ def judge(reports: Sequence[Sequence[dict[str, Any]]]) -> Iterator[tuple[str, st
         found = [own[number] if number < len(own) else {} for own in reports]
         known = next((each["fault"] for each in found if "hangs" not in each and each), None)
         if known is None:
-            yield "?", f"no process tells of fault {number}"
+            yield "?", f"no process reports fault {number}"
             return
         kind, victim, *_ = known
         last = number == FAULTS - 1
         wrong = [f"process {rank}: {text}" for rank, each in enumerate(found) for text in _faults(each, last)]
         silent = [rank for rank, each in enumerate(found) if not each and not (last and rank == victim)]
         if silent:
-            wrong.append(f"processes {silent} tell nothing")
+            wrong.append(f"processes {silent} report nothing")
         others = [each.get("text", "") for rank, each in enumerate(found) if rank != victim]
-        if kind not in MAY_PASS and not all(f"ank {victim}" in said for said in others):
+        if kind not in MAY_PASS and not all(f"ank {victim}" in message for message in others):
             wrong.append(f"a process does not name rank {victim}: {others}")
         yield kind, "; ".join(wrong)
 

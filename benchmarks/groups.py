@@ -2,8 +2,8 @@
 
     python benchmarks/groups.py
 
-Every pattern of up to six iterations of the least cost is tried; patterns whose products are equal are tried once. What
-is compared is the disagreement that is left after as long as the slowest group takes.
+Every pattern of up to six iterations of the least cost is tried; patterns whose products are equal are tried once. They
+are compared by the disagreement that is left after the slowest group's time.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ PORT = 7900  # at which the kernel accepts what joins a connection; libraries li
 def use_rails(names: list[str]) -> None:
     """Has MPTCP's connections of this network namespace use all these rails, of which the first is in their addresses.
 
-    Others are told of this host's address on each of the rest, and connect to it. Needs root.
+    Others receive this host's address on each of the rest, and connect to it. Needs root.
     """
     addresses = {each.name: each.address for each in interfaces()}
     most = len(names) - 1

@@ -67,7 +67,7 @@ def main(elements: int, end_file: str) -> None:
     while not is_last:
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
         x, total = inputs[number % VARIANTS], totals[number % VARIANTS]
-        if rank == 0 and os.path.exists(end_file):  # told to all by the call itself
+        if rank == 0 and os.path.exists(end_file):  # sent to all by the call itself
             mine = own(elements, rank, number)
             mine[0] += LAST
             x = place(mine)

@@ -31,7 +31,7 @@ BYTES = flags.DEFINE_integer("bytes", 16 << 20, "of each rank's buffer")
 ROUNDS = flags.DEFINE_integer("rounds", 500, "in all", lower_bound=1)
 SLOW = flags.DEFINE_integer("slow", 200, "Mbit/s of the second rail while it is slow; 0: no fixed shares beside")
 ROW = 25  # rounds
-STEP = 64  # bytes between the sizes of two ways: by them the share table tells the ways apart
+STEP = 64  # bytes between the sizes of two ways: by them the share table distinguishes the ways
 FIXED_CALLS = 20  # of one size; after 25 its shares would be found anew
 
 

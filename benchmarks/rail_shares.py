@@ -2,7 +2,7 @@
 
     jaxcomm testbed run jaxcomm/testbed/examples/two_rails.toml -- python benchmarks/rail_shares.py
 
-All ways are taken in one run, by turns: each has a size of its own, by which the share table tells them apart. With
+All ways are taken in one run, by turns: each has a size of its own, by which the share table distinguishes them. With
 `--gloo` the turns include `jax.lax.psum`, whose sockets use the first rail, and by MPTCP all rails (`mptcp.c`):
 
     cc -shared -fPIC -o build/mptcp.so benchmarks/mptcp.c

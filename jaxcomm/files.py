@@ -164,17 +164,17 @@ class Kind(Generic[Model]):
         """The content of a JSON document; `where` names it in errors."""
         tag = f"jaxcomm-{self.name}"
         if not isinstance(document, dict) or document.get("format") != tag:
-            what = f'is not a jaxcomm {self.name}: no "format": "{tag}"'
-            raise self.error(mistake(where, what, f"make one with {self.source}"))
+            mistaken = f'is not a jaxcomm {self.name}: no "format": "{tag}"'
+            raise self.error(mistake(where, mistaken, f"make one with {self.source}"))
         version = document.get("version")
         if isinstance(version, int) and version > self.version:
-            what = f"version is {version}; this jaxcomm reads version {self.version}"
-            raise self.error(mistake(where, what, f"upgrade jaxcomm, or {self.again}"))
+            mistaken = f"version is {version}; this jaxcomm reads version {self.version}"
+            raise self.error(mistake(where, mistaken, f"upgrade jaxcomm, or {self.again}"))
         try:
             return self.model.model_validate(document)
         except pydantic.ValidationError as problem:
-            what = explain(problem, f"a version {self.version} {self.name}", self.unions)
-            raise self.error(mistake(where, what, f"{self.again}, or mend the value by hand")) from None
+            mistaken = explain(problem, f"a version {self.version} {self.name}", self.unions)
+            raise self.error(mistake(where, mistaken, f"{self.again}, or mend the value by hand")) from None
 
     @property
     def again(self) -> str:
@@ -218,8 +218,12 @@ def _explain(error: Any, kind: str, unions: tuple[str, ...]) -> str:
 def _json_path(location: tuple[int | str, ...], unions: tuple[str, ...]) -> str:
     """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field, or one in angle brackets,
     is no part of it."""
+
+    def is_tag(before: int | str | None, part: int | str) -> bool:
+        return isinstance(part, str) and (before in unions or part.startswith("<"))
+
     places = zip((None, *location), location, strict=False)
-    parts = [part for before, part in places if before not in unions and not str(part).startswith("<")]
+    parts = [part for before, part in places if not is_tag(before, part)]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 

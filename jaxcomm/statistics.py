@@ -1,7 +1,7 @@
 """`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
 
 The active plan and auto_plan record here the plans that a run follows and what plan="auto" does;
-`profile.run_file` describes the records. Tables, traces and files are imported when somebody asks for them.
+`profile.run_file` describes the records. Tables, traces and files are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Stats(list[dict[str, Any]]):
         return "\n\n".join([*tables, *(["\n".join(sites.gone_lines(self.gone))] if self.gone else [])])
 
     def json(self) -> str:
-        """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
+        """The records as JSON, for `jaxcomm report`, `jaxcomm profile import` and `jaxcomm.profile.from_stats`."""
         from jaxcomm.profile.run_file import FORMAT, VERSION
 
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -123,8 +123,8 @@ def stats() -> Stats:
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran the
-    second of two schedules: what a plan's `by_step.below` says, or in a trial the default one; and of the last 256
+    policy "network" of a `Drop`, of what the ranks of this process were to add; `early_calls`, how many ran the
+    second of two schedules: what a plan's `selector.early` says, or in a trial the default one; and of the last 256
     calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this
@@ -134,9 +134,9 @@ def stats() -> Stats:
     of the difference), and from the last arrival to that of the next call (`plan_cycle_s`, `default_cycle_s`).
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
-    its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
+    its group and may be that, `after_arrival_s` is the slowest group's, and `work_s` has for each of the last calls the
     seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
-    None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
+    None for ranks of groups that no rank of this process is in, and `work_s` for ranks of other processes.
 
     What the run was like from its beginning is in each site's `spans`, 256 at most, which become longer as the run
     does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
@@ -153,7 +153,7 @@ def stats() -> Stats:
 
     `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
     has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (schedules of all-reduces
-    by their least bytes, and those that calls switch between), `rails` (the threshold and the planned shares), and the
+    by their least bytes, and the two that calls select from), `rails` (the threshold and the planned shares), and the
     `file` of a plan that the run made. `events` has the last 256 findings and actions of plan="auto": `at_s`,
     the `text` of the log, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and the step's time
     before and after the switch, `before_s` and `after_s`.
@@ -212,7 +212,7 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["own_s"]:  # in groups that change nobody waits for the last of all ranks
+    if site["work_s"]:  # in groups that change nobody waits for the last of all ranks
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {

@@ -1,4 +1,4 @@
-"""Fine-tuning of a pre-trained front (Flax linen): layers that tell digits apart learn to tell their remainders by 5.
+"""Fine-tuning of a pre-trained front (Flax linen): layers that distinguish digits learn their remainders by 5.
 
     python recipes/fine_tune.py
     python recipes/fine_tune.py --front frozen
@@ -67,12 +67,12 @@ class Back(nn.Module):
 
 
 def pre_training(known: int) -> Task:
-    """To tell digits apart, those below `known`."""
+    """Distinguishes digits, those below `known`."""
     return _task([_below(part, known) for part in data.digits()], Back(DIGITS), None, frozen=False)
 
 
 def fine_tuning(front: Any, *, frozen: bool) -> Task:
-    """To tell the remainders of all digits by 5, by a new back.
+    """Distinguishes the remainders of all digits by 5, by a new back.
 
     Args:
       front: its pre-trained parameters.
@@ -88,7 +88,7 @@ def pre_trained(known: int) -> Any:
     training = Training(pre_training(known), synchronisation.by_name("jaxcomm", mesh.size), mesh)
     state, _ = training.steps(training.init(0), PRE_TRAINING)
     accuracy = training.score(state)["accuracy"]
-    devices.say(f"the front tells 0 to {known - 1} apart, accuracy {accuracy:.4f}")
+    devices.say(f"the front distinguishes 0 to {known - 1}, accuracy {accuracy:.4f}")
     return jax.tree.map(np.asarray, state.worker.variables["params"]["front"])
 
 

@@ -168,6 +168,6 @@ if __name__ == "__main__":
     flags.register_multi_flags_validator(
         ["contend", "every"],
         lambda given: given["contend"] is None or given["every"] >= ENOUGH,
-        f"with --contend, --every must be at least {ENOUGH}: fewer steps do not tell who is late",
+        f"with --contend, --every must be at least {ENOUGH}: fewer steps do not show who is late",
     )
     recipe.main(main)

@@ -20,7 +20,7 @@ using jaxcomm::BackendTable;
 
 // The values of handles, which only have to differ. Types are kFirstType plus their number among the core's.
 constexpr uintptr_t kWorld = 1, kFirstType = 0x100, kByte = 0x1FF, kFirstReduction = 0x200;
-constexpr int kErrorChars = 512;  // what XLA makes room for
+constexpr int kErrorChars = 512;  // the room that XLA makes
 
 const BackendTable* table = nullptr;
 

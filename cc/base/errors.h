@@ -94,16 +94,15 @@ struct Mismatch {
   uint32_t other;
   std::string other_groups;
 
-  // "MismatchError: pmean over 'data': rank 2 says that the groups are [0 1], rank 0 said [1 0].\n  Cure: …"
+  // "MismatchError: pmean over 'data': rank 2 has the groups [0 1], rank 0 has [1 0].\n  Cure: …"
   Status status() const {
     ErrorRecord record("MismatchError", call);
     std::string rows;
     AddRow(rows, rank, groups);
     AddRow(rows, other, other_groups);
     record.Field("groups") << '[' << rows << ']';
-    return InvalidArgument("MismatchError: " + call.Text() + ": rank " + std::to_string(rank) +
-                               " says that the groups are " + groups + ", rank " + std::to_string(other) + " said " +
-                               other_groups +
+    return InvalidArgument("MismatchError: " + call.Text() + ": rank " + std::to_string(rank) + " has the groups " +
+                               groups + ", rank " + std::to_string(other) + " has " + other_groups +
                                ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.",
                            record.Text());
   }

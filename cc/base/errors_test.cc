@@ -38,8 +38,8 @@ TEST(Errors, ADeadlineHasTheRanksInTextAndRecord) {
 
 TEST(Errors, AMismatchHasBothSidesInTextAndRecord) {
   const Status groups = Mismatch{{"pmean", "a\"b", "groups"}, 2, "[0 1 1]", 0, "[1 0 0]"}.status();
-  EXPECT_EQ(groups.message().rfind("MismatchError: pmean over 'a\"b': rank 2 says that the groups are [0 1 1], rank 0 "
-                                   "said [1 0 0].\n  Cure: ",
+  EXPECT_EQ(groups.message().rfind("MismatchError: pmean over 'a\"b': rank 2 has the groups [0 1 1], rank 0 "
+                                   "has [1 0 0].\n  Cure: ",
                                    0),
             0u);
   EXPECT_EQ(

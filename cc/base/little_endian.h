@@ -46,7 +46,7 @@ class NumberReader {
     const std::byte* const in = Take(sizeof(Number));
     return in ? LoadNumber<Number>(in) : 0;
   }
-  // So many bytes; null, if there are fewer.
+  // That number of bytes; null if there are fewer.
   const std::byte* Take(size_t bytes) {
     ok_ = ok_ && bytes_.size() >= bytes;
     if (!ok_) return nullptr;

@@ -32,14 +32,14 @@ class CallNames {
   // the launch of this number, and it was one of another step.
   template <typename GivenUp>
   CallId Next(uint64_t communicator, int64_t run, uint32_t site, uint32_t rank, const GivenUp& given_up) {
-    Launch& launch = FindLaunch(communicator, run, given_up);
+    Launches& launches = communicators_[communicator];
+    const auto added = launches.by_run.Add(run);
+    Launch& launch = *added.value;
+    if (added.is_new) {
+      while (given_up(launches.next)) ++launches.next;
+      launch.number = launches.next++;
+    }
     return {communicator, launch.number, site, launch.executions[{site, rank}]++};
-  }
-
-  // The number of the launch.
-  template <typename GivenUp>
-  uint32_t LaunchOf(uint64_t communicator, int64_t run, const GivenUp& given_up) {
-    return FindLaunch(communicator, run, given_up).number;
   }
 
   // The launch's name on each communicator on which it has called.
@@ -64,17 +64,6 @@ class CallNames {
     uint32_t next = 0;
     BoundedMap<int64_t, Launch> by_run{kLaunches};
   };
-
-  template <typename GivenUp>
-  Launch& FindLaunch(uint64_t communicator, int64_t run, const GivenUp& given_up) {
-    Launches& launches = communicators_[communicator];
-    const auto added = launches.by_run.Add(run);
-    if (added.is_new) {
-      while (given_up(launches.next)) ++launches.next;
-      added.value->number = launches.next++;
-    }
-    return *added.value;
-  }
 
   std::map<uint64_t, Launches> communicators_;
 };

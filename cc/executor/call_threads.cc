@@ -6,7 +6,7 @@
 namespace jaxcomm {
 namespace {
 
-// How long a callback that lacks a thread waits before it asks for one again.
+// The time after which a callback that lacks a thread asks for one again.
 constexpr std::chrono::milliseconds kRetry{10};
 
 }  // namespace

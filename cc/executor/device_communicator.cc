@@ -58,7 +58,7 @@ uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
 }
 
 Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& executor, MessageRegistry& lists,
-                                            PlanSwitches& switches, uint32_t process) {
+                                            uint32_t process) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto at = sites_.find(key); at != sites_.end()) return at->second;
   MessageGroup group{{}, key.list, {}};
@@ -70,14 +70,10 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
   for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
-  Result<Site> made = Make(key, std::move(group), executor, lists, switches, process);
+  Result<Site> made = Make(key, std::move(group), executor, lists, process);
   if (!made.ok()) return made;
   if (sites_.size() >= kMostSites) {
-    for (const auto& [oldest, forgotten] : sites_) {
-      if (forgotten.planned) forgotten.planned->Forget(executor);
-      if (forgotten.own) executor.messages().Forget(forgotten.own.get());
-      if (forgotten.own && forgotten.own->early()) executor.messages().Forget(forgotten.own->early().get());
-    }
+    for (const auto& [oldest, forgotten] : sites_) forgotten->Forget(executor);
     sites_.clear();
   }
   sites_.emplace(key, made.value());
@@ -85,25 +81,20 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
 }
 
 Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup group, Executor& executor,
-                                            MessageRegistry& lists, PlanSwitches& switches, uint32_t process) const {
+                                            MessageRegistry& lists, uint32_t process) const {
   MessageSite::Label label{key.name, name_, key.plan, WhereOf(key)};
   const std::vector<Leaf> leaves = {{key.dtype, key.bytes}};
   if (key.plan == kAuto) {
     const auto step = std::make_shared<Step>();
     step->hash = StepOf(id_, key);
     label.step = step;
-    Result<std::shared_ptr<PlannedSite>> made = PlannedSite::Make(std::move(label), key.reduction, id_, /*site=*/0,
-                                                                  {std::move(group)}, lists, switches, process);
-    if (!made.ok()) return made.status();
-    if (!key.is_in_place) made.value()->SeparateResults();
-    if (Status status = made.value()->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
-    return Site{nullptr, std::move(made.value())};
   }
   Result<std::shared_ptr<MessageSite>> made =
       MessageSite::Make(std::move(label), key.kind, key.reduction,
                         key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   const std::shared_ptr<MessageSite>& site = made.value();
+  if (key.plan == kAuto) site->FollowPlans();
   if (!key.is_in_place) site->SeparateResults();
   if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
   if (!key.default_list.empty()) {
@@ -121,7 +112,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
                    executor.messages().SelectorOf(*site, *other.value(), ScheduleSelector::kTrial, StepOf(id_, key)));
   }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
-  return Site{site, nullptr};
+  return site;
 }
 
 Status Transfer::Wait(Executor& executor) {
@@ -186,16 +177,14 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   try {
     call = std::make_shared<Transfer>(helps);
     done = [call](const Status& status) { call->End(status); };
-    site = group_->Find(key, executor_, lists_, switches_, group_->devices()[rank_].process);
+    site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
   } catch (const std::bad_alloc&) {
     return no_memory_;
   }
   if (!site.ok()) {
     done(site.status());
-  } else if (site.value().planned) {
-    site.value().planned->Arrive(executor_, id, rank, std::move(buffers), done);
   } else {
-    executor_.messages().Arrive(site.value().own, id, rank, std::move(buffers), done, Status(), helps);
+    executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
   }
   return call;
 }

@@ -1,7 +1,7 @@
 // One device's part in the collectives of a group of devices, as XLA asks for them: each call blocks until it is over.
 //
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
-//   DeviceCommunicator communicator(executor, switches, lists, choose, group, /*rank=*/2);
+//   DeviceCommunicator communicator(executor, lists, choose, group, /*rank=*/2);
 //   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
 //   status = communicator.Wait(sent);
@@ -31,8 +31,6 @@
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
 #include "cc/executor/message_site.h"
-#include "cc/executor/plan_switches.h"
-#include "cc/executor/planned_site.h"
 #include "cc/kernels/types.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/transport.h"
@@ -74,19 +72,14 @@ class DeviceGroup {
                       other.is_in_place, other.pair, other.name);
     }
   };
-  // One of the two, as its plan says.
-  struct Site {
-    std::shared_ptr<MessageSite> own;
-    std::shared_ptr<PlannedSite> planned;
-  };
-  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, PlanSwitches& switches,
-                    uint32_t process);
+  using Site = std::shared_ptr<MessageSite>;
+  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, uint32_t process);
 
  private:
   static constexpr size_t kMostSites = 1024;
 
   Result<Site> Make(const SiteKey& key, MessageGroup group, Executor& executor, MessageRegistry& lists,
-                    PlanSwitches& switches, uint32_t process) const;
+                    uint32_t process) const;
 
   const std::string name_;
   const std::vector<MessageGroup::Rank> devices_;
@@ -98,7 +91,7 @@ class DeviceGroup {
 // A call that has begun.
 class Transfer {
  public:
-  // `helps`: whoever waits takes what comes meanwhile.
+  // `helps`: the waiting thread receives messages meanwhile.
   explicit Transfer(bool helps = false) : helps_(helps) {}
   // Blocks until it is over, and helps the executor meanwhile; the executor's deadline bounds that.
   Status Wait(Executor& executor);
@@ -121,10 +114,9 @@ class DeviceCommunicator {
   // The list of messages that a collective with a larger buffer of `bytes` runs, and the list's plan.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
-  DeviceCommunicator(Executor& executor, PlanSwitches& switches, MessageRegistry& lists, ChooseList choose,
-                     std::shared_ptr<DeviceGroup> group, uint32_t rank)
+  DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
+                     uint32_t rank)
       : executor_(executor),
-        switches_(switches),
         lists_(lists),
         choose_(std::move(choose)),
         group_(std::move(group)),
@@ -165,7 +157,6 @@ class DeviceCommunicator {
                                  const std::string& name);
 
   Executor& executor_;
-  PlanSwitches& switches_;
   MessageRegistry& lists_;
   const ChooseList choose_;
   const std::shared_ptr<DeviceGroup> group_;

@@ -40,7 +40,6 @@ class Job {
       : each_(devices_of_each), network_(devices / devices_of_each, seed) {
     for (uint32_t process = 0; process < network_.processes(); ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      switches_.push_back(std::make_unique<PlanSwitches>());
       network_.Connect(process, &executors_[process]->messages());
       executors_[process]->messages().Connect(&network_.transport(process));
     }
@@ -48,7 +47,6 @@ class Job {
   ~Job() { network_.Stop(); }
 
   Executor& executor(uint32_t process) { return *executors_[process]; }
-  PlanSwitches& switches(uint32_t process) { return *switches_[process]; }
   MessageRegistry& lists() { return lists_; }
   uint32_t processes() const { return network_.processes(); }
   void Kill(uint32_t process) { network_.Kill(process); }
@@ -64,8 +62,7 @@ class Job {
     }
     std::vector<std::unique_ptr<DeviceCommunicator>> made;
     for (uint32_t rank = 0; rank < devices.size(); ++rank) {
-      made.push_back(std::make_unique<DeviceCommunicator>(executor(members[rank].process),
-                                                          *switches_[members[rank].process], lists_, choose,
+      made.push_back(std::make_unique<DeviceCommunicator>(executor(members[rank].process), lists_, choose,
                                                           groups[members[rank].process], rank));
     }
     return made;
@@ -82,7 +79,6 @@ class Job {
   const uint32_t each_;
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<std::unique_ptr<PlanSwitches>> switches_;
   MessageRegistry lists_;
 };
 
@@ -234,13 +230,13 @@ TEST_P(DeviceCommunicatorTest, AutoFollowsThePlanThatTheRunSwitchesTo) {
     plan->from[0].lists.push_back(job.lists().Find("all_reduce/ring/4", rank));
   }
   for (uint32_t process = 0; process < job.processes(); ++process) {
-    ASSERT_TRUE(job.switches(process).Prepare(plan, {{ranks[0]->group().id(), /*launch=*/6}}));
-    job.switches(process).Decide(/*commit=*/true);
+    ASSERT_TRUE(job.executor(process).messages().plans().Prepare(plan, {{ranks[0]->group().id(), /*launch=*/6}}));
+    job.executor(process).messages().plans().Decide(/*commit=*/true);
   }
   for (int call = 4; call < 10; ++call) sum(call % 2 == 0);
   EXPECT_EQ(CallsUnder(job, "auto"), 6);
   EXPECT_EQ(CallsUnder(job, "3f9a01c2"), 4);
-  const auto periods = job.switches(0).Periods();
+  const auto periods = job.executor(0).messages().plans().Periods();
   ASSERT_EQ(periods.size(), 1);
   EXPECT_EQ(periods.begin()->second.size(), 3);  // of the calls that follow the plan
 }
@@ -251,10 +247,10 @@ TEST_P(DeviceCommunicatorTest, ACallWaitsUntilItsProcessKnowsThePlan) {
     return DeviceCommunicator::Chosen{"all_reduce/flat/4", std::string(kAuto)};
   };
   const auto ranks = job.Make({0, 1, 2, 3}, /*instance=*/0, choose);
-  ASSERT_TRUE(job.switches(0).Prepare(nullptr, {{ranks[0]->group().id(), /*launch=*/0}}));
+  ASSERT_TRUE(job.executor(0).messages().plans().Prepare(nullptr, {{ranks[0]->group().id(), /*launch=*/0}}));
   std::thread fails([&] {
-    while (job.switches(0).Next().empty()) std::this_thread::yield();
-    job.switches(0).Fail(Status(Code::kInternal, "the processes could not agree on a plan"));
+    while (job.executor(0).messages().plans().Next().empty()) std::this_thread::yield();
+    job.executor(0).messages().plans().Fail(Status(Code::kInternal, "the processes could not agree on a plan"));
   });
   std::vector<Bytes> operands(4, Bytes(8)), results(4, Bytes(8));
   for (const Status& end : OnThreads(4, [&](size_t rank) {
@@ -362,7 +358,7 @@ TEST(DeviceCommunicator, AFailedTransferLeavesNoOtherOneInFlight) {
     const auto from = ranks[0]->Receive(in.data(), static_cast<int64_t>(in.size()), 1, "shift");
     ranks[0]->Send(out.data(), static_cast<int64_t>(out.size()), 2, "shift");
     EXPECT_NE(ranks[0]->Wait(from).message().find("process 1"), std::string::npos);
-    std::fill(out.begin(), out.end(), std::byte{2});  // as whoever gets the memory next
+    std::fill(out.begin(), out.end(), std::byte{2});  // as the next user of the memory may
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the receive may have failed by now
   const auto last = ranks[2]->Receive(received.data(), static_cast<int64_t>(received.size()), 0, "shift");

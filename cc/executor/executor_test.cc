@@ -136,7 +136,7 @@ TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   EXPECT_FALSE(call(2, milliseconds(40)));
   EXPECT_FALSE(call(3, milliseconds(0)));
   for (int64_t run = 4; !call(run, milliseconds(0)); ++run) ASSERT_LT(run, 100);
-  EXPECT_NE(executor.stats().Json().find("\"below_calls\":1,"), std::string::npos);
+  EXPECT_NE(executor.stats().Json().find("\"early_calls\":1,"), std::string::npos);
 }
 
 TEST(ExecutorTest, LoopsOfThreadsNeverMixTheirCalls) {
@@ -206,7 +206,7 @@ TEST(ExecutorTest, AMissingRankFailsTheOthersByNameAndTheNextCallWorks) {
     EXPECT_NE(status.message().find("; 0,1,3 wait."), std::string::npos) << status.message();
   }
   EXPECT_LT(Clock::now() - start, milliseconds(1200));
-  // The missing rank, when it comes at last, hears the same; then all is forgotten.
+  // The missing rank gets the same error when it comes at last; then all is forgotten.
   EXPECT_EQ(buffers.Arrive(executor, site, 2).get().code(), Code::kDeadlineExceeded);
   buffers.Fill();
   ends.clear();
@@ -242,7 +242,7 @@ TEST(ExecutorTest, OverdueCallsAreKeptForLateRanksButNotWithoutEnd) {
   EXPECT_EQ(executor.local().open_calls(), 0u);
 }
 
-// The deadline is long: whoever hangs does not hear of it.
+// The deadline is long: a call that hangs does not end by it.
 TEST(ExecutorTest, WithoutAThreadTheFirstRankHearsWhyAndTheNextCallWorks) {
   Executor executor(2);
   const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(100));

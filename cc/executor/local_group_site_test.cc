@@ -30,7 +30,7 @@ class LocalGroupSiteTest : public testing::Test {
 
   ~LocalGroupSiteTest() override { site_->Forget(executor_); }
 
-  // Powers of ten tell who is in a sum.
+  // Powers of ten show the ranks of a sum.
   void Fill(uint32_t rank, float more) {
     for (float& value : values_[rank]) value = std::vector<float>{1, 10, 100, 1000}[rank] + more;
   }
@@ -132,8 +132,8 @@ TEST_F(LocalGroupSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByNa
   for (auto& end : ends) {
     const Status status = end.get();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_EQ(status.message().rfind("MismatchError: mean over 'data': rank 3 says that the groups are [0 1 0 1], rank "
-                                     "0 said [0 0 1 1].\n  Cure: ",
+    EXPECT_EQ(status.message().rfind("MismatchError: mean over 'data': rank 3 has the groups [0 1 0 1], rank "
+                                     "0 has [0 0 1 1].\n  Cure: ",
                                      0),
               0u)
         << status.message();
@@ -208,10 +208,10 @@ TEST_F(LocalGroupSiteTest, WhatARankTookItselfIsApartFromWhatItWaited) {
     for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   }
   const std::string stats = executor_.stats().Json();
-  const size_t at = stats.find("\"own_s\":[[");
+  const size_t at = stats.find("\"work_s\":[[");
   ASSERT_NE(at, std::string::npos) << stats;
   double own[kRanks];
-  ASSERT_EQ(std::sscanf(stats.c_str() + at, "\"own_s\":[[%lf,%lf,%lf,%lf]", own, own + 1, own + 2, own + 3), 4);
+  ASSERT_EQ(std::sscanf(stats.c_str() + at, "\"work_s\":[[%lf,%lf,%lf,%lf]", own, own + 1, own + 2, own + 3), 4);
   EXPECT_GE(own[1], 0.05);
   EXPECT_LT(own[0], own[1]);  // rank 0 waited as long, which is not its own time
   EXPECT_NE(stats.find("\"late\":[0,3,"), std::string::npos) << stats;

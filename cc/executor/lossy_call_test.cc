@@ -176,12 +176,12 @@ TEST_F(LossyCallTest, WhatIsLostCountsAsTheMeanOfWhatHasComeAndAllRanksGetTheSam
   EXPECT_LE(lost, may_lose);
   EXPECT_NEAR(static_cast<double>(may_lose), 0.1 * 3 * 4 * kElements, 100.0);
   EXPECT_NEAR(static_cast<double>(important), static_cast<double>(unimportant), 20.0);
-  int64_t told = 0;
+  int64_t counted = 0;
   for (const auto& executor : executors_) {
     const std::string json = executor->stats().Json();
-    told += std::stoll(json.substr(json.find("\"lost_bytes\":") + 13));
+    counted += std::stoll(json.substr(json.find("\"lost_bytes\":") + 13));
   }
-  EXPECT_EQ(told, lost);
+  EXPECT_EQ(counted, lost);
 }
 
 TEST_F(LossyCallTest, OverWhatLosesNothingItIsTheSum) {

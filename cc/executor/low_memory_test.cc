@@ -17,7 +17,7 @@ namespace {
 
 // The size of the block that this thread is refused next, within kAround bytes; 0: none.
 thread_local size_t refused_bytes = 0;
-constexpr size_t kAround = 32;  // what a shared object takes more
+constexpr size_t kAround = 32;  // the bytes that a shared object takes more
 
 void* Allocate(size_t bytes) {
   if (refused_bytes > 0 && bytes >= refused_bytes && bytes <= refused_bytes + kAround) {
@@ -51,8 +51,7 @@ class LowMemory : public testing::Test {
       executors_[process]->SetDeadline(0.3);
       const auto group =
           std::make_shared<DeviceGroup>("devices", std::vector<MessageGroup::Rank>{{0, 0}, {1, 1}}, /*instance=*/0);
-      ranks_.push_back(
-          std::make_unique<DeviceCommunicator>(*executors_[process], switches_, lists_, choose, group, process));
+      ranks_.push_back(std::make_unique<DeviceCommunicator>(*executors_[process], lists_, choose, group, process));
     }
   }
   ~LowMemory() override { network_.Stop(); }
@@ -86,7 +85,6 @@ class LowMemory : public testing::Test {
 
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  PlanSwitches switches_;
   MessageRegistry lists_;
   std::vector<std::unique_ptr<DeviceCommunicator>> ranks_;
 };
@@ -99,7 +97,7 @@ TEST_F(LowMemory, WithoutATransferTheDeviceFailsAndIsNamedAtTheDeadline) {
 }
 
 TEST_F(LowMemory, WithoutACallAllRanksFailAtOnceAndTheRankIsNamed) {
-  ExpectWorks();  // what a first call makes may be as large as a call
+  ExpectWorks();  // a first call's blocks may be as large as a call
   for (const Status& end : Sum(sizeof(MessageCall))) {
     EXPECT_NE(end.message().find("rank 0 has no memory for the call"), std::string::npos) << end.message();
   }

@@ -197,7 +197,7 @@ void MessageCall::CopyView(const MessageStep& step, std::shared_ptr<const std::b
   ++running_;
   lock.unlock();
   memory(step.local).Copy(task(step), view.get());
-  view.reset();  // what waits for it may be a send of this call
+  view.reset();  // a send of this call may wait for it
   lock.lock();
   StopRunning(1, steps);
 }

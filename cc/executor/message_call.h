@@ -40,10 +40,10 @@ struct MessageStep {
 struct MessageSteps {
   std::vector<MessageStep> tasks;
   std::vector<Completion> completions;
-  std::optional<uint32_t> arrived;      // the rank whose arrival the other processes must hear of, before its messages
+  std::optional<uint32_t> arrived;      // the rank whose arrival is sent to the other processes before its messages
   ScheduleSelector::Decision decision;  // with it
   bool keeps_too_much = false;          // of the transport's: if soon nothing comes any more, it is to copy its views
-  bool failed = false;                  // the other processes must hear of it
+  bool failed = false;                  // the failure is sent to the other processes
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
 };
@@ -118,7 +118,7 @@ class MessageCall {
   };
   struct Rank {
     bool arrived = false;
-    bool waits = false;  // it has come, but waits to hear what the call runs
+    bool waits = false;  // it has come, but waits until the call's schedule is decided
     Clock::time_point at;
     uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
     std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival

@@ -24,11 +24,6 @@ MessageCalls::Named MessageCalls::Name(const MessageSite& site, int64_t run, uin
   return named;
 }
 
-uint32_t MessageCalls::LaunchOf(const MessageSite& site, int64_t run) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return names_.LaunchOf(site.communicator(), run, GivenUp(site));
-}
-
 MessageCalls::Joined MessageCalls::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                                         Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);

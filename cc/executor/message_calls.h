@@ -50,8 +50,6 @@ class MessageCalls {
   };
   // The next call of a rank of this process. `run`: XLA's number of the launch.
   Named Name(const MessageSite& site, int64_t run, uint32_t rank);
-  // The number of launches that called on the site's communicator before this one.
-  uint32_t LaunchOf(const MessageSite& site, int64_t run);
 
   struct Joined {
     std::shared_ptr<MessageCall> call;

@@ -26,14 +26,10 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   }
   const Clock::time_point now = Clock::now();
   const auto [id, failure] = calls_.Name(*site, run, rank);
-  ScheduleSelector::Decision decision;
-  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, decision);
-  Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), now};
-  if (!chosen) return Wait(std::move(arriving));
-  if (refused.ok() && failure.ok() && Exchange(arriving, /*may_wait=*/calls_.open() == 0)) {
-    return arriving.done(Status());
-  }
-  Begin(std::move(arriving), decision, refused.ok() ? failure : refused);
+  Arriving arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
+  if (!Select(arriving)) return Wait(std::move(arriving));
+  if (Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
+  Begin(std::move(arriving));
   if (site->early()) StartDecided();
 }
 
@@ -44,21 +40,19 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Refuse(*site, id, status);
     return done(status);
   }
-  ScheduleSelector::Decision decision;
-  const std::shared_ptr<const MessageSite> chosen = Chosen(site, id, rank, decision);
-  Arriving arriving{chosen ? chosen : site, id, rank, std::move(buffers), std::move(done), Clock::now()};
-  if (!chosen) return Wait(std::move(arriving));
-  if (refused.ok() && Exchange(arriving, /*may_wait=*/helps)) return arriving.done(Status());
+  Arriving arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now(), refused};
+  if (!Select(arriving)) return Wait(std::move(arriving));
+  if (Exchange(arriving, /*may_wait=*/helps)) return arriving.done(Status());
   {
     Driver driver;
     driver.helps = helps;
     const Driver::Current current(driver);
     bool is_new = false;
-    if (const auto call = Join(arriving, refused, is_new)) {
+    if (const auto call = Join(arriving, is_new)) {
       if (is_new && helps) ++unexpected_;
       if (is_new && !helps) transport_.load()->Expect();
-      driver.work.push_back(
-          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at, decision)});
+      driver.work.push_back({call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done),
+                                                arriving.at, arriving.decision)});
     }
     Run(driver);
   }
@@ -74,15 +68,15 @@ Status MessageExecutor::Check(const MessageSite& site) const {
   return threads_.Start() ? Status() : CallThreads::NoThread(site.NameCall().Text());
 }
 
-void MessageExecutor::Begin(Arriving arriving, ScheduleSelector::Decision decision, const Status& refused) {
+void MessageExecutor::Begin(Arriving arriving) {
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(arriving, refused, is_new);
+  const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (!call) return;
   Driver driver;
   driver.call = call.get();
   driver.rank = arriving.rank;
   driver.work.push_back({call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done),
-                                            arriving.at, decision)});
+                                            arriving.at, arriving.decision)});
   if (MayHelp(*call)) {
     Help(driver, [&] { return driver.own.has_value(); });
   } else {
@@ -94,13 +88,13 @@ void MessageExecutor::Begin(Arriving arriving, ScheduleSelector::Decision decisi
 
 // The call of the rank, which knows by then what other processes have sent of it. Null: the process has no memory for
 // the call, which its other ranks and this one end with.
-std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, const Status& refused, bool& is_new) try {
+std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, bool& is_new) try {
   const MessageSite& site = *arriving.site;
   const MessageCalls::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
   if (is_new) threads_.WatchDeadlines();
-  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
+  if (!arriving.refused.ok()) Drive(call, call->Fail(arriving.refused, /*announce=*/true));
   for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
   for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
@@ -114,11 +108,6 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, con
   Refuse(site, arriving.id, why);
   arriving.done(why);
   return nullptr;
-}
-
-uint32_t MessageExecutor::LaunchOf(const MessageSite& site, int64_t run) {
-  const User user(users_);
-  return is_connected() ? calls_.LaunchOf(site, run) : 0;
 }
 
 void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {

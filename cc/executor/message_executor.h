@@ -6,8 +6,8 @@
 //   executor.FailOverdue(Clock::now(), deadline);            // now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the workers. message_executor.cc has the ranks
-// join their calls, and the files after it decide which of two schedules a call runs, drive the calls, fail them, and
-// exchange the operands of small ones.
+// join their calls, and the files after it select the schedules of calls, drive the calls, fail them, and exchange the
+// operands of small ones.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,7 @@
 #include "cc/base/bounded_map.h"
 #include "cc/executor/call_threads.h"
 #include "cc/executor/message_calls.h"
+#include "cc/executor/plan_selector.h"
 #include "cc/executor/schedule_selector.h"
 #include "cc/executor/users.h"
 
@@ -62,12 +63,12 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // The selector between the lists of two sites of the same calls: one for all of their executables, which processes
-  // compile and drop at different times. `step` tells their calls from others on the same devices.
+  // compile and drop at different times. `step` distinguishes their calls from others on the same devices.
   std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
                                                ScheduleSelector::Rule rule, uint64_t step);
 
-  // The number of launches that called on the site's communicator before this one.
-  uint32_t LaunchOf(const MessageSite& site, int64_t run);
+  // Selects the plan of calls that follow the plan of the run.
+  PlanSelector& plans() { return plans_; }
 
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override { Lose({process, why, false, Clock::now()}); }
@@ -96,21 +97,22 @@ class MessageExecutor : public Transport::Events {
     Buffers buffers;
     Done done;
     Clock::time_point at;
+    Status refused;                            // not ok: the call fails on all ranks
+    ScheduleSelector::Decision decision = {};  // of the rank that decides
   };
   struct Driver;
 
   // Joining.
   bool is_connected() const { return !closing_ && transport_.load() != nullptr; }
   Status Check(const MessageSite& site) const;
-  void Begin(Arriving arriving, ScheduleSelector::Decision decision, const Status& refused);
-  std::shared_ptr<MessageCall> Join(const Arriving& arriving, const Status& refused, bool& is_new);
+  void Begin(Arriving arriving);
+  std::shared_ptr<MessageCall> Join(const Arriving& arriving, bool& is_new);
   void OnArrival(uint32_t process, const Arrival& arrival);
   bool Exchange(const Arriving& arriving, bool may_wait);
 
-  // Deciding.
+  // Selecting.
   void Wait(Arriving arriving);
-  std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                            uint32_t rank, ScheduleSelector::Decision& decision) const;
+  bool Select(Arriving& arriving);
   void StartDecided(Clock::time_point overdue = Clock::time_point::min());
   bool LacksProcess(const Arriving& arriving) const;
 
@@ -148,6 +150,10 @@ class MessageExecutor : public Transport::Events {
   // By communicator and the text of what calls that choose alike have in common.
   static constexpr size_t kSelectors = 1024;  // of a communicator
   std::map<uint64_t, BoundedMap<std::string, std::shared_ptr<ScheduleSelector>>> selectors_;
+  PlanSelector plans_{[this] {
+    const User user(users_);
+    StartDecided();
+  }};
 };
 
 }  // namespace jaxcomm

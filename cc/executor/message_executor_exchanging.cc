@@ -30,10 +30,25 @@ CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals) {
 
 }  // namespace
 
+void MessageSite::FindExchanging() {
+  exchanging_.clear();
+  const Local& local = locals_[0];
+  const bool is_simple = kind_ == Kind::kAllReduce && !loss_ && !selector_ && layout().extent() > 0 &&
+                         layout().extent() <= Transport::kMaxExchanged;
+  if (!is_simple || !local.list || !local.list->IsFlatSum() || between_hosts_[ranks_[local.rank].group]) return;
+  std::vector<uint32_t> processes;
+  for (const uint32_t rank : GroupOf(local.rank)) processes.push_back(ranks_[rank].process);
+  for (const uint32_t process : processes) {
+    const auto is_of = [process](const Rank& rank) { return rank.process == process; };
+    if (std::count_if(ranks_.begin(), ranks_.end(), is_of) > 1) return;
+  }
+  exchanging_ = std::move(processes);
+}
+
 // Whether the call has ended so. Otherwise it goes on by messages, for all of its ranks.
 bool MessageExecutor::Exchange(const Arriving& arriving, bool may_wait) {
   const MessageSite& site = *arriving.site;
-  if (!site.may_exchange() || !calls_.IsUnknown(site, arriving.id)) return false;
+  if (!arriving.refused.ok() || !site.may_exchange() || !calls_.IsUnknown(site, arriving.id)) return false;
   const std::vector<uint32_t>& ranks = site.GroupOf(arriving.rank);
   bool ended = false;
   try {

@@ -89,7 +89,8 @@ void MessageExecutor::Stop(const std::shared_ptr<MessageCall>& call) {
 }
 
 Status MessageExecutor::Disconnect(Clock::time_point limit) {
-  closing_ = true;  // before the users are counted: whoever comes later sees it
+  closing_ = true;  // before the users are counted: later ones see it
+  plans_.Fail(Status(Code::kInternal, "this process has left the job"));
   while (users_ > 0 || waiting()) {
     if (Clock::now() >= limit) {
       return Status(Code::kDeadlineExceeded,
@@ -100,6 +101,7 @@ Status MessageExecutor::Disconnect(Clock::time_point limit) {
   }
   transport_ = nullptr;
   calls_.Clear();
+  plans_.Reset();
   std::lock_guard<std::mutex> lock(deciding_);
   selectors_.clear();
   return Status();

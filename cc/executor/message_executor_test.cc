@@ -321,7 +321,7 @@ TEST_F(FailureTest, AMissingRankIsNamedAndWhereItIsAndTheNextCallWorks) {
         std::string::npos)
         << message;
   }
-  // It comes at last, and hears the same, or what has failed the call in which it was.
+  // It comes at last, and gets the same error, or the one that has failed the call in which it was.
   EXPECT_EQ(elsewhere.get().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(job_.Arrive(site_, 2, values_[2]).get().code(), Code::kDeadlineExceeded);
   ExpectNextCallWorks(2);

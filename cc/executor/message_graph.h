@@ -34,11 +34,11 @@ struct MessageTask {
   enum class Kind : uint8_t { kReceive, kSend, kAdd };
   struct Peer {
     uint32_t rank;
-    uint32_t index;  // which of the messages between the two
+    uint32_t index;  // among the messages between the two
   };
 
   Kind kind;
-  bool accepts_view = false;  // what is received is read once, by an addition
+  bool accepts_view = false;  // the received bytes are read once, by an addition
   bool is_lossy = false;
   uint32_t chunk;
   uint32_t segment;

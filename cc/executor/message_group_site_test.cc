@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kRanks = 4;
 
-// Ranks 0 to 3, in so many processes with equally many each.
+// Ranks 0 to 3, in that number of processes with equally many each.
 class Job {
  public:
   Job(uint32_t processes, size_t elements, const std::string& way = "flat", uint32_t seed = 1)
@@ -44,7 +44,7 @@ class Job {
     for (size_t process = 0; process < sites_.size(); ++process) sites_[process]->Forget(*executors_[process]);
   }
 
-  // Powers of ten tell who is in a sum.
+  // Powers of ten show the ranks of a sum.
   static float Value(uint32_t rank) { return std::vector<float>{1, 10, 100, 1000}[rank]; }
   void Fill(uint32_t rank, float more) {
     for (float& value : values_[rank]) value = Value(rank) + more;
@@ -146,7 +146,7 @@ TEST_P(WrongRowTest, FailsAllRanksAndNamesBothSides) {
           const GroupNumbers& own = rank == 3 ? wrong.other : wrong.row;
           const std::vector<uint32_t> group = MembersOf(own, own[rank]);
           const bool waits_for_3 = rank != 3 && group.back() == 3, is_alone = group.size() == 1;
-          // Other groups are done if they are complete before somebody sees that the rows differ.
+          // Other groups are done if they are complete before a rank finds that the rows differ.
           if (status.ok()) {
             EXPECT_TRUE(is_alone || (rank != 3 && !waits_for_3)) << rank;
             continue;
@@ -174,8 +174,8 @@ TEST(MessageGroupSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForI
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {0, 1, 2}) ends.push_back(job.Arrive(rank, {0, 0, 1, 1}));
   const std::string message = ends[2].get().message();
-  EXPECT_EQ(message.find("MismatchError: mean #1 over 'data' (400 B, plan groups): rank 2 says that the groups are "
-                         "[0 0 1 1], rank 3 said [0 0 1 2].\n  Cure: "),
+  EXPECT_EQ(message.find("MismatchError: mean #1 over 'data' (400 B, plan groups): rank 2 has the groups "
+                         "[0 0 1 1], rank 3 has [0 0 1 2].\n  Cure: "),
             0u)
       << message;
   for (const uint32_t rank : {0, 1})
@@ -190,7 +190,7 @@ TEST(MessageGroupSiteFailureTest, AWrongRankThatNobodyWaitsForHearsOfIt) {
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   const std::string message = job.Arrive(3, {0, 0, 1, 0}).get().message();
   EXPECT_EQ(message.find("MismatchError: mean #"), 0u) << message;
-  EXPECT_NE(message.find("rank 3 says that the groups are [0 0 1 0], rank "), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 3 has the groups [0 0 1 0], rank "), std::string::npos) << message;
   job.ExpectNextCallWorks(2);
 }
 

@@ -5,7 +5,7 @@
 //   memory.Keep(task, view);                                       // read from there, or
 //   memory.Copy(task, view);                                       // no longer needed, as if it had come that way
 //   memory.Copy(task, memory.Take(task).get());                    // or later
-//   memory.Lose(task, lost);                                       // what of it is missing
+//   memory.Lose(task, lost);                                       // the bytes that are missing
 //   memory.Add(task);                                              // releases the views that it reads
 //
 // Not thread-safe by itself: of two tasks of which one waits for the other, the first must have ended.

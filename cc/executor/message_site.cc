@@ -176,12 +176,17 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     if (!common_->status.ok()) return;
     Describe();
     FindExchanging();
-    const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
-    common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
-    if (selector_) selector_->Try(common_->stats);
+    common_->stats = &stats;
+    CountCalls();
+    if (selector_) selector_->Try(stats_);
     common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
   });
   return common_->status;
+}
+
+void MessageSite::CountCalls() {
+  const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
+  stats_ = common_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
 }
 
 Status MessageSite::MakeGraphs() {
@@ -256,20 +261,6 @@ void MessageSite::Describe() {
   if (selector_ && selector_->tries()) text_ += is_early() ? ", the default schedule in its trial" : ", in its trial";
   if (selector_ && !selector_->tries()) text_ += is_early() ? ", for a small lateness" : ", for a great lateness";
   if (is_regrouped()) text_ += ", groups " + row_;
-}
-
-void MessageSite::FindExchanging() {
-  const Local& local = locals_[0];
-  const bool is_simple = kind_ == Kind::kAllReduce && !loss_ && !selector_ && layout().extent() > 0 &&
-                         layout().extent() <= Transport::kMaxExchanged;
-  if (!is_simple || !local.list || !local.list->IsFlatSum() || between_hosts_[ranks_[local.rank].group]) return;
-  std::vector<uint32_t> processes;
-  for (const uint32_t rank : GroupOf(local.rank)) processes.push_back(ranks_[rank].process);
-  for (const uint32_t process : processes) {
-    const auto is_of = [process](const Rank& rank) { return rank.process == process; };
-    if (std::count_if(ranks_.begin(), ranks_.end(), is_of) > 1) return;
-  }
-  exchanging_ = std::move(processes);
 }
 
 std::string MessageSite::lists() const {

@@ -32,6 +32,7 @@
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/message_graph.h"
+#include "cc/executor/plan_selector.h"
 #include "cc/executor/schedule_selector.h"
 #include "cc/executor/scratch.h"
 #include "cc/executor/stats.h"
@@ -69,7 +70,7 @@ uint64_t CommunicatorOf(const std::vector<MessageGroup>& groups);
 
 // The calls of a compiled step on one communicator.
 struct Step {
-  uint64_t hash = 0;  // of its types and lines; tells steps apart
+  uint64_t hash = 0;  // of its types and lines; differs between steps
   std::atomic<uint32_t> calls{0};
 };
 
@@ -79,7 +80,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
     std::string name, axes, plan;
     std::string where;                           // the user's line: "train.py:57"
     std::shared_ptr<const Step> step = nullptr;  // none: a call of no step
-    uint32_t number = 0;                         // which of the step's calls
+    uint32_t number = 0;                         // the call's place in its step
   };
 
   // An error: a list is missing or for another rank, or the process has no rank in any group.
@@ -97,6 +98,13 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   bool is_early() const { return selector_ && !early_; }
   // Null: calls run one list of messages.
   ScheduleSelector* selector() const { return selector_.get(); }
+
+  // Before the first call, of an all-reduce: its calls follow the plan of the run.
+  void FollowPlans() { followed_ = std::make_shared<Followed>(); }
+  bool follows_plans() const { return followed_ != nullptr; }
+  // Once the leaves are set: the site of the same calls with the plan's lists, which counts the plan's calls. Null:
+  // this site. Keeps the site of the latest plan.
+  Result<std::shared_ptr<const MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan) const;
 
   // Before the first call, of an all-reduce: results and operands have memory of their own.
   void SeparateResults() { is_in_place_ = false; }
@@ -198,14 +206,14 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   const std::string& text() const { return text_; }
   // The error of a call that this site is one rank's of, and `text` that of another one.
   Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
-  SiteStats& stats() const { return *common_->stats; }
+  SiteStats& stats() const { return *stats_; }
   // A rank's call ends; and the seconds since then, negative before its first call.
   void Leave(uint32_t rank, Clock::time_point now) const;
   double SecondsSinceLeft(uint32_t rank, Clock::time_point now) const;
   ScratchPool& scratch() const { return *common_->scratch; }
 
  private:
-  // Shared by all sites that Regroup makes of one.
+  // Shared by all sites that Regroup and Following make of one.
   struct Common {
     std::once_flag once;
     Status status;
@@ -213,13 +221,19 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
     bool streams = false;
     std::vector<ReduceFn> reduces;        // one per leaf
     std::vector<int64_t> first_segments;  // by leaf, of a sum that may lose some
-    std::shared_ptr<SiteStats> stats;
+    Stats* stats = nullptr;               // of the process
     std::unique_ptr<ScratchPool> scratch;
 
     std::mutex mutex;
     // By list, its rank, and whether its ranks are on several hosts.
     std::map<std::tuple<std::string, uint32_t, bool>, std::weak_ptr<const MessageGraph>> graphs;
     std::map<uint32_t, Clock::time_point> left;
+  };
+
+  struct Followed {
+    std::mutex mutex;
+    std::shared_ptr<const PlannedLists> plan;  // the latest
+    std::shared_ptr<const MessageSite> site;   // with its lists
   };
 
   MessageSite() = default;
@@ -234,6 +248,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   Status MakeGraphs();
   void Describe();
   void FindExchanging();
+  void CountCalls();
 
   Label label_;
   Kind kind_;
@@ -256,8 +271,10 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   std::string text_;
   std::vector<uint32_t> exchanging_;  // by rank of the group; none: calls do not exchange
   std::shared_ptr<Common> common_;
+  std::shared_ptr<SiteStats> stats_;
   std::shared_ptr<ScheduleSelector> selector_;  // shared by the sites of `late` and `early`
   std::shared_ptr<MessageSite> early_;
+  std::shared_ptr<Followed> followed_;  // null: calls follow no plan of the run
 };
 
 }  // namespace jaxcomm

@@ -19,7 +19,7 @@
 
 namespace jaxcomm {
 
-// A rank has come to a call: what it has to receive at once is posted, unless it waits to hear what the call runs.
+// A rank has come to a call: its first receives are posted, unless it waits until the call's schedule is decided.
 struct Arrival {
   static constexpr size_t kMaxText = 300;
 

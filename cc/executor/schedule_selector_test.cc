@@ -153,7 +153,7 @@ TEST(ScheduleSelector, OnlyLateCallsSayWhatAScheduleForThemGains) {
   EXPECT_FALSE(stats->trial().has_begun());
 }
 
-TEST(ScheduleSelector, InATrialWhoeverHearsOfItKnowsTheSame) {
+TEST(ScheduleSelector, InATrialReceiversKnowTheDecidersSchedule) {
   const auto stats = std::make_shared<SiteStats>(), others_stats = std::make_shared<SiteStats>();
   ScheduleSelector decider(ScheduleSelector::kTrial), other(ScheduleSelector::kTrial);
   decider.Try(stats);
@@ -201,14 +201,14 @@ class BetweenProcesses : public testing::Test {
     if (network_) network_->Stop();
   }
 
-  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process) {
+  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process, uint32_t site = 0) {
     MessageGroup group;
     group.list = list;
     for (uint32_t rank = 0; rank < 3; ++rank) {
       group.ranks.push_back({rank, 10 * rank});
       group.lists.push_back(registry_.Find(list, rank));
     }
-    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0,
+    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
                                   {group}, process);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return made.value();
@@ -221,15 +221,22 @@ class BetweenProcesses : public testing::Test {
                                         [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
-  // A launch in which nobody comes to the call.
+  // A launch in which ranks come to another call only.
   void Skip(int64_t run) {
-    for (size_t process = 0; process < executors_.size(); ++process) {
-      executors_[process]->messages().LaunchOf(*sites_[process], run);
+    std::vector<std::promise<Status>> ends(3);
+    std::vector<float> values(3, 1.0f);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      const auto another = MakeSite("all_reduce/ring/3", rank, /*site=*/1);
+      EXPECT_TRUE(another->SetLeaves({{DType::kF32, 4}}, executors_[rank]->stats()).ok());
+      auto* const bytes = reinterpret_cast<std::byte*>(&values[rank]);
+      executors_[rank]->messages().Arrive(another, run, rank, {{bytes}, {bytes}},
+                                          [&ends, rank](const Status& status) { ends[rank].set_value(status); });
     }
+    for (auto& end : ends) EXPECT_TRUE(end.get_future().get().ok());
   }
   int EarlyCallsAt(uint32_t process) {
     const std::string json = executors_[process]->stats().Json();
-    const std::string name = "\"below_calls\":";
+    const std::string name = "\"early_calls\":";
     return std::stoi(json.substr(json.find(name) + name.size()));
   }
   static bool IsWaiting(std::future<Status>& end) {
@@ -243,7 +250,7 @@ class BetweenProcesses : public testing::Test {
   std::vector<std::vector<float>> values_;
 };
 
-TEST_F(BetweenProcesses, AllRunTheSameWhoeverIsAhead) {
+TEST_F(BetweenProcesses, AllRunTheSameInAnyOrderOfArrival) {
   Start(/*seed=*/3);
   std::mt19937 random(3);
   std::vector<std::thread> processes;
@@ -273,7 +280,7 @@ TEST_F(BetweenProcesses, AllRunTheSameWhoeverIsAhead) {
   EXPECT_EQ(EarlyCallsAt(2), EarlyCallsAt(0));
 }
 
-TEST_F(BetweenProcesses, WhoKnowsNothingWaitsForTheDecider) {
+TEST_F(BetweenProcesses, ARankWithoutADecisionWaitsForTheDecider) {
   Start(/*seed=*/4);
   Skip(0);
   std::future<Status> second = Arrive(1, values_[1], 1), third = Arrive(2, values_[2], 1);

@@ -83,7 +83,7 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   std::ostringstream out;
   out.precision(9);
   WriteLabel(out, label);
-  out << ",\"calls\":" << calls_ << ",\"failed\":" << failed_ << ",\"below_calls\":" << early_calls_
+  out << ",\"calls\":" << calls_ << ",\"failed\":" << failed_ << ",\"early_calls\":" << early_calls_
       << ",\"transfer_s\":" << transfer_
       << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0)
       << ",\"lost_bytes\":" << lost_bytes_;
@@ -97,7 +97,7 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
     out << (i ? "," : "");
     WriteList(out, recent_[i].arrivals);
   }
-  out << "],\"own_s\":[";
+  out << "],\"work_s\":[";
   bool first = true;
   for (const CallRecord& call : recent_) {
     if (call.own.empty()) continue;

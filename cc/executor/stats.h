@@ -44,7 +44,7 @@ struct CallRecord {
 
   std::vector<double> arrivals;  // seconds after the first rank, by rank
   std::vector<double> waits;     // seconds until the last rank (of its group, if groups change) came, by rank
-  std::vector<uint32_t> last;    // who came last
+  std::vector<uint32_t> last;    // the ranks that came last
   std::vector<double> own;       // in groups that change: seconds since a rank's last call ended, by rank; else empty
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
@@ -59,7 +59,7 @@ class SiteStats {
 
   void Record(CallRecord call, Clock::time_point now = Clock::now());
   void RecordFailure();
-  // Of what a rank of this process was to add, the network has lost so many bytes.
+  // The network has lost `bytes` that a rank of this process was to add.
   void RecordLoss(int64_t bytes);
   // Of its plan, where calls choose between that and the default schedule. Reset leaves it.
   Trial& trial() { return trial_; }

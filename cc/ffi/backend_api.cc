@@ -22,8 +22,8 @@
 namespace jaxcomm {
 namespace {
 
-// The groups for whose communicators devices may ask now: no two have the same first device, as only that tells them
-// apart.
+// The groups for whose communicators devices may ask now: no two have the same first device, as only that distinguishes
+// them apart.
 class Groups {
  public:
   // Until Forget, devices that name its first device ask for this group.
@@ -153,8 +153,7 @@ Handle MakeHandle(int color, int key) {
   const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
     return TheGroups().rules()->Choose(kind, of, bytes);
   };
-  return {std::make_unique<DeviceCommunicator>(TheExecutor(), ThePlanSwitches(), TheMessages(), choose, group,
-                                               static_cast<uint32_t>(key)),
+  return {std::make_unique<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
           Status()};
 }
 

@@ -17,7 +17,7 @@ namespace jaxcomm {
 struct CallNumber {
   uint32_t site;                     // with its copy
   uint32_t number;                   // without
-  std::shared_ptr<const Step> step;  // which has all its calls once it is launched
+  std::shared_ptr<const Step> step;  // has all its calls once it is launched
 };
 
 // The number of the next copy of a call. XLA may copy one, where a function is called twice: each copy of it is a call

@@ -9,7 +9,6 @@
 #include "cc/executor/local_site.h"
 #include "cc/executor/message_group_site.h"
 #include "cc/executor/message_site.h"
-#include "cc/executor/planned_site.h"
 #include "cc/ffi/call_number.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
@@ -111,13 +110,6 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   std::shared_ptr<CallSite> made;
   auto& [communicator, site, label] = named;
   const uint32_t process = TheJob().process();
-  if (record.plan == kAuto && record.kind == Kind::kAllReduce) {
-    Result<std::shared_ptr<PlannedSite>> planned =
-        PlannedSite::Make(std::move(label), record.reduction, communicator, site, std::move(groups), TheMessages(),
-                          ThePlanSwitches(), process);
-    if (planned.ok()) made = std::move(planned.value());
-    return planned.ok() ? Result(made) : planned.status();
-  }
   const auto make = [&](const std::vector<MessageGroup>& of) {
     std::optional<AllowedLoss> loss;
     if (record.loss) loss = AllowedLoss{record.loss->shares, record.loss->segment_bytes};
@@ -125,6 +117,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   };
   Result<std::shared_ptr<MessageSite>> late = make(groups);
   if (!late.ok()) return late.status();
+  if (record.plan == kAuto && record.kind == Kind::kAllReduce) late.value()->FollowPlans();
   if (record.rule) {
     Result<MessageGroup> group = MakeGroup(record, record.groups[0], record.groups[0].schedules[1]);
     if (!group.ok()) return group.status();

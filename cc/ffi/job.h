@@ -71,7 +71,7 @@ class Job {
   uint32_t process() const;
   // A device of a process with its host, after Start.
   MessageGroup::Rank Rank(uint32_t process, uint32_t device) const;
-  // How often it has been opened: an executable belongs to the generation that it was loaded in.
+  // The number of times that it has been opened: an executable belongs to the generation that it was loaded in.
   uint64_t generation() const { return generation_; }
   // An error of `who` where it was loaded in another generation.
   Status CheckGeneration(uint64_t generation, const std::string& who) const;

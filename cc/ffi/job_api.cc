@@ -100,7 +100,6 @@ JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* er
 JAXCOMM_EXPORT int jaxcomm_job_reset(char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     TheJob().Close();
-    ThePlanSwitches().Reset();
     Status status = TheExecutor().messages().Disconnect(Clock::now() + kDisconnect);
     if (status.ok()) TheJob().Reset();
     return status;

@@ -3,10 +3,10 @@
 // XLA's buffers come from posix_memalign, which leaves up to 112 bytes free beside each of them, and in glibc
 // before 2.39 (bug 30723) in a thread's cache. A small object of ours that took such a gap, and another thread that
 // released it into its own cache, kept the buffer beside it, once free, too short for another of its size: the process
-// grew by a buffer. What is larger than the gaps never lies in one.
+// grew by a buffer. Larger blocks never lie in a gap.
 //
 // They are those of the shared object alone, as exports.map hides them; also of libstdc++, where that is linked into
-// it. What is aligned by more than malloc does is large, and left to libstdc++.
+// it. Blocks that are aligned by more than malloc does are large, and left to libstdc++.
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The C functions by which Python switches the plans of calls between processes; c_function.h says how they end.
+// The C functions by which Python switches the plan of a run; c_function.h says how they end.
 
 #include <cstdint>
 #include <memory>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/base/c_function.h"
-#include "cc/executor/plan_switches.h"
+#include "cc/executor/plan_selector.h"
 #include "cc/ffi/runtime.h"
 
 namespace jaxcomm {
@@ -18,7 +18,7 @@ JAXCOMM_EXPORT int jaxcomm_switch_launches(char* text, int64_t text_capacity, in
                                            int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::ostringstream lines;
-    for (const PlanSwitches::Launch& next : ThePlanSwitches().Next())
+    for (const PlanSelector::Launch& next : TheExecutor().messages().plans().Next())
       lines << next.communicator << " " << next.launch << "\n";
     CopyText(lines.str(), text, text_capacity, size);
   });
@@ -29,7 +29,7 @@ JAXCOMM_EXPORT int jaxcomm_switch_periods(char* text, int64_t text_capacity, int
                                           int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::ostringstream lines;
-    for (const auto& [step, periods] : ThePlanSwitches().Periods()) {
+    for (const auto& [step, periods] : TheExecutor().messages().plans().Periods()) {
       lines << step;
       for (const double seconds : periods) lines << " " << seconds;
       lines << "\n";
@@ -66,19 +66,19 @@ JAXCOMM_EXPORT int jaxcomm_switch_prepare(const char* plan, int64_t ranks, const
         }
       }
     }
-    std::vector<PlanSwitches::Launch> from;
+    std::vector<PlanSelector::Launch> from;
     for (int64_t i = 0; i < num_communicators; ++i) from.push_back({communicators[i], launches[i]});
-    *prepared = ThePlanSwitches().Prepare(planned, from) ? 1 : 0;
+    *prepared = TheExecutor().messages().plans().Prepare(planned, from) ? 1 : 0;
     return Status();
   });
 }
 
 JAXCOMM_EXPORT int jaxcomm_switch_decide(int commit, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { ThePlanSwitches().Decide(commit != 0); });
+  return Answer(error, capacity, [&] { TheExecutor().messages().plans().Decide(commit != 0); });
 }
 
 JAXCOMM_EXPORT int jaxcomm_switch_fail(const char* why, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { ThePlanSwitches().Fail(Status(Code::kInternal, why)); });
+  return Answer(error, capacity, [&] { TheExecutor().messages().plans().Fail(Status(Code::kInternal, why)); });
 }
 
 }  // namespace jaxcomm

@@ -21,11 +21,6 @@ MessageRegistry& TheMessages() {
   return *messages;
 }
 
-PlanSwitches& ThePlanSwitches() {
-  static PlanSwitches* switches = std::make_unique<PlanSwitches>().release();
-  return *switches;
-}
-
 Done Keep(const xla::ffi::Promise& promise) {
   return [promise](const Status& end) {
     xla::ffi::Promise mine = promise;

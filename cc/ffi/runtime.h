@@ -1,10 +1,9 @@
-// The process's executor, its registries of programs and messages, its plan switches, and the futures of its calls.
+// The process's executor, its registries of programs and messages, and the futures of its calls.
 #pragma once
 
 #include <exception>
 
 #include "cc/executor/executor.h"
-#include "cc/executor/plan_switches.h"
 #include "cc/ffi/values.h"
 #include "cc/program/message_registry.h"
 #include "cc/program/registry.h"
@@ -15,7 +14,6 @@ namespace jaxcomm {
 Executor& TheExecutor();
 ProgramRegistry& ThePrograms();
 MessageRegistry& TheMessages();
-PlanSwitches& ThePlanSwitches();
 
 // The callback that sets the promise when a call ends.
 Done Keep(const xla::ffi::Promise& promise);

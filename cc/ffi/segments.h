@@ -37,7 +37,7 @@ inline Status CheckImportance(DType dtype, size_t bytes, int64_t segment_bytes, 
   return Status();
 }
 
-// Whether so many bytes are so many whole segments; it divides, as the product might overflow.
+// Whether `bytes` are whole segments of that number; it divides, as the product might overflow.
 inline bool HoldsSegments(size_t bytes, size_t count, int64_t segment_bytes) {
   if (segment_bytes < 1) return false;
   const size_t segment = static_cast<size_t>(segment_bytes);

@@ -59,7 +59,7 @@ struct SiteRecord {
   std::string plan;
   bool groups_by_operand;  // the first one has the group of every rank, within these
   std::vector<Group> groups;
-  std::optional<ScheduleSelector::Rule> rule;  // which of two schedules a call runs
+  std::optional<ScheduleSelector::Rule> rule;  // of the calls that run one of two schedules
   std::optional<Loss> loss;
   std::optional<Between> between;  // processes; none: within one
 };

@@ -20,11 +20,11 @@
 namespace jaxcomm {
 
 struct Op {
-  uint32_t rank;  // who executes it, where ranks are processes of their own
+  uint32_t rank;  // the rank that executes it, where ranks are processes of their own
   uint32_t chunk;
   std::vector<uint32_t> reads;
   std::vector<uint32_t> writes;      // those that are reads, too, come first
-  uint32_t num_in_place;             // how many these are
+  uint32_t num_in_place;             // the number of these
   std::vector<uint32_t> touches;     // reads and writes together, each rank once, ascending
   std::vector<uint32_t> successors;  // ops that wait for this one
   uint32_t num_waits;

@@ -11,7 +11,8 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// Ranks of one host whose messages take a second, but for `alpha`; sums go to rank 0, which tells all others.
+// Ranks of one host whose messages take a second, but for `alpha`; sums go to rank 0, which sends the total to all
+// others.
 struct Star {
   int64_t ranks, chunks;
   double alpha = 0.0;

@@ -23,7 +23,7 @@ struct MessageNetwork {
   const int64_t* waits;   // by node, how many it awaits
   IndexLists stages;      // by node, the rows of `link`, `taken` and `slowest` that are its way, in order
   // As [stage][message]:
-  const int64_t* link;    // which it passes
+  const int64_t* link;    // the links that it passes
   const double* taken;    // seconds that it takes of the link
   const double* slowest;  // seconds from its first byte's passing the link to its last one's
 };

@@ -38,8 +38,7 @@ void Router::Cancel(const CallId& call) {
   for (Transport* transport : transports_) transport->Cancel(call);
 }
 
-bool Router::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
-                         const TakeExchanged& take) {
+bool Router::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields, const TakeExchanged& take) {
   std::optional<uint32_t> route;
   for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
     if (rank == mine.rank) continue;

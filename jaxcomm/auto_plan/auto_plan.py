@@ -195,7 +195,7 @@ class AutoPlan:
     def _compare(
         self, situation: Situation, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]
     ) -> None:
-        """Follows the new plan, the present one or none, whichever makes steps shortest."""
+        """Follows the one of the new plan, the present one and none that makes steps shortest."""
         kept = _Followed(self._text, self._plan, self._switches.periods())
         if kept.text and not self._switch("", AUTO):
             return

@@ -65,15 +65,15 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     if begun[0] == _NO_PLANNER:
         _running = _Running(store.client(), processes, None)
         if process == processes[0]:
-            said = missing_extra("ortools", "sums run without a plan: planning")
-            statistics.record_event(said, "no plan")
-            say(f"plan='auto': {said}")
+            message = missing_extra("ortools", "sums run without a plan: planning")
+            statistics.record_event(message, "no plan")
+            say(f"plan='auto': {message}")
         return
     found = links.measure(devices)
     if process == processes[0]:
-        said = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
-        statistics.record_event(said, "begun")
-        say(f"plan='auto': {said}")
+        message = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
+        statistics.record_event(message, "begun")
+        say(f"plan='auto': {message}")
 
     def measure_again(number: int) -> links.MeasuredLinks:
         return links.measure(devices, _MEASUREMENTS + missing * _OF_FEWER + number)

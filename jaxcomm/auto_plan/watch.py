@@ -64,7 +64,7 @@ class Watch:
         return found
 
     def _sites(self) -> Iterable[Mapping[str, Any]]:
-        return (site for site in ffi.sites() if site["ranks"] == self._ranks and not site["own_s"])
+        return (site for site in ffi.sites() if site["ranks"] == self._ranks and not site["work_s"])
 
 
 def busiest(calls: Mapping[tuple[str, Site], Calls]) -> tuple[str, Site] | None:

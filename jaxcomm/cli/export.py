@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
             "schedule": schedule.kind,
             "chunks": schedule.num_chunks,
             "late": schedule.late,
-            "without_by_step": entry.by_step is not None,
+            "without_selector": entry.selector is not None,
         }
         try:
             made = exporters.export(loaded, index, form)
@@ -90,8 +90,8 @@ def _show(args: Namespace, written: list[dict[str, Any]], left_out: list[dict[st
     for row in written:
         verb = "would write" if args.dry_run else "wrote"
         late = "" if row["late"] is None else f", rank {row['late']} late"
-        switches = ", without the two schedules that calls switch between" if row["without_by_step"] else ""
-        print(f"{verb}  {row['file']}: {_range(row)}, {row['schedule']}, {row['chunks']} chunks{late}{switches}")
+        selector = ", without the two schedules that calls select from" if row["without_selector"] else ""
+        print(f"{verb}  {row['file']}: {_range(row)}, {row['schedule']}, {row['chunks']} chunks{late}{selector}")
     for row in left_out:
         print(f"left out  {_range(row)}: {row['reason']}")
 

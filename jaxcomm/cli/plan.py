@@ -130,7 +130,7 @@ def _tried(args: Namespace, made: plan.Plan, measured: profile.Profile) -> tuple
     )
     notes = [f"Tried here: {found.ranges} byte ranges in {found.seconds:.0f} s, {late}."]
     if found.left:
-        notes += [f"Not tried: {found.left} (larger than 64 MiB, switched by step, or beyond --try-limit)."]
+        notes += [f"Not tried: {found.left} (larger than 64 MiB, with two schedules, or beyond --try-limit)."]
     return found.plan, notes
 
 

@@ -43,7 +43,7 @@ class Tried(NamedTuple):
       plan: with the fastest schedules.
       seconds: that it took.
       ranges: byte ranges that were timed.
-      left: those that were not, for lack of time, or because their calls are larger than MOST_BYTES or switch by step.
+      left: those that were not, for lack of time, or because their calls are larger than MOST_BYTES or have a selector.
       delays: seconds by which ranks were late, by rank.
     """
 
@@ -91,7 +91,7 @@ def tried(
     if nbytes is not None:
         sizes = {made.collectives[made.index_for(nbytes)].min_bytes: nbytes}
     todo = [
-        entry for entry in made.collectives if entry.by_step is None and sizes.get(entry.min_bytes, inf) <= MOST_BYTES
+        entry for entry in made.collectives if entry.selector is None and sizes.get(entry.min_bytes, inf) <= MOST_BYTES
     ]
     delays = _delays(profile, _LATE_PART * limit_s / max(1, len(todo)))
     hosts = members.connected().hosts if is_job() else (0,) * made.ranks

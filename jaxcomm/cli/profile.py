@@ -1,11 +1,10 @@
-"""`jaxcomm profile`: measures host devices, GPUs or a job's processes here; or takes what a run of yours recorded."""
+"""`jaxcomm profile`: measures host devices, GPUs or a job's processes here."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
-from jaxcomm import files, profile
+from jaxcomm import files
 from jaxcomm.cli import profile_job, profile_xla
 from jaxcomm.cli.common import arguments, job, options, output, profiles, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
@@ -24,14 +23,13 @@ EXAMPLE = """
     jaxcomm profile --devices 8 --late rank=3,ms=10 --dry-run
     jaxcomm profile --on cuda --devices 8              # GPUs: by XLA's collectives, or our kernel once it is certified
     jaxcomm launch -n 4 -- jaxcomm profile --out profile.json    # the links between the processes of a job
-    jaxcomm profile run.json --out profile.json        # a run of yours, which wrote jaxcomm.stats().save("run.json")
+    jaxcomm profile import run.json --out profile.json     # a run, which wrote jaxcomm.stats().save("run.json")
     jaxcomm profile import training.log --out profile.json     # another tool's measurements
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("run", nargs="?", help="a run's saved jaxcomm.stats(); without it, measure here")
     low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
     parser.add_argument("--devices", type=int, help="host devices or GPUs, at least 2 (8); a job's are all measured")
     parser.add_argument("--on", choices=["cpu", "cuda", "tpu"], default="cpu", help="host devices (cpu), GPUs or TPUs")
@@ -60,8 +58,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Measures, shows and writes."""
-    if args.run:
-        return _of_a_run(args)
     if profile_xla.is_wanted(args):
         return profile_xla.run(args)
     if is_job():
@@ -129,24 +125,4 @@ def _of_a_job(args: Namespace) -> int:
         if not args.json:
             print(f"{profile_job.table_of(measured)}\n")
         profiles.finish(measured.profile, args.out, args)
-    return 0
-
-
-def _of_a_run(args: Namespace) -> int:
-    """Reads, shows and writes."""
-    measuring: dict[str, Any] = {
-        "devices": None,
-        "on": "cpu",
-        "executor": None,
-        "sizes": None,
-        "seconds": None,
-        "steps": 50,
-        "late": [],
-    }
-    if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
-        raise JaxcommError(
-            f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"
-            f"  Cure: leave out --{given[0]}, or {args.run}"
-        )
-    profiles.finish(profile.from_stats(args.run), args.out, args)
     return 0

@@ -119,14 +119,14 @@ def _layers(args: Namespace, before: Profile) -> Sequence[Layer]:
     if args.layers:
         found = functions.function(args.layers)()
         if not (isinstance(found, list) and found and all(isinstance(layer, Layer) for layer in found)):
-            what, cure = f"returned {files.short(found)}, no layers", "return what `jaxcomm.train.layers` finds"
-            raise ProfileError(files.mistake(args.layers, what, cure))
+            problem, cure = f"returned {files.short(found)}, no layers", "return what `jaxcomm.train.layers` finds"
+            raise ProfileError(files.mistake(args.layers, problem, cure))
         return found
     if before.tolerance:
         return before.tolerance.layers
     if not before.buckets:
-        what = "has neither tolerance.layers nor buckets, so no plan could use the bound"
-        raise ProfileError(files.mistake(args.out, what, "name the model's layers with --layers"))
+        problem = "has neither tolerance.layers nor buckets, so no plan could use the bound"
+        raise ProfileError(files.mistake(args.out, problem, "name the model's layers with --layers"))
     return gradients(before)
 
 
@@ -149,10 +149,10 @@ def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Ca
 
     def rounds(share: float, seed: int) -> int | None:
         drop: Drop | None = Drop(share, args.policy) if share else None
-        what = f"{f'dropping {share:.3g}' if share else 'without drops'}, {seed + 1} of {args.repeats}"
+        problem = f"{f'dropping {share:.3g}' if share else 'without drops'}, {seed + 1} of {args.repeats}"
 
         def show(count: int, metric: float) -> None:
-            bar.set_description(f"{what}: round {count}, {metric:.4g}")
+            bar.set_description(f"{problem}: round {count}, {metric:.4g}")
 
         found = trainings.rounds(share, seed, lambda: rounds_to_target(train, drop, seed, trainings.setting, show))
         bar.update()

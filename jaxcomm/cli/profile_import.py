@@ -1,4 +1,4 @@
-"""`jaxcomm profile import`: a profile from another tool's output."""
+"""`jaxcomm profile import`: a profile from another tool's output, or from a run's saved statistics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.profile.schema import MAX_RANKS, ExecutorName
 
 EXAMPLE = """
+    jaxcomm profile import run.json --out profile.json         # a run, which wrote jaxcomm.stats().save("run.json")
     jaxcomm profile import training.log --out profile.json
     jaxcomm profile import trace.xplane.pb --out profile.json
     jaxcomm profile import all_reduce_perf.txt --executor nccl --into profile.json

@@ -59,8 +59,8 @@ def run(args: Namespace) -> int:
 def _example(name: str) -> tuple[Any, ...]:
     example = functions.function(name)()
     if not isinstance(example, tuple) or len(example) < 2 or not callable(example[0]):
-        what, cure = f"returned {files.short(example)}, not (loss, params, *args)", "return such a tuple"
-        raise JaxcommError(files.mistake(name, what, cure))
+        problem, cure = f"returned {files.short(example)}, not (loss, params, *args)", "return such a tuple"
+        raise JaxcommError(files.mistake(name, problem, cure))
     return example
 
 

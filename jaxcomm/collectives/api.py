@@ -28,9 +28,9 @@ def psum(
 ) -> Any:
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
-    All ranks get the same bits. What the core cannot do (8-bit floats; exported steps) is lax's, which one logged line
-    says. With check_vma=True a sum of what all ranks have already is said once, too: `jax.grad` sums the gradients of
-    parameters that the ranks share.
+    All ranks get the same bits. jax.lax carries calls that the core cannot (8-bit floats; exported steps), and
+    one warning is logged. With check_vma=True a sum of values that all ranks already share is logged once, too:
+    `jax.grad` sums the gradients of parameters that the ranks share.
 
     Args:
       x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.

@@ -34,7 +34,7 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, ranks: int, axis_name: Any, g
       drop: what may be left out; only floating-point arrays of as many segments as that takes are touched.
       total: sums a tree over the ranks; called twice at most.
       ranks: how many there are.
-      axis_name: the axes that tell this rank from the others.
+      axis_name: the axes that distinguish this rank from the others.
       groups: of indices along the axis, which sum among themselves.
 
     Returns:

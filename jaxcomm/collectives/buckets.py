@@ -110,7 +110,7 @@ def named(tree: Any) -> dict[str, jax.Array]:
         name = leaf_name(path)
         if name in found:
             raise ValueError(
-                f"two gradients are called {name!r}.\n  Cure: rename one of them, so that a plan can tell."
+                f"two gradients are called {name!r}.\n  Cure: rename one of them, so that a plan can name each."
             )
         found[name] = jnp.asarray(leaf)
     return found
@@ -145,19 +145,19 @@ def _planned(
 def _check(where: str, here: dict[str, int], plan: Plan) -> None:
     assert plan.step is not None
     there = {gradient.name: gradient.bytes for gradient in plan.step.gradients}
-    what = None
+    problem = None
     if missing := [name for name in there if name not in here]:
-        what = f"gradient {missing[0]!r} of plan {plan.hash[:8]} is not in this tree, which has {_some(here)}"
+        problem = f"gradient {missing[0]!r} of plan {plan.hash[:8]} is not in this tree, which has {_some(here)}"
     elif unknown := [name for name in here if name not in there]:
-        what = f"gradient {unknown[0]!r} is not in the step of plan {plan.hash[:8]}, which has {_some(there)}"
+        problem = f"gradient {unknown[0]!r} is not in the step of plan {plan.hash[:8]}, which has {_some(there)}"
     elif other := [name for name in here if here[name] != there[name]]:
         name = other[0]
-        what = f"gradient {name!r} has {here[name]} bytes, but {there[name]} in plan {plan.hash[:8]}"
+        problem = f"gradient {name!r} has {here[name]} bytes, but {there[name]} in plan {plan.hash[:8]}"
     elif len(there) != len(plan.step.gradients):
-        what = f"plan {plan.hash[:8]} has two gradients of one name"
-    if what:
+        problem = f"plan {plan.hash[:8]} has two gradients of one name"
+    if problem:
         raise PlanError(
-            f"{where}: {what}.\n"
+            f"{where}: {problem}.\n"
             "  Cure: profile these gradients (`jaxcomm profile step`) and plan again, or jaxcomm.pmean, which makes "
             "one call of all."
         )

@@ -19,7 +19,8 @@ class _Module:
     """A module that is being lowered.
 
     Its digest is of its types, and the line and devices of its first call. Processes whose modules differ run their
-    calls together nevertheless, if these are alike: the digest only tells a relaunch after an error from another step.
+    calls together nevertheless, if these are alike: the digest only distinguishes a relaunch after an error from
+    another step.
     """
 
     def __init__(self, contents: str) -> None:

@@ -155,10 +155,10 @@ def with_second(
     compiled = _compiled if hosts is None else _compiled_messages
     call = kind, ranks, nbytes, dtype, "", where
     usual = Choice((f"{kind}/{ranks}",), "direct") if hosts is None else choose_messages(*call, hosts)
-    selected = found.switched_for(nbytes, dtype) if kind == "all_reduce" else None
-    if selected:
-        late, early = found.schedule_of(selected.above), found.schedule_of(selected.below)
-        rule = Rule(found.roles[selected.late], selected.below_s, tries and early.kind == usual.plan)
+    selector = found.selector_for(nbytes, dtype) if kind == "all_reduce" else None
+    if selector:
+        late, early = found.schedule_of(selector.late), found.schedule_of(selector.early)
+        rule = Rule(found.roles[selector.rank], selector.lateness_s, tries and early.kind == usual.plan)
         return Choice((compiled(late), compiled(early)), choice.plan, rule)
     schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
     if not tries or source == "direct" or schedule.kind == usual.plan:

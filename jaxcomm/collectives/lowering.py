@@ -28,7 +28,7 @@ from jaxcomm.collectives.request import AllowedDrop, Request, extent
 
 
 def register() -> None:
-    """Tells JAX how the counterparts of lax's collectives are lowered."""
+    """Registers with JAX the lowerings of the counterparts of lax's collectives."""
     for lax, ours in PRIMITIVES.items():
         jax_compat.require_devices(ours)
         mlir.register_lowering(ours, partial(_lower, lax), cacheable=False)

@@ -23,8 +23,8 @@ from jaxcomm.jax_compat.contexts import replacing_lax
 def replace_lax() -> Iterator[None]:
     """Inside it, `jax.lax.psum` and `pmean` follow the active plan, for steps that are compiled inside it for CPUs.
 
-    A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax. What the
-    core does not do, as `jaxcomm.psum` says, stays lax's.
+    A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax.
+    Calls that the core cannot carry (see `jaxcomm.psum`) stay lax's.
     """
     _register()
     with replacing_lax(True):
@@ -35,7 +35,7 @@ def replace_types(names: Collection[str]) -> None:
     """Has the core do lax's collectives of these element types, in all steps that are compiled for CPUs.
 
     Args:
-      names: of types that XLA cannot hand to whoever carries the collectives.
+      names: of types that XLA cannot hand to the library that carries its collectives.
     """
     _types.update(names)
     _register()

@@ -48,7 +48,8 @@ def connect_to(
             raise JaxcommError(f"{where} refuses connections: {error.strerror}.\n  Cure: {_cure(end)}") from error
         except Refused as error:
             raise JaxcommError(
-                f"somebody else answers for {where}: {error}.\n  Cure: start the job anew; its process may have ended."
+                f"another process answers for {where}: {error}.\n"
+                "  Cure: start the job anew; its process may have ended."
             ) from error
         except OSError as error:
             if time.monotonic() + _PAUSE_S >= deadline:

@@ -222,5 +222,5 @@ def _peer(connection: socket.socket) -> str:
     try:
         host, port, *_ = connection.getpeername()
     except OSError:
-        return "somebody who is gone"
+        return "a peer that is gone"
     return f"{host}:{port}"

@@ -149,12 +149,12 @@ class _Side:
         room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # the kernel counts its own bytes, too
         content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
         self._hello, self._received, self._theirs = content, b"", b""
-        self._is_heard = self._has_heard = False
+        self._is_reached = self._has_received = False
         self._unsent = content + mac(key, "udp hello", _PARTIES.pack(process, other) + content)
 
     @property
     def is_done(self) -> bool:
-        return self._is_heard and self._has_heard and not self._unsent
+        return self._is_reached and self._has_received and not self._unsent
 
     def write_connection(self) -> None:
         """Sends what the connection takes of this side's hello and acknowledgement."""
@@ -180,7 +180,7 @@ class _Side:
             return
         message, self._received = self._received, b""
         if self._theirs:
-            self._is_heard = True
+            self._is_reached = True
             return
         content, signature = message[: _HELLO.size], message[_HELLO.size :]
         if not is_mac(signature, self._key, "udp hello", _PARTIES.pack(self.other, self._process) + content):
@@ -195,12 +195,12 @@ class _Side:
     def read_packet(self) -> None:
         with contextlib.suppress(OSError):  # what the network says of earlier ones
             packet = self.udp.recv(1 << 16)
-            if self._theirs and packet == self._trial(self.other) and not self._has_heard:
-                self._has_heard = True
+            if self._theirs and packet == self._trial(self.other) and not self._has_received:
+                self._has_received = True
                 self._unsent += _HEARD
 
     def try_packet(self) -> None:
-        if self._theirs and not self._is_heard:
+        if self._theirs and not self._is_reached:
             with contextlib.suppress(OSError):
                 self.udp.send(self._trial(self._process))
 
@@ -210,7 +210,7 @@ class _Side:
             return JaxcommError(
                 f"process {self.other} does not agree on a UDP path{on} in time.\n  Cure: see its error."
             )
-        way = f"from process {self.other}" if self._is_heard else f"to process {self.other} at {self._peer[0]}"
+        way = f"from process {self.other}" if self._is_reached else f"to process {self.other} at {self._peer[0]}"
         way += on
         return JaxcommError(
             f"no UDP packets of {self._packet_bytes} bytes come through {way}.\n"

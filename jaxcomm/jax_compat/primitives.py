@@ -49,7 +49,7 @@ def lowering_of(primitive: Primitive) -> Callable[..., Any]:
 
 
 def require_devices(primitive: Primitive) -> None:
-    """Makes a jit that contains `primitive` lower anew for each device assignment, and tell it to `devices`."""
+    """Makes a jit that contains `primitive` lower anew for each device assignment, and pass it to `devices`."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 

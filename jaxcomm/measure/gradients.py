@@ -32,8 +32,8 @@ def measure_gradients(
       axis_name: for a loss that has collectives.
 
     Returns:
-      A bucket per array that is not empty, in the order in which they are ready. What the loss does not depend on is
-      ready at 0.
+      A bucket per array that is not empty, in the order in which they are ready. Gradients on which the loss does not
+      depend are ready at 0.
 
     Raises:
       ProfileError: too few devices, or no steps.

@@ -56,8 +56,8 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
     """The packets lost from each host to the next one. All processes of the job call it, and get the same.
 
     All hosts send at once, for five seconds: a tenth of what the slowest link carries, 2 000 packets a second at most.
-    So what is counted is what the network loses while it has nothing else to do, and what the sending host does not
-    let out. What a receiver's socket has no room for is not counted.
+    So the count has the packets that an otherwise idle network loses, and those that the sending host does not let
+    out. Packets that find no room in the receiver's socket are not counted.
 
     Args:
       hosts: the name of each, at least of two, by one of its processes.
@@ -100,10 +100,10 @@ def _only_rail(own: Membership, process: int) -> RailEnd | None:
     return next(end for end in own.ends if end.name in names) if len(names) == 1 else None
 
 
-def _lookup(place: str, what: str, process: int) -> str:
+def _lookup(place: str, subject: str, process: int) -> str:
     from jaxcomm.distributed import store
 
-    return store.lookup(f"{place}/{what}/{process}", f"process {process} has not counted lost packets", process)
+    return store.lookup(f"{place}/{subject}/{process}", f"process {process} has not counted lost packets", process)
 
 
 def _receiver(rail: RailEnd) -> socket.socket:

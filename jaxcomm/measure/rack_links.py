@@ -38,7 +38,7 @@ class RackLinks(NamedTuple):
 def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
     """The links as measured, with the ranks in these racks.
 
-    If the times tell other racks, within which a byte takes less by a quarter or more, those are taken.
+    If the times show other racks, within which a byte takes less by a quarter or more, those are taken.
 
     Args:
       found: what was measured.
@@ -51,10 +51,10 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
         return None
     alone, loaded = (_seconds_per_byte(found, rounds) for rounds in (found.alone, found.loaded))
     near, far = _near_and_far(found.hosts, racks)
-    if told := [rack["ranks"] for rack in describe(found).get("racks", [])]:
-        in_told, between_told = _near_and_far(found.hosts, told)
-        if _mean(alone[near]) > LEAST_GAP * _mean(alone[in_told]):
-            racks, near, far = told, in_told, between_told
+    if described := [rack["ranks"] for rack in describe(found).get("racks", [])]:
+        in_described, between_described = _near_and_far(found.hosts, described)
+        if _mean(alone[near]) > LEAST_GAP * _mean(alone[in_described]):
+            racks, near, far = described, in_described, between_described
     if not near.any():  # each rack is one rank
         near = far
     fastest = _fastest(loaded, near)

@@ -70,12 +70,12 @@ class Trainings:
         kept = _KIND.validate(_KIND.parse(files.read(path, MAX_BYTES, ProfileError), path), path)
         for name, now in setting:
             if (before := getattr(kept.setting, name)) != now:
-                what = (
+                problem = (
                     f"keeps trainings with another {name}: {files.short(before)}, not {files.short(now)}"
                     if name != "source"
                     else f"keeps trainings from before {setting.train.rpartition(':')[0]} was changed"
                 )
-                raise ProfileError(files.mistake(path, what, "remove the file, or choose another --out"))
+                raise ProfileError(files.mistake(path, problem, "remove the file, or choose another --out"))
         return cls(path, setting, kept.runs)
 
     def __len__(self) -> int:
@@ -123,17 +123,22 @@ def rounds_to_target(
     if not count:
         raise ProfileError(f"{name}: yielded no metric with seed {seed}.\n  Cure: yield the metric after each round.")
     if not math.isfinite(metric):
-        what, cure = f"the metric is {metric} after round {count}", "mend the training; it diverges without drops, too"
+        problem, cure = (
+            f"the metric is {metric} after round {count}",
+            "mend the training; it diverges without drops, too",
+        )
     else:
         reached = "fallen" if setting.falling else "risen"
-        what = f"after {count} rounds the metric is {metric:.4g}; it has not {reached} to the target {setting.target:g}"
+        problem = (
+            f"after {count} rounds the metric is {metric:.4g}; it has not {reached} to the target {setting.target:g}"
+        )
         cure = "an easier --target, more --max-rounds, or --falling for a metric that falls, such as a loss"
-    raise ProfileError(files.mistake(name, f"{what} (seed {seed}, no drops)", cure))
+    raise ProfileError(files.mistake(name, f"{problem} (seed {seed}, no drops)", cure))
 
 
 def _metric(given: Any, name: str, count: int) -> float:
     try:
         return float(given)
     except (TypeError, ValueError):
-        what = f"yielded {files.short(given)} after round {count}, which is no number"
-        raise ProfileError(files.mistake(name, what, "yield the metric after each round")) from None
+        problem = f"yielded {files.short(given)} after round {count}, which is no number"
+        raise ProfileError(files.mistake(name, problem, "yield the metric after each round")) from None

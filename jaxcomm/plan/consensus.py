@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-AGREED: Final = 1e-6  # ρ of a period that counts as none: what it leaves, training cannot tell
+AGREED: Final = 1e-6  # ρ of a period that counts as none: training does not notice the rest
 DONE: Final = 1e-9  # of a product of many periods
 
 

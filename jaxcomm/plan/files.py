@@ -15,7 +15,7 @@ from jaxcomm.plan.schema import VERSION, Plan
 
 MAX_BYTES: Final = 16 * 2**20
 _KIND: Final = files.Kind(
-    "plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", unions=("schedule", "below", "above")
+    "plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", unions=("schedule", "early", "late")
 )
 
 
@@ -37,8 +37,8 @@ def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, r
     where = os.fspath(path)
     plan = decode(files.read(where, MAX_BYTES, PlanError), where)
     if ranks is not None and ranks != plan.ranks:
-        what = f"matches.ranks is {plan.ranks}; this job has {ranks} ranks"
-        raise PlanError(files.mistake(where, what, f"plan from a profile of {ranks} ranks, or run on {plan.ranks}"))
+        problem = f"matches.ranks is {plan.ranks}; this job has {ranks} ranks"
+        raise PlanError(files.mistake(where, problem, f"plan from a profile of {ranks} ranks, or run on {plan.ranks}"))
     if roles:
         plan = bind(plan, roles, where)
     try:
@@ -99,8 +99,8 @@ def decode(data: bytes, where: str) -> Plan:
     claimed = document.pop("hash", None) if isinstance(document, dict) else None
     plan = validate(document, where)
     if claimed != plan.hash:
-        what = f"hash is {files.short(claimed)}, but the content has {plan.hash}: it was changed or damaged"
-        raise PlanError(files.mistake(where, what, f'{_KIND.again}; after an edit by hand set "hash" to the latter'))
+        problem = f"hash is {files.short(claimed)}, but the content has {plan.hash}: it was changed or damaged"
+        raise PlanError(files.mistake(where, problem, f'{_KIND.again}; after an edit by hand set "hash" to the latter'))
     return plan
 
 

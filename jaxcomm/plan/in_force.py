@@ -13,7 +13,7 @@ def in_force(plan: Plan) -> dict[str, Any]:
 
     Returns:
       `plan`, the name in statistics; `ranks`; `roles`; `collectives`, the schedules of all-reduces by their
-      least bytes, and `by_step`, null or the schedules that calls switch between; `rails`, null or the least bytes of
+      least bytes, and `selector`, null or the schedules that calls select from; `rails`, null or the least bytes of
       a call that several rails share, and the planned shares by least bytes.
     """
     rails = plan.rails and {
@@ -25,18 +25,18 @@ def in_force(plan: Plan) -> dict[str, Any]:
         "ranks": plan.ranks,
         "roles": dict(plan.roles),
         "collectives": [
-            {"min_bytes": each.min_bytes, "schedule": each.schedule.kind, "by_step": _by_step(each)}
+            {"min_bytes": each.min_bytes, "schedule": each.schedule.kind, "selector": _selector(each)}
             for each in plan.collectives
         ],
         "rails": rails,
     }
 
 
-def _by_step(entry: Entry) -> dict[str, Any] | None:
-    if entry.by_step is None:
+def _selector(entry: Entry) -> dict[str, Any] | None:
+    if entry.selector is None:
         return None
     return {
-        "below_s": entry.by_step.below_s,
-        "below": entry.by_step.below.kind,
-        "above": entry.by_step.above.kind,
+        "lateness_s": entry.selector.lateness_s,
+        "early": entry.selector.early.kind,
+        "late": entry.selector.late.kind,
     }

@@ -47,7 +47,7 @@ class Assumptions(Value):
 
     A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
     `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With
-    `alpha_assumed` no measurement tells `alpha_s`, and no schedule that uses a delay was considered. A rank can
+    `alpha_assumed` no measurement gives `alpha_s`, and no schedule that uses a delay was considered. A rank can
     exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
     times as long (null: not measured). `delay` is null when no arrivals were measured, `timed` when no whole schedules
     were timed.

@@ -33,7 +33,6 @@ from jaxcomm.plan.values import (
     MAX_CHAINED,
     MAX_LISTED,
     MAX_SOLVED,
-    ByStep,
     Chain,
     Entry,
     ExecutorName,
@@ -45,6 +44,7 @@ from jaxcomm.plan.values import (
     Rank,
     RoleName,
     Rotation,
+    ScheduleSelector,
     Sha256,
     Spec,
 )
@@ -163,9 +163,9 @@ class Plan(Value):
             self._made[spec] = build(spec, self.ranks, self.roles, self.rotation, *given)
         return self._made[spec]
 
-    def switched_for(self, nbytes: int, dtype: str | None = None) -> ByStep | None:
-        """The schedules that calls of this size switch between, by lateness in the call before; see `schedule_for`."""
-        return self.collectives[self.index_for(nbytes)].by_step if self._is_for(dtype) else None
+    def selector_for(self, nbytes: int, dtype: str | None = None) -> ScheduleSelector | None:
+        """The selector of calls of this size, which run one of two schedules; see `schedule_for`."""
+        return self.collectives[self.index_for(nbytes)].selector if self._is_for(dtype) else None
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -220,8 +220,10 @@ class Plan(Value):
         for i, entry in enumerate(self.collectives):
             for name, spec in entry.specs.items():
                 first.setdefault(spec, f"collectives[{i}].{name}")
-            if entry.by_step and entry.by_step.late not in self.roles:
-                raise ValueError(f'collectives[{i}].by_step.late is "{entry.by_step.late}", which roles does not bind')
+            if entry.selector and entry.selector.rank not in self.roles:
+                raise ValueError(
+                    f'collectives[{i}].selector.rank is "{entry.selector.rank}", which roles does not bind'
+                )
         specs = SpecCheck(self.ranks, self.roles, self.network, self.executors, self.template is not None)
         for spec, where in first.items():
             specs.check(where, spec)
@@ -254,7 +256,7 @@ class Plan(Value):
                 )
         decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
         may = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
-        accepted = [each.what for each in self.step.accepting] if self.step else []
+        accepted = [each.relaxation for each in self.step.accepting] if self.step else []
         if accepted and accepted != may:
             raise ValueError(
                 f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"

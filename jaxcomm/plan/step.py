@@ -12,7 +12,7 @@ from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Seconds, Spec, Token
 
 MAX_GRADIENTS: Final = 16384
-What = Literal["drops", "groups", "drops_and_groups"]
+Relaxation = Literal["drops", "groups", "drops_and_groups"]
 _ROUNDED: Final = 1e-6  # of the step: what rounded times may differ by
 
 
@@ -52,7 +52,7 @@ class Accepted(Value):
     Those links lose packets, or join racks, as the profile says; `Step.seconds` is for links that do neither.
     """
 
-    what: What
+    relaxation: Relaxation
     seconds: Seconds
     exact_seconds: Seconds
 
@@ -66,7 +66,7 @@ class Step(Value):
     """The gradients of a step, and the buckets in which they are summed, in the order in which they are served.
 
     Times are means over the profiled delays, from the late rank's last gradient to the last sum: `plain_seconds` with
-    the `buckets` as the profile has them and schedules that use no delay, `kept_seconds` with these buckets and the
+    the `buckets` as the profile has them and schedules that use no delay, `scheduled_seconds` with these and the
     best schedule for each of their sizes, `seconds` with the buckets that are `planned`. No boundaries, order and
     schedules take less than `lower_bound_seconds`. `status` and `gap` are the solver's, for the boundaries and
     schedules that it was given to choose from. `accepting` is what other mathematics would change, which the plan never
@@ -77,7 +77,7 @@ class Step(Value):
     bytes: Count
     plain_seconds: Seconds
     seconds: Seconds
-    kept_seconds: Seconds
+    scheduled_seconds: Seconds
     lower_bound_seconds: Seconds
     status: Token
     gap: Seconds

@@ -232,17 +232,18 @@ class MeasuredTimes(Value):
     candidates: Annotated[tuple[Candidate, ...], Field(fail_fast=True, max_length=8)]
 
 
-class ByStep(Value):
-    """Two schedules, of which each call runs one, by how late the late rank came to the call before.
+class ScheduleSelector(Value):
+    """Two schedules, of which each call runs one, by how late `rank` came to the call before.
 
-    If it came less than `below_s` seconds after all others, the next call runs `below`, else `above`, as do the first
-    ones. `seconds` is the predicted mean time of a call of the entry's reference size, from the late rank's arrival on.
+    If it came less than `lateness_s` seconds after all others, the next call runs `early`, otherwise `late`. The first
+    calls run `late`. `seconds` is the predicted mean time of a call of the entry's reference size, from the late rank's
+    arrival on.
     """
 
-    late: RoleName
-    below_s: Annotated[float, Field(gt=0, le=1e30, strict=True, allow_inf_nan=False)]
-    below: Spec
-    above: Spec
+    rank: RoleName
+    lateness_s: Annotated[float, Field(gt=0, le=1e30, strict=True, allow_inf_nan=False)]
+    early: Spec
+    late: Spec
     seconds: Seconds
 
 
@@ -252,7 +253,7 @@ ExecutorName = Literal["xla"]
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
 
-    Where ranks can know at a call how late others came to the one before, they run `by_step` in place of `schedule`.
+    Where ranks can know how late others came to the call before, `selector` selects the schedule, not `schedule`.
     `executor` "xla" has XLA's own collective-permutes run the schedule, on any platform; null: the platform's own
     executor, which is the core on CPUs.
     """
@@ -262,7 +263,7 @@ class Entry(Value):
     schedule: Spec
     predicted: Predicted
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
-    by_step: ByStep | None = None
+    selector: ScheduleSelector | None = None
     measured: MeasuredTimes | None = None
     executor: ExecutorName | None = None
 
@@ -270,8 +271,8 @@ class Entry(Value):
     def specs(self) -> dict[str, Spec]:
         """All that its calls may run, by the place in the entry."""
         found: dict[str, Spec] = {"schedule": self.schedule}
-        if self.by_step:
-            found |= {"by_step.below": self.by_step.below, "by_step.above": self.by_step.above}
+        if self.selector:
+            found |= {"selector.early": self.selector.early, "selector.late": self.selector.late}
         return found
 
 
@@ -280,7 +281,7 @@ class Matches(Value):
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
-    topology: None = None  # files have it; nothing here could tell whether a topology is the plan's
+    topology: None = None  # files have it; nothing here could check that a topology is the plan's
 
 
 class Rotation(Value):

@@ -13,13 +13,13 @@ WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, on the machine 
 Log = Callable[[str], None] | None
 
 
-def load(what: str) -> Any:
+def load(purpose: str) -> Any:
     """OR-Tools' module cp_model; `what` needs it, for the message.
 
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    return load_extra("ortools.sat.python.cp_model", f"planning {what}")
+    return load_extra("ortools.sat.python.cp_model", f"planning {purpose}")
 
 
 def solver(cp_model: Any, work: float, seed: int, log: Log) -> Any:

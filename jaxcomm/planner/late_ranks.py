@@ -23,7 +23,7 @@ class LateRanks:
     Attributes:
       roles: ranks by role; binds "straggler" if it is known who is late, and is empty otherwise.
       delays: how late the last rank is.
-      by_step: how late it is in each step, in their order; empty if several are late.
+      lateness: how late it is in each step, in their order; empty if several are late.
       order: the roles of several late ranks in the order in which they come; () if at most one is late.
       releases: [i, step]: when all but the i-th of them and those after it are there, in seconds after the last one's
         arrival; empty if at most one is late.
@@ -31,7 +31,7 @@ class LateRanks:
 
     roles: Mapping[str, int] = field(default_factory=dict)
     delays: Delays = field(default_factory=Delays)
-    by_step: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    lateness: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     order: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
 
@@ -66,7 +66,7 @@ class LateRanks:
 
     @property
     def window(self) -> Delays:
-        """How long the ranks that are not late wait for the last one."""
+        """The time for which ranks that are not late wait for the last one."""
         return Delays(-self.releases[0]) if self.order else self.delays
 
     @property

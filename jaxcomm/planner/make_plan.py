@@ -28,7 +28,7 @@ from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_selectors
 from jaxcomm.planner.schedules.timed_basis import basis
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, find_straggler
@@ -111,7 +111,7 @@ def plan(
     known = decision.known if decision else {}
     if not decision and profile.collective:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)}
-    found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
+    found = with_selectors(setting, entries(setting, known, progress), known if decision else ())
     searches = [each for each in (decision.results if decision else ()) if each.status != "NOT_NEEDED"]
     return Plan(
         matches=Matches(ranks=profile.ranks),

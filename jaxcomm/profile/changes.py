@@ -1,7 +1,7 @@
 """A profile with one thing changed, to ask the planner what would be if.
 
 Every change gives a new profile, checked like one from a file, whose provenance says what was changed in it. Arrivals
-count from the first rank of each step, whichever that is after the change.
+count from the first rank of each step after the change.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _GIVES = {
 def without_straggler(profile: Profile) -> Profile:
     """The profile as if its straggler were like the others: in no step later than the median of the other ranks.
 
-    Whoever was next is as late as before and may be the straggler now.
+    The next rank is as late as before and may be the straggler now.
 
     Raises:
       ProfileError: the profile has no arrivals, or nobody is late in it.
     """
     late = find_straggler(profile)
     if not late.is_late:
-        what = "nobody is late in it; there is no straggler to leave out"
-        raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))
+        problem = "nobody is late in it; there is no straggler to leave out"
+        raise ProfileError(mistake(profile.provenance.source, problem, "ask for another change"))
     arrivals = np.array(profile.arrivals)
     usual = np.median(np.delete(arrivals, late.rank, axis=1), axis=1)
     arrivals[:, late.rank] = np.minimum(arrivals[:, late.rank], usual)
@@ -59,8 +59,8 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
     """
     _check_rank(profile, rank, "be late")
     if not 0 <= seconds < math.inf:
-        what = f"rank {rank} cannot be late by {seconds:g} s"
-        raise ProfileError(mistake(profile.provenance.source, what, "name a time of at least 0"))
+        problem = f"rank {rank} cannot be late by {seconds:g} s"
+        raise ProfileError(mistake(profile.provenance.source, problem, "name a time of at least 0"))
     arrivals = np.array(profile.arrivals or [[0.0] * profile.ranks])
     arrivals[:, rank] += seconds
     arrivals -= arrivals.min(axis=1, keepdims=True)
@@ -99,8 +99,8 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Link, ranks: i
     """
     _check_timed(profile, name, ranks)
     if timed.op != "all_reduce":
-        what = f"rail {name!r} was timed by {timed.op}"
-        raise ProfileError(mistake(profile.provenance.source, what, "time all_reduce on it"))
+        problem = f"rail {name!r} was timed by {timed.op}"
+        raise ProfileError(mistake(profile.provenance.source, problem, "time all_reduce on it"))
     rail = Rail(name=name, transport=transport, latency=sorted(timed.samples, key=lambda sample: sample.bytes))
     others = [each.model_dump() for each in profile.rails if each.name != name]
     return _changed(profile, f"with rail {name} as timed", rails=[*others, rail.model_dump()])
@@ -143,8 +143,8 @@ def without_rail(profile: Profile, name: str) -> Profile:
     _check_name(profile, "rail", name, [rail.name for rail in profile.rails])
     left = [rail.model_dump() for rail in profile.rails if rail.name != name]
     if not left:
-        what = f"{name!r} is the only rail; without it the ranks are not connected"
-        raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))
+        problem = f"{name!r} is the only rail; without it the ranks are not connected"
+        raise ProfileError(mistake(profile.provenance.source, problem, "ask for another change"))
     return _changed(profile, f"without rail {name}", rails=left)
 
 
@@ -230,27 +230,27 @@ def _slowed_samples(samples: Sequence[Sample], latency: float, rate: float) -> l
 
 def _check_timed(profile: Profile, name: str, ranks: int) -> None:
     if ranks != profile.ranks:
-        what = f"is of {profile.ranks} ranks; {name} was timed on {ranks}"
-        raise ProfileError(mistake(profile.provenance.source, what, f"time it on {profile.ranks} ranks"))
+        problem = f"is of {profile.ranks} ranks; {name} was timed on {ranks}"
+        raise ProfileError(mistake(profile.provenance.source, problem, f"time it on {profile.ranks} ranks"))
 
 
 def _check_rank(profile: Profile, rank: int, do: str) -> None:
     if not 0 <= rank < profile.ranks:
-        what = f"rank {rank} cannot {do}: the ranks are 0 to {profile.ranks - 1}"
-        raise ProfileError(mistake(profile.provenance.source, what, "name one of them"))
+        problem = f"rank {rank} cannot {do}: the ranks are 0 to {profile.ranks - 1}"
+        raise ProfileError(mistake(profile.provenance.source, problem, "name one of them"))
 
 
 def _check_name(profile: Profile, kind: str, name: str, names: list[str]) -> None:
     if name not in names:
-        what = f"has no {kind} {name!r}; its {kind}s are: {', '.join(names) or 'none'}"
+        problem = f"has no {kind} {name!r}; its {kind}s are: {', '.join(names) or 'none'}"
         cure = "name one of them" if names else _GIVES[kind]
-        raise ProfileError(mistake(profile.provenance.source, what, cure))
+        raise ProfileError(mistake(profile.provenance.source, problem, cure))
 
 
 def _check_rate(profile: Profile, rate: float) -> None:
     if not rate > 0:
-        what = f"the rate is {rate:g}"
-        raise ProfileError(mistake(profile.provenance.source, what, "name one above 0, such as 0.25"))
+        problem = f"the rate is {rate:g}"
+        raise ProfileError(mistake(profile.provenance.source, problem, "name one above 0, such as 0.25"))
 
 
 def _changed(profile: Profile, how: str, **fields: Any) -> Profile:

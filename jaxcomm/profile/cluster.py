@@ -111,8 +111,8 @@ class Topology(Value):
 class Cluster:
     """Links of α seconds and β seconds per byte, and what differs between them; by default all are alike.
 
-    A rank has a port in each direction; with a `topology` also one for other hosts. What ranks share, the NIC of a
-    host and the uplink of a rack (each in both directions), serves one message after the other.
+    A rank has a port in each direction; with a `topology` also one for other hosts. A link that ranks share,
+    the NIC of a host or the uplink of a rack (each in both directions), serves one message after the other.
 
     Attributes:
       alpha: seconds per message.

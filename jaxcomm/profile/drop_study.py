@@ -6,7 +6,7 @@ the n differences and t the 95 % point of Student's distribution with n − 1 de
 
 A share is tolerated if the interval's upper end is at most the margin, a share of the mean of rounds(0): with 95 %
 confidence, losing p costs no more rounds than that. That the interval holds 0 would not do, as it also does where there
-are too few trainings to tell. A training that never reaches the target settles it: the share is not tolerated. Shares
+are too few trainings to decide. A training that never reaches the target settles it: the share is not tolerated. Shares
 are tried in ascending order up to the first that is not tolerated, so the confidence holds for all of them together
 without a correction.
 

@@ -15,7 +15,7 @@ from jaxcomm.profile.schema import Link, OpName, ScheduleName
 
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10
-LEAST_RATIO: Final = 2  # of the largest size to the smallest, from which on their times tell α from β
+LEAST_RATIO: Final = 2  # of the largest size to the smallest, from which on their times separate α from β
 LEAST_S: Final = 1e-12  # of a timed call: less is no measurement
 LEAST_TURN: Final = 1e-9  # of the logarithms of α and β, where the search for them ends
 
@@ -28,8 +28,8 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     A collective is taken as the ring that NCCL and MPI use for large buffers: an allreduce of s bytes over n ranks is
     T = 2(n-1) α + 2(n-1)/n s β, or with the direct schedule 2 α + 2(n-1)/n s β; see `rounds_and_share` for the others.
     The logarithms of the times are fitted: microseconds at 1 KiB count as much as milliseconds at 1 GiB, and twice the
-    model's time as much as half of it. With one size only, or sizes less than a factor of two apart, α cannot be told
-    from β: then α is assumed 3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the shortest
+    model's time as much as half of it. With one size only, or sizes less than a factor of two apart, α and β cannot be
+    separated: then α is assumed 3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the shortest
     time, β takes the rest, and the link and its `source` say so.
 
     Args:
@@ -66,9 +66,9 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
         rounds = float(terms[0, 0])
         alpha = min(ASSUMED_ALPHA_S, shortest / 2 / rounds)
         beta = float(np.median((seconds - rounds * alpha) / terms[:, 1]))
-        what = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
+        guess = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
         why = "one size only" if len(sizes) == 1 else "sizes less than a factor of two apart"
-        how = f"{why}: α assumed {what}; β from {op} by {schedule} in {np.median(seconds) * 1e3:.4g} ms"
+        how = f"{why}: α assumed {guess}; β from {op} by {schedule} in {np.median(seconds) * 1e3:.4g} ms"
     residual = np.sqrt(np.mean(np.square(np.log(terms @ np.array([alpha, beta]) / seconds))))
     return Link(
         alpha_s=alpha,

@@ -24,9 +24,9 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
     """
     ranks = host.ranks * hosts
     if not _is_host(host) or host.arrivals or host.rails or not host.ranks <= ranks <= MAX_RANKS:
-        what = f"is no description of one host's ranks that could be {hosts} hosts of at most {MAX_RANKS} ranks"
+        problem = f"is no description of one host's ranks that could be {hosts} hosts of at most {MAX_RANKS} ranks"
         cure = "give `nvidia-smi topo -m` or NCCL's topology, and 1 host or more"
-        raise ProfileError(mistake(host.provenance.source, what, cure))
+        raise ProfileError(mistake(host.provenance.source, problem, cure))
     document = host.model_dump() | {
         "ranks": ranks,
         "topology": _repeated(host, [rank // host.ranks for rank in range(ranks)]),
@@ -79,11 +79,11 @@ def _hosts_like(profile: Profile, host: Profile) -> dict[str, Any]:
     home = _hosts(profile) or [rank // host.ranks for rank in range(profile.ranks)]
     other = next((number for number, ranks in Counter(home).items() if ranks != host.ranks), None)
     if other is not None:
-        what = f"has {home.count(other or 0)} ranks on host {other}; {host.provenance.source} describes {host.ranks}"
-        raise ProfileError(mistake(profile.provenance.source, what, "describe a host of as many ranks"))
+        problem = f"has {home.count(other or 0)} ranks on host {other}; {host.provenance.source} describes {host.ranks}"
+        raise ProfileError(mistake(profile.provenance.source, problem, "describe a host of as many ranks"))
     if host.topology and host.topology.racks and len(profile.racks) > 1:
-        what = f"has {len(profile.racks)} racks, and {host.provenance.source} has groups of GPUs within a host"
-        raise ProfileError(mistake(profile.provenance.source, what, "leave one out; a profile holds two tiers"))
+        problem = f"has {len(profile.racks)} racks, and {host.provenance.source} has groups of GPUs within a host"
+        raise ProfileError(mistake(profile.provenance.source, problem, "leave one out; a profile holds two tiers"))
     return {"topology": _repeated(host, home)}
 
 
@@ -98,11 +98,11 @@ def _network(profile: Profile, found: Profile) -> dict[str, Any]:
             names = [*dict.fromkeys(profile.hosts)]
             members = [members[names.index(name)] for name in found.hosts]
     else:
-        what = f"is of {profile.ranks} ranks on {hosts} hosts; {found.provenance.source} is of {found.ranks} ranks"
-        raise ProfileError(mistake(profile.provenance.source, what, "describe the same cluster"))
+        problem = f"is of {profile.ranks} ranks on {hosts} hosts; {found.provenance.source} is of {found.ranks} ranks"
+        raise ProfileError(mistake(profile.provenance.source, problem, "describe the same cluster"))
     if not (found.topology or found.racks or found.nics):
-        what = "tells no hosts, racks or slow NICs: all links in it are alike"
-        raise ProfileError(mistake(found.provenance.source, what, "leave it out"))
+        problem = "has no hosts, racks or slow NICs: all links in it are alike"
+        raise ProfileError(mistake(found.provenance.source, problem, "leave it out"))
     racks = [
         rack.model_dump() | {"ranks": sorted(rank for each in rack.ranks for rank in members[each])}
         for rack in found.racks

@@ -57,12 +57,12 @@ class RunSite(Value):
     transfer_s: Seconds
     early_bytes_share: Seconds
     lost_bytes: Count = 0
-    below_calls: Count = 0
+    early_calls: Count = 0
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
     arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
-    own_s: list[list[Seconds | None]]
+    work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []
 
@@ -115,24 +115,24 @@ class GoneProcess(Value):
     why: str
 
 
-class ScheduleByStep(Value):
-    """The schedules of calls after those to which the late rank came less than `below_s` seconds late, and others."""
+class SelectedSchedules(Value):
+    """The two schedules of a plan's selector, `early` where the late rank came less than `lateness_s` seconds late."""
 
-    below_s: Seconds
-    below: Text
-    above: Text
+    lateness_s: Seconds
+    early: Text
+    late: Text
 
 
 class ScheduleFrom(Value):
-    """The schedule of all-reduces of at least so many bytes."""
+    """The schedule of all-reduces of at least `min_bytes` bytes."""
 
     min_bytes: Count
     schedule: Text
-    by_step: ScheduleByStep | None = None
+    selector: SelectedSchedules | None = None
 
 
 class PlannedShares(Value):
-    """The planned shares of calls of at least so many bytes, of 1024."""
+    """The planned shares, of 1024, of calls of at least `min_bytes` bytes."""
 
     min_bytes: Count
     shares: dict[Text, Count]

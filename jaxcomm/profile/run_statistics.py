@@ -87,8 +87,8 @@ def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profi
     watched = _watched(run, where, name)
     alike = [site for site in _sums(run) if site.ranks == watched.ranks and site.plan in _NO_PLAN]
     if not alike:
-        what = f"no sum among {watched.ranks} ranks ran without a plan, so α and β are unknown"
-        raise ProfileError(files.mistake(where, what, "run some steps under `with jaxcomm.use_plan(None)`"))
+        problem = f"no sum among {watched.ranks} ranks ran without a plan, so α and β are unknown"
+        raise ProfileError(files.mistake(where, problem, "run some steps under `with jaxcomm.use_plan(None)`"))
     samples = [Sample(bytes=site.bytes, seconds=median(site.after_arrival_s)) for site in alike]
     calls = f"{where}: {sum(site.calls for site in alike)} sums without a plan, from the last arrival"
     source = f"{where}: {watched.name} over {watched.axes}, {watched.bytes} bytes, {watched.plan}"
@@ -110,13 +110,13 @@ def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
     """The site whose arrivals count."""
     sums = _sums(run)
     if not sums:
-        what = "holds no sum that was called twice"
+        problem = "holds no sum that was called twice"
         cure = "save it after some steps; collectives that are jax.lax's (on GPUs and TPUs, mostly) are not recorded"
-        raise ProfileError(files.mistake(where, what, cure))
+        raise ProfileError(files.mistake(where, problem, cure))
     named = [site for site in sums if name in (None, site.name)]
     if not named:
-        what = f"holds no sum {name!r}; it holds {', '.join(sorted({site.name for site in sums}))}"
-        raise ProfileError(files.mistake(where, what, "name one of these, or none"))
+        problem = f"holds no sum {name!r}; it holds {', '.join(sorted({site.name for site in sums}))}"
+        raise ProfileError(files.mistake(where, problem, "name one of these, or none"))
     return max(named, key=lambda site: site.bytes * site.calls)
 
 
@@ -125,6 +125,6 @@ def _sums(run: SavedRun) -> list[RunSite]:
     return [
         site
         for site in run.sites
-        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and not site.own_s
+        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and not site.work_s
         if len(site.arrivals) > 1 and site.after_arrival_s
     ]

@@ -53,7 +53,7 @@ ExecutorName = Literal["fused", "messages", "nccl"]
 class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
-    `alpha_assumed` says that no measurement tells `alpha_s`, so that no plan may count on it. `residual` is the rms of
+    `alpha_assumed` says that no measurement gives `alpha_s`, so that no plan may count on it. `residual` is the rms of
     what the fit leaves of the logarithms of the `samples`' times, or of those that `source` says were fitted (0 when
     nothing was left to fit), `op` the collective that they timed, `schedule` the one that it is taken to have run, and
     `source` says in words how the two numbers were found, and which of them was assumed.
@@ -166,8 +166,8 @@ class Profile(Value):
     def _executors_were_timed(self) -> Self:
         for name, link in self.executors.items():
             if link.op != "all_reduce" or not link.samples:
-                what = f"has {len(link.samples)} samples of {link.op}"
-                raise ValueError(f"executors.{name} {what}; at least one timed all_reduce is needed")
+                problem = f"has {len(link.samples)} samples of {link.op}"
+                raise ValueError(f"executors.{name} {problem}; at least one timed all_reduce is needed")
             if any(sample.seconds <= 0 for sample in link.samples):
                 raise ValueError(f"executors.{name} has a sample of 0 s; a time must be above 0")
         return self

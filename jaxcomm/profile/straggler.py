@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.schema import Profile
 
-MOST_LATE: Final = 8  # late ranks that a plan tells apart
+MOST_LATE: Final = 8  # late ranks that a plan distinguishes
 _JITTER: Final = 3.0  # times the bulk's own spread that a late rank is behind the bulk
 _SHARE: Final = 0.1  # of the latest rank's lateness that another late rank has at least
 SIGNIFICANCE: Final = 0.05  # below this probability chance no longer explains who was last
@@ -52,8 +52,8 @@ def find_straggler(profile: Profile) -> Straggler:
     below 5 % (a binomial test, times the number of ranks). And in the steps in which it was last, its median lead on
     the next rank is at least half of the bulk's spread: the median time from a step's first rank to the one with which
     half are there. Ranks that are late together (`late_ranks`) are each compared with those that are not. In fewer
-    steps than can tell (five of two ranks, two of eight), it must be last in all, by 3 times the time from the others'
-    first to their last; of two ranks one always is by that in one step, and often in some: measure more.
+    steps than can decide (five of two ranks, two of eight), it must be last in all, by 3 times the time from the
+    others' first to their last. With two ranks, one is always last by that in one step: measure more.
 
     Args:
       profile: a profile with arrivals.

@@ -40,7 +40,7 @@ class Contributions:
         if collective == "all_gather":
             self._nothing = "what is not there yet"
             self._garbage[:] = np.arange(ranks)[:, None] != first + np.arange(count)
-        self._added = np.zeros((ranks, count), bool)  # whether somebody has added this value to its own
+        self._added = np.zeros((ranks, count), bool)  # whether a rank has added this value to its own
         self._last = np.zeros(ranks * count, np.int32)  # scratch: the last transfer of a round into each cell
 
     def reduce_scatter(self, late: int) -> None:

@@ -150,7 +150,7 @@ class _Step(NamedTuple):
 
 
 class _Chunk:
-    """The steps of one chunk. A sum is open until somebody reads it, or overwrites what it reads."""
+    """The steps of one chunk. A sum is open until an op reads it, or overwrites its operands."""
 
     def __init__(self, schedule: Schedule, chunk: int) -> None:
         self._everybody = (1 << schedule.ranks) - 1

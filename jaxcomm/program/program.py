@@ -1,7 +1,7 @@
 """Programs: the flat list of operations that the executor runs, and its encoding.
 
-A program is for memory that all ranks can read (one process, or peers of one host): whoever executes an operation pulls
-what it reads. The list holds the operations of all ranks, and its order is a valid order of execution.
+A program is for memory that all ranks can read (one process, or peers of one host): a rank that executes an operation
+pulls what it reads. The list holds the operations of all ranks, and its order is a valid order of execution.
 """
 
 from __future__ import annotations
@@ -177,22 +177,22 @@ class _Reader:
             self._ascending("an operation to wait for", waits, index),
         )
 
-    def _ascending(self, what: str, count: int, end: int) -> tuple[int, ...]:
+    def _ascending(self, name: str, count: int, end: int) -> tuple[int, ...]:
         numbers = tuple(self._words[self._at : self._at + count])
         if len(numbers) == count and all(map(lt, numbers, (*numbers[1:], end))):
             self._at += count
             return numbers
         low = 0
         for _ in range(count):
-            low = self._word(what, low, end - 1) + 1
+            low = self._word(name, low, end - 1) + 1
         raise AssertionError("one of these words is refused")
 
-    def _word(self, what: str, low: int, high: int) -> int:
+    def _word(self, name: str, low: int, high: int) -> int:
         if self._at == len(self._words):
-            self._fail(f"the program ends before {what}")
+            self._fail(f"the program ends before {name}")
         word = self._words[self._at]
         if not low <= word <= high:
-            self._fail(f"{what} is {word}, which must be {low if low == high else f'in [{low}, {high}]'}")
+            self._fail(f"{name} is {word}, which must be {low if low == high else f'in [{low}, {high}]'}")
         self._at += 1
         return word
 

@@ -78,7 +78,7 @@ def verify_template(template: Template, chunks: int) -> Proof:
 
     Chunk c moves in the rounds c, c + 1, ... only. As long as these end before round `chunks`, the template says what
     happens: every offset sends once and receives once, so ports are respected; the receivers v + age are all ranks but
-    the chunk's owner; and whoever sends a chunk has received it before. The last chunks are executed.
+    the chunk's owner; and the sender of a chunk has received it before. The last chunks are executed.
 
     Raises:
       PlanError: the template does not spread a chunk to every rank, or sends what a rank does not hold yet.
@@ -155,7 +155,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
 
 
 def _additions(stages: Sequence[tuple[Schedule, frozenset[int]]], chunks: int) -> list[NDArray[np.int64]]:
-    """How often each chunk is added to by the end of every phase but the last."""
+    """The number of additions to each chunk by the end of every phase but the last."""
     counts = [
         np.bincount(rows[rows[:, 4] == Op.REDUCE][:, 3], minlength=chunks) for rows in (p.table() for p, _ in stages)
     ]

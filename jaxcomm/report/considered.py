@@ -7,9 +7,9 @@ from typing import Any
 from jaxcomm.plan.halves import HalfEntry
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import ByStep, Entry
+from jaxcomm.plan.values import Entry, ScheduleSelector
 from jaxcomm.report.step import step_lines
-from jaxcomm.report.words import VERDICTS, by_step_text, range_text, spec_text
+from jaxcomm.report.words import VERDICTS, range_text, selector_text, spec_text
 
 
 def considered(plan: Plan) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def considered(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _by_step(by_step: ByStep) -> dict[str, Any]:
-    return {"words": by_step_text(by_step), **by_step.model_dump(mode="json")}
+def _selector(selector: ScheduleSelector) -> dict[str, Any]:
+    return {"words": selector_text(selector), **selector.model_dump(mode="json")}
 
 
 def _range(entry: Entry) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _range(entry: Entry) -> dict[str, Any]:
         "reference_bytes": predicted.reference_bytes,
         "runs": spec_text(entry.schedule),
         "seconds": predicted.seconds,
-        "by_step": _by_step(entry.by_step) if entry.by_step else None,
+        "selector": _selector(entry.selector) if entry.selector else None,
         "measured": entry.measured.model_dump(mode="json") if entry.measured else None,
         "lower_bound_seconds": predicted.lower_bound,
         "gap_to_bound": _gap(predicted.seconds, predicted.lower_bound),

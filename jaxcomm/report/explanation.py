@@ -82,7 +82,7 @@ def summary(plan: Plan) -> str:
         rows.append(
             [
                 range_text(entry),
-                spec_text(entry.schedule) + " (calls switch)" * bool(entry.by_step),
+                spec_text(entry.schedule) + " (calls select)" * bool(entry.selector),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
                 f"{1 - seconds.seconds / plain_seconds(plan, entry):z.0%}",
@@ -117,7 +117,7 @@ def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
 
 def _what_runs(pair: tuple[Entry, Schedule]) -> tuple[object, ...]:
     entry, _ = pair
-    return entry.schedule, entry.executor, entry.by_step, entry.measured
+    return entry.schedule, entry.executor, entry.selector, entry.measured
 
 
 def entry_for(plan: Plan, nbytes: int) -> Entry:
@@ -189,8 +189,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
 
 def _executors(executors: Executors) -> Iterator[str]:
     if executors.own:
-        what = "one kernel over memory that all read" if executors.own == "fused" else "sends and receives"
-        yield f"Schedules were timed on CUDA devices as {what} (executor {executors.own})."
+        subject = "one kernel over memory that all read" if executors.own == "fused" else "sends and receives"
+        yield f"Schedules were timed on CUDA devices as {subject} (executor {executors.own})."
     if table := executors.nccl:
         yield (
             f"NCCL's own allreduce was timed for {len(table)} sizes from {bytes_text(table[0].bytes)} to "

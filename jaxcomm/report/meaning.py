@@ -8,7 +8,7 @@ from jaxcomm import simulate
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, LateJoin, Stragglers
 from jaxcomm.report.tables import seconds_text
-from jaxcomm.report.words import by_step_text
+from jaxcomm.report.words import selector_text
 from jaxcomm.schedules import Schedule
 
 
@@ -21,7 +21,7 @@ def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
       schedule: the entry's.
     """
     yield from _runs(plan, entry, schedule)
-    yield from _by_step(entry)
+    yield from _selector(entry)
 
 
 def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
@@ -43,8 +43,8 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         yield f"While {away} away the other {count} reduce-scatter in {first.num_rounds} rounds."
         for phase in later[:-1]:
             yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
-        what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
-        yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
+        subject = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
+        yield f"Once {subject} there, {schedule.num_rounds} rounds finish the sum."
         return
     if entry.executor == "xla" and isinstance(entry.schedule, LateJoin):
         chunks = f"its {schedule.num_chunks} chunks are" if schedule.num_chunks > 1 else "its buffer is"
@@ -69,11 +69,11 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     )
 
 
-def _by_step(entry: Entry) -> Iterator[str]:
-    if by_step := entry.by_step:
+def _selector(entry: Entry) -> Iterator[str]:
+    if selector := entry.selector:
         yield (
-            f"Calls on CPUs switch: {by_step_text(by_step)}. By the profiled steps that takes "
-            f"{seconds_text(by_step.seconds)}; not between processes in several groups, nor with plan='auto'."
+            f"Calls on CPUs select one of two schedules: {selector_text(selector)}. By the profiled steps that takes "
+            f"{seconds_text(selector.seconds)}; not between processes in several groups, nor with plan='auto'."
         )
 
 

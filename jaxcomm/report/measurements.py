@@ -35,8 +35,8 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     yield "fit", fit_text(len(link.samples), link.residual, link.alpha_assumed)
     for name, timed in measured.executors.items():
         least, most = (end(sample.bytes for sample in timed.samples) for end in (min, max))
-        what = "NCCL's own allreduce" if name == "nccl" else f"{name} executor"
-        yield what, f"{len(timed.samples)} timed calls, {bytes_text(least)} to {bytes_text(most)}"
+        executor = "NCCL's own allreduce" if name == "nccl" else f"{name} executor"
+        yield executor, f"{len(timed.samples)} timed calls, {bytes_text(least)} to {bytes_text(most)}"
     if measured.hosts:
         yield "hosts", _counted(measured.hosts)
     for rack in measured.racks:

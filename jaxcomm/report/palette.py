@@ -1,4 +1,4 @@
-"""One colour for each meaning in all pictures: those of Okabe and Ito, which colour-blind readers can tell apart."""
+"""One colour for each meaning in all pictures: those of Okabe and Ito, which colour-blind readers can distinguish."""
 
 from __future__ import annotations
 

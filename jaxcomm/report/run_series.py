@@ -119,7 +119,7 @@ def rates(rails: Sequence[RunRail], grid: TimeGrid) -> list[Interval]:
 
 def watched(run: SavedRun) -> list[RunSite]:
     """The sites that say who is late: those over most ranks, whose ranks all wait for the last one."""
-    sites = [site for site in run.sites if site.spans and not site.own_s and site.ranks > 1]
+    sites = [site for site in run.sites if site.spans and not site.work_s and site.ranks > 1]
     most = max((site.ranks for site in sites), default=0)
     return [site for site in sites if site.ranks == most]
 

@@ -97,11 +97,11 @@ def _plan(plan: RunPlan) -> str:
 
 
 def _schedules(entry: ScheduleFrom) -> str:
-    by_step = entry.by_step
-    if by_step is None:
+    selector = entry.selector
+    if selector is None:
         return entry.schedule
-    kinds = f"{by_step.below} or {by_step.above}"
-    return kinds + f", after a call to which the late rank came {seconds_text(by_step.below_s)} late or more"
+    kinds = f"{selector.early} or {selector.late}"
+    return kinds + f", after a call to which the late rank came {seconds_text(selector.lateness_s)} late or more"
 
 
 def _shares(run: SavedRun) -> str:

@@ -98,7 +98,7 @@ def _row(site: Mapping[str, Any]) -> list[object]:
 
 def _waits(site: Mapping[str, Any], transfer: str | None) -> tuple[str | None, str | None, str | None]:
     """The wait, the transfer and who is late."""
-    if not site["arrivals"] or site["ranks"] < 2 or site["own_s"]:  # groups that change: nobody waits for all ranks
+    if not site["arrivals"] or site["ranks"] < 2 or site["work_s"]:  # groups that change: nobody waits for all ranks
         return None, transfer, None
     wait = seconds_text(median(map(max, site["arrivals"])))
     late = straggler.of_arrivals(np.array(site["arrivals"]))

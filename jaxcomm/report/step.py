@@ -37,7 +37,7 @@ def step_lines(step: Step) -> Iterator[str]:
     if len(step.planned) < step.buckets:
         yield (
             f"That is with {len(step.planned)} bucket{'s' * (len(step.planned) != 1)}; as they are, "
-            f"{step.buckets} buckets take {seconds_text(step.kept_seconds)} at best."
+            f"{step.buckets} buckets take {seconds_text(step.scheduled_seconds)} at best."
         )
     else:
         yield "Its buckets stay as they are: no others that were considered save enough."
@@ -55,7 +55,7 @@ def relaxed_lines(step: Step) -> Iterator[str]:
     for each in step.accepting:
         links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"
         yield (
-            f"If you accept {_ACCEPTED[each.what]}: {seconds_text(each.seconds)} instead of "
+            f"If you accept {_ACCEPTED[each.relaxation]}: {seconds_text(each.seconds)} instead of "
             f"{seconds_text(each.exact_seconds)}{links}, {each.saving:z.1%} less. Never chosen for you."
         )
 

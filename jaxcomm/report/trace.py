@@ -79,12 +79,12 @@ def _rounds(phase: Schedule, begins: Sequence[float]) -> Iterator[Event]:
         received[transfer.round, transfer.dst].append(transfer)
     for (number, rank), group in received.items():
         chunks, sources = ({getattr(each, name) for each in group} for name in ("chunk", "src"))
-        what = f"chunk {min(chunks)}" if len(chunks) == 1 else f"{len(chunks)} chunks"
+        chunks_text = f"chunk {min(chunks)}" if len(chunks) == 1 else f"{len(chunks)} chunks"
         whom = f"rank {min(sources)}" if len(sources) == 1 else f"{len(sources)} ranks"
         kind = "copy" if all(each.op == Op.COPY for each in group) else "reduce"
         seconds = begins[number + 1] - begins[number]
         about = {"round": number, "chunks": sorted(chunks), "from": sorted(sources)}
-        yield slice_of(f"{kind} {what} ← {whom}", kind, 1, rank, begins[number], seconds, **about)
+        yield slice_of(f"{kind} {chunks_text} ← {whom}", kind, 1, rank, begins[number], seconds, **about)
 
 
 def _busiest(phase: Schedule) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import Final
 from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.origin import Delay, TimedBasis
 from jaxcomm.plan.values import (
-    ByStep,
     Chain,
     DirectJoin,
     HalvingDoubling,
@@ -17,6 +16,7 @@ from jaxcomm.plan.values import (
     Hybrid,
     LateJoin,
     Nccl,
+    ScheduleSelector,
     Spec,
     Stragglers,
     StragglerSpec,
@@ -55,10 +55,10 @@ def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) ->
 
 
 def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
-    """How well the measurements tell a link's α and β, such as `12 timed calls, residual 3.1%`."""
+    """The quality of the measurements of a link's α and β, such as `12 timed calls, residual 3.1%`."""
     calls = f"{samples} timed call{'s' * (samples != 1)}"
     if alpha_assumed:
-        return f"α assumed: {f'{calls} of about one size cannot tell it' if samples else 'no call was timed'}"
+        return f"α assumed: {f'{calls} of about one size cannot show it' if samples else 'no call was timed'}"
     return f"{calls}, residual {residual:.1%}" if samples else "given, not fitted"
 
 
@@ -83,12 +83,11 @@ def alpha_assumed_text(alpha_s: float) -> str:
     )
 
 
-def by_step_text(by_step: ByStep) -> str:
-    """Two schedules and what decides between them."""
-    below, above = spec_text(by_step.below), spec_text(by_step.above)
-    return (
-        f"{below}, or, after a call to which the late rank came {seconds_text(by_step.below_s)} late or more, {above}"
-    )
+def selector_text(selector: ScheduleSelector) -> str:
+    """The two schedules of a selector, and its rule."""
+    early, late = spec_text(selector.early), spec_text(selector.late)
+    lateness = seconds_text(selector.lateness_s)
+    return f"{early}, or, after a call to which the late rank came {lateness} late or more, {late}"
 
 
 def range_text(entry: EntryRange) -> str:

@@ -40,7 +40,7 @@ def _table(ranks: int, root: int) -> Table:
 
 
 def spread_table(ranks: int, late: int, chunks: int) -> Table:
-    """All chunks: the late rank exchanges them with one other; then whoever has the result copies it to one more."""
+    """All chunks: the late rank exchanges them with one other; then each rank with the result copies it to one more."""
     first, *others = all_but(late, ranks)
     order, chunk = np.array([first, late, *others]), np.arange(chunks)
     parts = [rows(0, order[[[0], [1]]], order[[[1], [0]]], chunk, Op.REDUCE)]

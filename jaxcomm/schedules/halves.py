@@ -128,7 +128,7 @@ def _hierarchical_table(
 
 
 def _backwards(table: Table) -> Table:
-    """The all-gather that a reduce-scatter is backwards: whoever was sent to, sends."""
+    """The all-gather that a reduce-scatter is backwards: its receivers send."""
     last = table[:, 0].max(initial=0)
     found = table[::-1, [0, 2, 1, 3, 4]].copy()
     found[:, 0], found[:, 4] = last - found[:, 0], Op.COPY

@@ -30,7 +30,7 @@ def hierarchical(
     """AllReduce in tiers, each with as little as possible through its own links, all of them busy at once.
 
     A chunk is summed on one rank of every host, these sums on one host of every rack, those on one rack, and the total
-    goes back the same way. Whose turn it is to sum changes from chunk to chunk. So s bytes pass
+    goes back the same way. The rank that sums changes from chunk to chunk. So s bytes pass
     `2(h-1)/h` times between h hosts, whatever the number of their ranks, and with many chunks the time tends to the
     greatest of the tiers' times.
 

@@ -28,7 +28,7 @@ def balanced(slowness: Sequence[float], owned: float | None = None) -> list[floa
     owned = nodes - 2 if owned is None else owned
     least = max(*slowness, (owned + nodes) / sum(1 / each for each in slowness), 0.0)
     shares = [least / each - 1 for each in slowness]
-    # Two like nodes leave nothing to share out: whoever owns a chunk, each link carries it once each way.
+    # Two like nodes leave nothing to share out: each link carries a chunk once each way, with any owner.
     return _normal(shares if sum(shares) > 1e-9 * nodes else [1.0] * nodes)
 
 
@@ -108,7 +108,7 @@ def rack_shares(racks: Sequence[Sequence[int]], hosts: Sequence[float], uplinks:
     """The share of the chunks that each rack sums, with which its uplink and its hosts are done as early as those of
     the others; for the arguments see `roots`."""
     count = len(racks)
-    if count < 3:  # both uplinks carry every chunk once, whoever sums it
+    if count < 3:  # both uplinks carry every chunk once, on whichever side its owner is
         return [1 / count] * count
 
     def shares(time: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""A schedule: rounds of transfers, unrolled only when somebody asks for them."""
+"""A schedule: rounds of transfers, unrolled only when they are asked for."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ def _owners(ranks: int, late: int) -> tuple[int, ...]:
 def _messages(ranks: int, late: int) -> list[_Message]:
     """A tree for every chunk in which all ranks together send, and receive, n − 1 + q messages each.
 
-    A late root has q messages left to pass its sum on, so early ranks that got it pass it on to the rest. What they
-    spend on that they lack for the chunk of which they are the root, and other early ranks help them there.
+    A late root has q messages left to pass its sum on, so early ranks that got it pass it on to the rest. These
+    messages they lack for the chunk of which they are the root, and other early ranks help them there.
     """
     early = ranks - late
     messages: list[_Message] = []

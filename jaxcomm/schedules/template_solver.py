@@ -1,8 +1,9 @@
 """Templates without a closed form, by an integer program whose size does not depend on the number of ranks.
 
 With L = ⌈log2 n⌉ a chunk travels for A = L + 1 rounds, so every rank holds two chunks that are still on their way. The
-ages 1..A are coloured so that a rank always holds one age of each colour: its state. What it receives leads to the next
-state; going from offset to offset (0, −1, −2, ...) the N others of one round form a closed walk through the states.
+ages 1..A are coloured so that a rank always holds one age of each colour: its state. The chunk that it receives leads
+to the next state; going from offset to offset (0, −1, −2, ...) the N others of one round form a closed walk through
+the states.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
 
 
 def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
-    """How often a move of one kind swaps chunks with one of another kind: each sends what the other receives."""
+    """The number of swaps of chunks between moves of two kinds: each sends the chunk that the other receives."""
     swaps: dict[tuple[int, int], Any] = {}
     partners: list[list[Any]] = [[] for _ in moves]
     for i, a in enumerate(moves):
@@ -110,7 +111,7 @@ def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dic
 
 
 def _sends(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
-    """How often a move of one kind sends the chunk of an age; every age is sent as often as it is received."""
+    """The number of moves of one kind that send the chunk of an age; each age is sent as often as it is received."""
     sends = {
         (i, age): model.new_int_var(0, others, "")
         for i, move in enumerate(moves)

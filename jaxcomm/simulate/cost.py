@@ -1,7 +1,7 @@
 """The α–β cost of a schedule when one rank is late, over a whole distribution of delays.
 
-A round that moves b bytes takes α + bβ where all links are alike; where they differ, `clock` runs the schedule. What
-the others do before the late rank arrives is hidden behind its delay, as far as the delay lasts; only the rest of it
+A round that moves b bytes takes α + bβ where all links are alike; where they differ, `clock` runs the schedule. The
+others' work before the late rank arrives is hidden behind its delay, as far as the delay lasts; only the rest of it
 counts.
 """
 

@@ -223,7 +223,7 @@ def _ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
 
 
 def _error(turns: Floats, of_median: bool) -> float:
-    """How far one turn may lie from the others' mean by chance, or their median.
+    """The distance by which chance may part one turn from the others' mean, or their median.
 
     The median of all possible turns is less than the i-th longest of n turns unless fewer than i of them came out above
     it, each with probability 1/2: no assumption on how times are distributed. It takes five turns for 95 %.

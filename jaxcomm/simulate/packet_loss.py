@@ -20,7 +20,7 @@ def repairs(
 ) -> tuple[Ints, Floats]:
     """Draws how often every message repairs its losses; every packet is lost independently of the others.
 
-    TCP (`bound` None) sends what is lost again after a round trip when three later packets tell of it, and after
+    TCP (`bound` None) sends what is lost again after a round trip when three later packets show it, and after
     its timeout when one of the last three packets, or a packet sent again, is lost. With a bound, a message is through
     when no more than that share of its packets is missing; otherwise the sender asks what is missing, which takes a
     round trip that is never lost, and sends that again. Equal draws lose equal packets under every bound, so a bound

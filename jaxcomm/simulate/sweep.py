@@ -99,6 +99,6 @@ def sweep(
 
 def _planned(plan: Plan, nbytes: int, delay: float) -> Schedule | None:
     """The schedule of a plan's calls when the late rank always comes this late."""
-    if by_step := plan.switched_for(nbytes):
-        return plan.schedule_of(by_step.below if delay < by_step.below_s else by_step.above)
+    if selector := plan.selector_for(nbytes):
+        return plan.schedule_of(selector.early if delay < selector.lateness_s else selector.late)
     return plan.schedule_for(nbytes)

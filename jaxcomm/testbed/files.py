@@ -53,8 +53,8 @@ def _with_thresholds(testbed: Testbed, file: Path) -> Testbed:
         return testbed
     drops = plan.load(file.parent / testbed.switch.plan).drops
     if drops is None or drops.buffer is None:
-        what = f'switch.plan is "{testbed.switch.plan}", which has no thresholds'
-        raise JaxcommError(files.mistake(file, what, "plan from a profile with tolerance.switch"))
+        problem = f'switch.plan is "{testbed.switch.plan}", which has no thresholds'
+        raise JaxcommError(files.mistake(file, problem, "plan from a profile with tolerance.switch"))
     try:
         switch = testbed.switch.with_thresholds(drops.buffer, testbed.mtu)
     except ValueError as problem:

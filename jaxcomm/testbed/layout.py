@@ -17,7 +17,7 @@ _CONTROL_NETWORK: Final = 255
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each part of a testbed is; `id` tells it from others on the machine."""
+    """Where each part of a testbed is; `id` distinguishes it from others on the machine."""
 
     testbed: Testbed
     id: str

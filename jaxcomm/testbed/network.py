@@ -63,19 +63,20 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
             slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
             return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
         case "one-way":
-            hook = f'type filter hook ingress device "{rail}" priority 0; policy drop;'
-            chain = f"netdev {_CUT_TABLE} {rail}"
-            return [within(namespace, "nft", f"add table netdev {_CUT_TABLE}; add chain {chain} {{ {hook} }}")]
+            return [_filter(namespace, "netdev", rail, f'ingress device "{rail}" priority 0; policy drop;')]
         case "no-udp":
-            hook = f'type filter hook ingress device "{rail}" priority 0; policy accept;'
-            chain = f"netdev {_CUT_TABLE} {rail}"
-            rule = f"add rule {chain} ip protocol udp drop"
-            return [within(namespace, "nft", f"add table netdev {_CUT_TABLE}; add chain {chain} {{ {hook} }}; {rule}")]
+            hook = f'ingress device "{rail}" priority 0; policy accept;'
+            return [_filter(namespace, "netdev", rail, hook, "ip protocol udp drop")]
         case "reset":
-            hook = "type filter hook input priority 0; policy accept;"
-            chain = f"inet {_CUT_TABLE} {rail}"
-            rule = f'add rule {chain} iifname "{rail}" meta l4proto tcp reject with tcp reset'
-            return [within(namespace, "nft", f"add table inet {_CUT_TABLE}; add chain {chain} {{ {hook} }}; {rule}")]
+            rule = f'iifname "{rail}" meta l4proto tcp reject with tcp reset'
+            return [_filter(namespace, "inet", rail, "input priority 0; policy accept;", rule)]
+
+
+def _filter(namespace: str, family: str, rail: str, hook: str, rule: str = "") -> Command:
+    """Adds a chain of the rail's name to the namespace's table of cuts, with a rule if there is one."""
+    chain = f"{family} {_CUT_TABLE} {rail}"
+    added = f"add table {family} {_CUT_TABLE}; add chain {chain} {{ type filter hook {hook} }}"
+    return within(namespace, "nft", added + (f"; add rule {chain} {rule}" if rule else ""))
 
 
 def repair(layout: Layout, cut: Cut) -> list[Command]:

@@ -163,7 +163,7 @@ def _adjust(
     """The groups for this network and what has been seen; the reason begins with `network_text`."""
     if seen.steps < ENOUGH:
         reason = (
-            f"{seen.steps} averages of all ranks in groups have been seen, and it takes {ENOUGH} to tell: "
+            f"{seen.steps} averages of all ranks in groups have been recorded, and {ENOUGH} are needed: "
             "the groups stay."
         )
         return replace(present, changed=False, late_s=(0.0,) * len(network.nics), reason=reason)

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-_OF_RANKS: Final = ("own_s", "in_step_s")  # matrices that have a column for each rank
+_OF_RANKS: Final = ("work_s", "in_step_s")  # matrices that have a column for each rank
 
 Floats = NDArray[np.float64]
 
@@ -22,14 +22,14 @@ class RecentAverages:
 
     Attributes:
       calls: the number of the last one.
-      own_s: seconds of each rank's own work before it, [averages, ranks].
+      work_s: seconds of each rank's own work before it, [averages, ranks].
       in_step_s: seconds of that work since the last rank of its process left the average before, [averages, ranks].
       arrivals: seconds after the first rank that its process knows of, [averages, ranks].
       after_s: seconds from the last arrival of the slowest group to its end, [averages].
     """
 
     calls: int
-    own_s: Floats
+    work_s: Floats
     in_step_s: Floats
     arrivals: Floats
     after_s: Floats
@@ -37,11 +37,11 @@ class RecentAverages:
     @classmethod
     def read(cls, sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> Self:
         """Those of the largest sums in groups of `ranks` ranks, in this process; `steps` at most."""
-        ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["own_s"]]
+        ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["work_s"]]
         if not ours:
             return cls._none(ranks)
         most = max(ours, key=lambda site: site["bytes"])
-        own = np.array(most["own_s"][-steps:], np.float64)
+        own = np.array(most["work_s"][-steps:], np.float64)
         arrivals = np.array(most["arrivals"][-len(own) :], np.float64)
         in_step = arrivals + np.nanmin(own - arrivals, axis=1, keepdims=True)
         in_step[np.isnan(own)] = np.nan
@@ -75,7 +75,7 @@ class RecentAverages:
 
     def text(self) -> str:
         """The averages of this process's ranks, for `merge`."""
-        here = np.flatnonzero(np.isfinite(self.own_s).all(axis=0)) if len(self.own_s) else np.empty(0, int)
+        here = np.flatnonzero(np.isfinite(self.work_s).all(axis=0)) if len(self.work_s) else np.empty(0, int)
         of_ranks = {name: getattr(self, name)[:, here].round(7).tolist() for name in _OF_RANKS}
         after = self.after_s.round(7).tolist()
         return json.dumps({"calls": self.calls, "ranks": here.tolist(), "after_s": after} | of_ranks)
@@ -83,12 +83,12 @@ class RecentAverages:
     @property
     def steps(self) -> int:
         """The number of averages for which all ranks' own work is known."""
-        return len(self.own_s) if np.isfinite(self.own_s).all() else 0
+        return len(self.work_s) if np.isfinite(self.work_s).all() else 0
 
     @property
     def step_s(self) -> float:
         """The median rank's seconds of a step."""
-        return float(np.median(self.own_s) + np.median(self.after_s))
+        return float(np.median(self.work_s) + np.median(self.after_s))
 
     @property
     def average_s(self) -> float:
@@ -102,7 +102,7 @@ class RecentAverages:
         Work begins when the rank leaves an average, or for all of a process together where the host lines them up in
         between, or for all ranks where another collective does: the one is taken by which each rank's is steadiest.
         """
-        works = [self.own_s, self.in_step_s]
+        works = [self.work_s, self.in_step_s]
         if np.isfinite(self.arrivals).any(axis=0).all():
             works.append(self.arrivals)
         known = [work[np.isfinite(work).any(axis=1)] for work in works]

@@ -40,7 +40,7 @@ def main(recipe: Callable[[], None]) -> None:
 
     def guarded(argv: list[str]) -> None:
         del argv
-        logging.set_verbosity(logging.ERROR)  # Orbax tells each of its steps, and that we wait for it
+        logging.set_verbosity(logging.ERROR)  # Orbax logs each of its steps, and that we wait for it
         try:
             recipe()
         except (JaxcommError, OSError) as error:

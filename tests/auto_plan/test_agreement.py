@@ -25,7 +25,7 @@ MODULE = "7"
 
 
 class FakeCore:
-    """One process's switches, with the promises of cc/executor/plan_switches.h, and its launches of one module."""
+    """One process's switches, with the promises of cc/executor/plan_selector.h, and its launches of one module."""
 
     def __init__(self) -> None:
         self.followed: list[str] = []  # by launch
@@ -288,7 +288,7 @@ def test_calls_do_not_wait_for_a_process_that_has_died(way: str, monkeypatch: py
         job.gone.append(DEAD)
         with pytest.raises(ProcessGone, match=r"process 2 has died: .*\n  Cure: start all processes again"):
             first.result(10)
-        with contextlib.suppress(ProcessGone):  # whichever it hears of first
+        with contextlib.suppress(ProcessGone):  # whichever it notices first
             assert not second.result(10)
         for each in calls:
             each.result(10)

@@ -173,7 +173,7 @@ def test_a_step_that_is_first_launched_later_follows_the_plan_too(
     assert run.planned == [(3,)]
 
 
-def test_processes_that_cannot_switch_try_again_and_it_is_said(
+def test_processes_that_cannot_switch_try_again_and_log_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
@@ -189,7 +189,7 @@ def test_processes_that_cannot_switch_try_again_and_it_is_said(
     assert len(run.planned) >= 2
 
 
-def test_a_planner_that_fails_is_said_and_does_not_end_it(
+def test_a_failing_planner_is_logged_and_does_not_end_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
@@ -379,7 +379,7 @@ def test_a_mesh_that_it_cannot_plan_for(processes: tuple[int, ...]) -> None:
 def test_a_process_alone_goes_on_without_it(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         jaxcomm.init(plan="auto")
-    said = [each.message for each in caplog.records if "plan=" in each.message]
-    assert said == [
+    logged = [each.message for each in caplog.records if "plan=" in each.message]
+    assert logged == [
         'plan="auto" needs several CPU processes; this job has one, or none on CPUs, and goes on without it.'
     ]

@@ -22,7 +22,7 @@ def site(plan: str, nbytes: int, calls: int, *, ranks: int = 2, own: bool = Fals
         "calls": calls,
         "arrivals": kept,
         "after_arrival_s": [1e-3] * len(kept),
-        "own_s": [[0.1] * ranks] if own else [],
+        "work_s": [[0.1] * ranks] if own else [],
     }
 
 

@@ -111,8 +111,8 @@ def test_a_given_plan_is_tried_beside_the_default_schedule(tmp_path: Path) -> No
     outcome = rows[0]["trial"]["outcome"]
     assert outcome in ("kept", "dropped")
     assert [row["trial"]["outcome"] for row in rows] == [outcome] * 4
-    assert len({row["below_calls"] for row in rows}) == 1
-    assert (rows[0]["below_calls"] > rows[0]["calls"] / 2) == (outcome == "dropped")
+    assert len({row["early_calls"] for row in rows}) == 1
+    assert (rows[0]["early_calls"] > rows[0]["calls"] / 2) == (outcome == "dropped")
     name = load(file).hash[:8]
-    said = f"plan {name} {'gains' if outcome == 'kept' else 'shows no clear gain'} in its trial"
-    assert errors.count(said) == 1, errors  # in the process that decides
+    sentence = f"plan {name} {'gains' if outcome == 'kept' else 'shows no clear gain'} in its trial"
+    assert errors.count(sentence) == 1, errors  # in the process that decides

@@ -35,7 +35,7 @@ def main() -> None:
     while not rows():
         time.sleep(0.01)  # until this process has received all arrivals
     [row] = rows()
-    jobs.report("tried", wrong=wrong, row={name: row.get(name) for name in ("calls", "below_calls", "trial")})
+    jobs.report("tried", wrong=wrong, row={name: row.get(name) for name in ("calls", "early_calls", "trial")})
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ def test_a_core_that_is_wrong_fails_the_check(
 
     monkeypatch.setattr(check_cpu, "_over", wrong)
     assert main(["check", "--cpu", "--only", "exact"]) == 1
-    said = capsys.readouterr()
-    assert "failed: psum: 112336 elements differ from jax.lax's" in said.out
-    assert "1 of 1 sections failed: exact." in said.err
+    printed = capsys.readouterr()
+    assert "failed: psum: 112336 elements differ from jax.lax's" in printed.out
+    assert "1 of 1 sections failed: exact." in printed.err
 
 
 def test_the_dry_run_names_every_section_and_starts_none(
@@ -174,23 +174,23 @@ def only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Replace:
     return replace
 
 
-def test_whatever_ends_a_section_is_told_and_the_next_one_runs(
+def test_a_section_that_ends_badly_is_reported_and_the_next_runs(
     only_these: Replace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = only_these({name: body for name, (body, _, _) in ENDS.items()})
     assert main(["check"]) == 1
-    said = capsys.readouterr()
-    assert "3 of 6 sections failed: fails, crashes, hangs." in said.err
+    printed = capsys.readouterr()
+    assert "3 of 6 sections failed: fails, crashes, hangs." in printed.err
     written = json.loads(file.read_text())
     assert written["made_for"] == certified.HERE
     for name, (_, state, rows) in ENDS.items():
-        assert f"{name}: a script\n{state}, " in said.out
+        assert f"{name}: a script\n{state}, " in printed.out
         found = written["sections"][name]
         assert found["state"] == state and all(row in found["rows"] for row in rows) and found["when"]
-    assert said.out.startswith(
+    assert printed.out.startswith(
         "Before this run:\npsum over GPUs of one process: jax.lax's (section 'exact': has not run)\n"
     )
-    assert said.out.count("psum over GPUs of one process: jax.lax's (section 'exact': has not run)") == 2
+    assert printed.out.count("psum over GPUs of one process: jax.lax's (section 'exact': has not run)") == 2
 
 
 def test_the_report_has_what_each_section_found_as_soon_as_it_ends(

@@ -20,7 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["simulat"], "did you mean `jaxcomm simulate`?"),
         (["xyzzy"], "the commands are: demo, profile"),
@@ -53,17 +53,17 @@ Capture = pytest.CaptureFixture[str]
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Capture) -> None:
+def test_bad_usage_is_2_and_says_what(words: list[str], message: str, capsys: Capture) -> None:
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and said in error and "usage:" not in error
+    assert error.startswith("error: ") and message in error and "usage:" not in error
 
 
 @pytest.mark.parametrize("words", [["testbed"], ["testbed", "--help"], ["testbed", "-h"]], ids=" ".join)
 def test_a_group_of_commands_says_what_is_in_it(words: list[str], capsys: Capture) -> None:
     assert main(words) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in ("testbed run", "testbed check", "testbed clean"))
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("testbed run", "testbed check", "testbed clean"))
 
 
 def test_a_group_of_commands_has_no_others(capsys: Capture) -> None:
@@ -72,7 +72,7 @@ def test_a_group_of_commands_has_no_others(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["plan", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
         (["explain", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
@@ -120,13 +120,13 @@ def test_a_group_of_commands_has_no_others(capsys: Capture) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_mistake_is_1_with_one_clear_error(
-    words: list[str], said: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(jax.devices()) == 8  # JAX runs: the commands cannot ask it for other devices any more
     monkeypatch.chdir(tmp_path)
     assert main(words) == 1
     captured = capsys.readouterr()
-    assert said in captured.err and "Traceback" not in captured.err and captured.out == ""
+    assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,7 +143,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("plan profile.json --hosts 4+5", "error: --hosts 4+5 names 9 ranks, but profile.json is of 8."),
         ("plan profile.json --racks 4+3", "error: --racks 4+3 names 7 ranks, but profile.json is of 8."),
@@ -169,7 +169,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_mistake_about_a_profile_or_an_output_comes_before_the_work(
-    words: str, said: str, eight: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    words: str, message: str, eight: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def worked(*args: object, **options: object) -> None:
         raise AssertionError("the work began")
@@ -178,7 +178,7 @@ def test_a_mistake_about_a_profile_or_an_output_comes_before_the_work(
         monkeypatch.setattr(planner, "plan", worked)
     assert main(words.split()) == 1
     captured = capsys.readouterr()
-    assert said in captured.err and "\n  Cure: " in captured.err and captured.out == ""
+    assert message in captured.err and "\n  Cure: " in captured.err and captured.out == ""
     assert {path.name for path in eight.iterdir()} == {"profile.json", "plan.json"}
 
 

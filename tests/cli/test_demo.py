@@ -35,12 +35,12 @@ def test_files(demo: Path) -> None:
     assert all(len(words) > 40 for words in re.findall(r"!\[(.*?)\]", page)), "pictures in words"
 
 
-def test_what_did_it_is_said_of_executor_and_plan_apart(demo: Path) -> None:
+def test_the_report_separates_the_gains_of_executor_and_plan(demo: Path) -> None:
     report = documents.document((demo / "report.json").read_text())
     lax, direct, planned = (report[f"step_ms_{name}"] for name in ("lax", "direct", "jaxcomm"))
     words = " ".join((screen(report, "out", "jaxcomm") + (demo / "report.md").read_text()).split())
-    said = f"takes {direct:.1f} ms: it changes the step by {direct - lax:+.1f} ms, the plan by another"
-    assert words.count(f"{said} {planned - direct:+.1f} ms.") == 2
+    sentence = f"takes {direct:.1f} ms: it changes the step by {direct - lax:+.1f} ms, the plan by another"
+    assert words.count(f"{sentence} {planned - direct:+.1f} ms.") == 2
     assert f"| median step, ms | {lax:.1f} | {direct:.1f} | {planned:.1f} |" in words
 
 
@@ -63,8 +63,10 @@ def test_report(demo: Path) -> None:
 def test_where_nobody_is_late_nobody_is_called_so(demo: Path) -> None:
     report = documents.document((demo / "report.json").read_text())
     report["straggler"] |= {"is_late": False, "late_steps": 9}
-    said = " ".join(screen(report, "out", "jaxcomm").split())
-    assert "No rank of 8 is late beyond chance, or enough to matter; most often rank 5: last in 9 of 50 steps" in said
+    printed = " ".join(screen(report, "out", "jaxcomm").split())
+    assert (
+        "No rank of 8 is late beyond chance, or enough to matter; most often rank 5: last in 9 of 50 steps" in printed
+    )
 
 
 def test_all_trainings_learn_the_same(demo: Path) -> None:

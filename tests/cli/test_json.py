@@ -14,7 +14,7 @@ from jaxcomm import plan
 from jaxcomm.cli import main
 from jaxcomm.cli.dispatch import COMMANDS
 from tests.cli import documents
-from tests.collectives.plans import SPECS, switching
+from tests.collectives.plans import SPECS, selecting
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_a_command_prints_an_object_of_its_kind(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    plan.save(switching(SPECS["ring"], SPECS["hybrid"], 0.009), "plan.json")
+    plan.save(selecting(SPECS["ring"], SPECS["hybrid"], 0.009), "plan.json")
     command = next(name for name in sorted(COMMANDS, reverse=True) if words.startswith(name))
     assert main([*command.split(), "--json", *words[len(command) :].split()]) == 0
     assert documents.document(capsys.readouterr().out)["kind"] == PRINTED[words]

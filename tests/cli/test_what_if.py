@@ -98,8 +98,8 @@ def test_where_nobody_is_late_there_is_no_straggler_to_leave_out(capsys: Capture
         profile.without_straggler(alike)
     profile.save(alike, tmp_path / "profile.json")
     assert main(["what-if", str(tmp_path / "profile.json")]) == 0
-    said = "nobody is late: rank 2 was last in 3 of 6 steps, which chance explains (p = 0.68)"
-    assert said in capsys.readouterr().out
+    message = "nobody is late: rank 2 was last in 3 of 6 steps, which chance explains (p = 0.68)"
+    assert message in capsys.readouterr().out
 
 
 def test_changes_leave_the_profile_as_it_was_and_say_what_they_did() -> None:
@@ -263,7 +263,7 @@ def test_each_of_several_rails_is_a_standard_change_and_its_table_is_printed(cap
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--without-rail", "eth0"], 1, "error: a test: has no rail 'eth0'; its rails are: none"),
         (["--rail-rate", "eth0"], 2, "'eth0' is not a rail and its rate; write for example eth1=1/4"),
@@ -279,11 +279,11 @@ def test_each_of_several_rails_is_a_standard_change_and_its_table_is_printed(cap
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes(words: list[str], code: int, said: str, capsys: Capture, tmp_path: Path) -> None:
+def test_mistakes(words: list[str], code: int, message: str, capsys: Capture, tmp_path: Path) -> None:
     profile.save(one_late(0.02), tmp_path / "profile.json")
     assert main(["what-if", str(tmp_path / "profile.json"), *words]) == code
     captured = capsys.readouterr()
-    assert said in captured.err and captured.out == ""
+    assert message in captured.err and captured.out == ""
 
 
 def test_it_needs_no_jax(tmp_path: Path) -> None:

@@ -50,12 +50,12 @@ def with_halves(plan: Plan, *entries: tuple[int, int | None, dict[str, Any]], ho
     return Plan.model_validate(plan.model_dump(exclude={"hash"}) | {"network": network, "halves": rows})
 
 
-def switching(below: dict[str, Any], above: dict[str, Any], below_s: float, ranks: int = 8) -> Plan:
-    """A plan whose calls run `above` after those to which rank 3 came `below_s` late or more, and else `below`."""
+def selecting(early: dict[str, Any], late: dict[str, Any], lateness_s: float, ranks: int = 8) -> Plan:
+    """A plan whose calls run `late` after those to which rank 3 came `lateness_s` late or more, and else `early`."""
     plan = make((0, None, SPECS["straggler"]), ranks=ranks)
-    by_step = {"late": "straggler", "below_s": below_s, "below": below, "above": above, "seconds": 1e-5}
+    selector = {"rank": "straggler", "lateness_s": lateness_s, "early": early, "late": late, "seconds": 1e-5}
     document = plan.model_dump(exclude={"hash"})
-    document["collectives"][0]["by_step"] = by_step
+    document["collectives"][0]["selector"] = selector
     return Plan.model_validate(document)
 
 
@@ -95,7 +95,9 @@ def step_plan(tree: Any, counts: list[int], *entries: tuple[int, int | None, dic
         }
         for count, size, at in zip(counts, sizes, [1.0 + i for i in range(len(counts))], strict=True)
     ]
-    figures = dict.fromkeys(["plain_seconds", "seconds", "kept_seconds", "lower_bound_seconds", "gap", "delay_s"], 0.0)
+    figures = dict.fromkeys(
+        ["plain_seconds", "seconds", "scheduled_seconds", "lower_bound_seconds", "gap", "delay_s"], 0.0
+    )
     step = {"buckets": len(gradients), "bytes": sum(sizes), "status": "made", **figures}
     document = plain.model_dump(exclude={"hash"}) | {"step": step | {"gradients": gradients, "planned": planned}}
     return Plan.model_validate(document)

@@ -21,7 +21,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template
 from tests.collectives.lax_cases import MESH, MESH_2D, P, sharded
-from tests.collectives.plans import RING, SPECS, make, plans_seen, switching
+from tests.collectives.plans import RING, SPECS, make, plans_seen, selecting
 
 pytestmark = pytest.mark.usefixtures("no_plan")
 X = np.random.default_rng(1).standard_normal((8, 1000)).astype(np.float32)
@@ -64,10 +64,10 @@ def test_two_late_ranks_get_the_sum_of_lax(kind: str) -> None:
     assert len({np.asarray(shard.data).tobytes() for shard in ours.addressable_shards}) == 1
 
 
-@pytest.mark.parametrize(("below_s", "share"), [(1e-12, 0.0), (1e3, 0.9)], ids=["late enough", "not late enough"])
-def test_calls_run_what_the_lateness_before_them_says(below_s: float, share: float) -> None:
+@pytest.mark.parametrize(("lateness_s", "share"), [(1e-12, 0.0), (1e3, 0.9)], ids=["late enough", "not late enough"])
+def test_calls_run_what_the_lateness_before_them_says(lateness_s: float, share: float) -> None:
     """Of rank 3, in each of two groups: after a call to which it comes so late, or not, and first of all the former."""
-    plan = switching(SPECS["ring"], SPECS["straggler"], below_s, ranks=4)
+    plan = selecting(SPECS["ring"], SPECS["straggler"], lateness_s, ranks=4)
     step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "a", plan=plan), P("a", "b"), P(None, "b"), True, MESH_2D))
     whole = (X * 10).round()
     for _ in range(30):
@@ -76,9 +76,9 @@ def test_calls_run_what_the_lateness_before_them_says(below_s: float, share: flo
     late = sum(row[3] > max(row[:3]) for row in site["arrivals"])
     assert site["calls"] == 60
     if share:
-        assert share * 60 <= site["below_calls"] < 60
+        assert share * 60 <= site["early_calls"] < 60
     else:
-        assert 60 - site["below_calls"] >= 0.5 * late
+        assert 60 - site["early_calls"] >= 0.5 * late
 
 
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 10**6])
@@ -302,9 +302,9 @@ def test_an_axis_that_the_active_plan_is_not_for_runs_directly_and_says_so_once(
     with jaxcomm.use_plan(FOUR):
         for _ in range(2):
             assert both_axes() == {"a": FOUR.hash[:8], "b": "direct", "a,b": "direct"}
-        said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
-        assert len(said) == 2
-        assert f"psum over 'b': the active plan {FOUR.hash[:8]} is for 4 ranks; a call of 2 runs what it" in said[0]
+        logged = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+        assert len(logged) == 2
+        assert f"psum over 'b': the active plan {FOUR.hash[:8]} is for 4 ranks; a call of 2 runs what it" in logged[0]
         with jaxcomm.replace_lax():
             step = sharded(
                 lambda x: (jax.lax.psum(x, "b"), jax.lax.psum(x, "a")), P("a", "b"), P("a", "b"), False, MESH_2D

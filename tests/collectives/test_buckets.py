@@ -168,16 +168,16 @@ def test_the_active_plan_counts() -> None:
     jax.tree.map(np.testing.assert_array_equal, results, run(inside, loss, PLAN))
 
 
-def test_gradients_that_jax_has_summed_are_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_gradients_that_jax_has_summed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def summed(loss: Loss, plan: Plan, vma: bool, params: Any, x: Any) -> Any:
         return train.pmean_buckets(jax.grad(loss)(params, x), "d", plan=plan)
 
     log.say_once.cache_clear()
     for how in (after, summed):
         run(how, loss, PLAN, vma=True)
-    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
-    assert len(said) == 1
-    assert "jaxcomm.train.pmean_buckets over 'd': all 8 ranks have the same operand" in said[0]
+    logged = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(logged) == 1
+    assert "jaxcomm.train.pmean_buckets over 'd': all 8 ranks have the same operand" in logged[0]
 
 
 def test_a_plan_for_other_ranks_is_refused() -> None:

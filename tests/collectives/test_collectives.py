@@ -65,9 +65,9 @@ def test_element_types_that_the_core_lacks_stay_laxs(name: str, dtype: str, capl
     log.say_once.cache_clear()
     for _ in range(2):
         compare(case)
-    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
-    assert len(said) == 1
-    assert f"jaxcomm's core has no {name.replace('pmean', 'psum')} of {dtype}: it runs as jax.lax's" in said[0]
+    logged = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(logged) == 1
+    assert f"jaxcomm's core has no {name.replace('pmean', 'psum')} of {dtype}: it runs as jax.lax's" in logged[0]
 
 
 @both_modes
@@ -295,7 +295,7 @@ def test_a_mesh_of_some_devices() -> None:
 
 @pytest.mark.parametrize("replicated", [True, False], ids=["summed by jax.grad", "pcast to varying"])
 @both_modes
-def test_what_all_ranks_have_already_is_reduced_as_by_lax_but_said_once(
+def test_values_that_all_ranks_share_are_reduced_as_by_lax_and_logged_once(
     vma: bool, replicated: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def case(ops: Any) -> Any:
@@ -310,9 +310,9 @@ def test_what_all_ranks_have_already_is_reduced_as_by_lax_but_said_once(
     log.say_once.cache_clear()
     for _ in range(2):
         compare(case)
-    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
-    assert len(said) == (vma and replicated)
-    for message in said:
+    logged = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(logged) == (vma and replicated)
+    for message in logged:
         assert "jaxcomm.pmean over 'd': all 8 ranks have the same operand" in message
         assert (
             "8 times the mean" in message and "Cure: differentiate with respect to jax.lax.pcast(params, 'd'" in message
@@ -349,8 +349,8 @@ def test_a_step_for_no_devices_runs_lax_and_says_so_once(replaced: bool, caplog:
         for _ in range(2):
             text = step.trace(jax.ShapeDtypeStruct(X.shape, X.dtype)).lower(lowering_platforms=("cpu",)).as_text()
             assert "jaxcomm" not in text and "stablehlo.all_reduce" in text
-    said = [record.getMessage() for record in caplog.records if "psum runs as jax.lax's" in record.getMessage()]
-    assert len(said) == 1 and "no devices are assigned to the mesh" in said[0]
+    logged = [record.getMessage() for record in caplog.records if "psum runs as jax.lax's" in record.getMessage()]
+    assert len(logged) == 1 and "no devices are assigned to the mesh" in logged[0]
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["jaxcomm", "replace_lax"])

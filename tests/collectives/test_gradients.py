@@ -354,7 +354,7 @@ def test_a_function_that_is_kept_is_compiled_once(flat: Any) -> None:
     assert traced == [(ROWS // 8, FEATURES)]
 
 
-def test_settings_that_are_equal_but_of_other_types_are_told_apart(flat: Any) -> None:
+def test_equal_settings_of_other_types_are_distinguished(flat: Any) -> None:
     gradient = jaxcomm.grad(lambda params, x, setting: loss(params, x, 0) * (2 if setting is True else 1), "data")
     once, twice = gradient(PARAMS, X, 1), gradient(PARAMS, X, True)
     equal(twice, jax.tree.map(lambda leaf: 2 * leaf, once))

@@ -122,7 +122,7 @@ def test_it_is_differentiated_and_batched(mesh):
     np.testing.assert_allclose(jax.jit(batched)(x, row), expected(x, row), rtol=1e-5, atol=1e-5)
 
 
-def test_what_vmap_cannot_do_is_said(mesh):
+def test_vmap_refuses_grouped_sums_that_it_cannot_do(mesh):
     x, row = values()["kernel"], jnp.arange(RANKS, dtype=jnp.int32)
     with pytest.raises(NotImplementedError, match=r"axis 'data' is jax\.vmap's, .*\n  Cure: jax\.shard_map"):
         jax.vmap(lambda x: group_sum(x, row, "data"), axis_name="data")(x)
@@ -165,7 +165,7 @@ def test_several_axes_count_as_one():
     [
         (
             [0, 1, 0, 1, 0, 1, 0, 1],
-            r"(?s)rank (5 .*\[0 1 0 1 .*\[0 0 0 0 |. .*\[0 0 0 0 .*rank 5 said \[0 1 0 1).*Cure: ",
+            r"(?s)rank (5 .*\[0 1 0 1 .*\[0 0 0 0 |. .*\[0 0 0 0 .*rank 5 has \[0 1 0 1).*Cure: ",
         ),
         ([0, 0, 8, 0, 1, 1, 1, 1], r"(?s)rank 5 says that rank 2 is in group 8; groups are 0 to 7\..*Cure: "),
     ],
@@ -202,5 +202,5 @@ def test_one_entry_of_the_statistics_has_all_groups(mesh, step):
     assert (site["name"], site["axes"], site["plan"]) == ("group_sum", "data", "groups")
     assert (site["ranks"], site["calls"], site["failed"]) == (RANKS, 3, 0)
     assert len(site["arrivals"]) == 3 and sum(site["late"]) == 6  # two groups have more than one rank
-    assert all(len(own) == RANKS and min(own) >= 0 for own in site["own_s"])
+    assert all(len(own) == RANKS and min(own) >= 0 for own in site["work_s"])
     assert site["wait_s"][5] == site["wait_s"][7] == 0

@@ -241,9 +241,9 @@ def test_a_plan_has_permutes_run_on_tpus_where_it_asks(no_plan: None) -> None:
 
 def test_explain_names_the_executor() -> None:
     plan = make((0, None, SPECS["ring"]))
-    said = "Executor: XLA's own collectives, without a deadline"
-    assert said in explanation(asking(plan))
-    assert said not in explanation(plan)
+    sentence = "Executor: XLA's own collectives, without a deadline"
+    assert sentence in explanation(asking(plan))
+    assert sentence not in explanation(plan)
 
 
 def test_an_unknown_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.report import sites
 from tests.collectives.lax_cases import P, sharded
-from tests.collectives.plans import SPECS, make, switching
+from tests.collectives.plans import SPECS, make, selecting
 
 STEPS = 200  # a trial has 68 calls at most, and one of them more
 
@@ -51,7 +51,7 @@ def test_both_schedules_run_by_turns_and_one_outcome_follows(caplog: pytest.LogC
     assert trial["decided_here"]
     assert trial["trials"] == 1
     assert all(16 <= calls <= 32 for calls in trial["calls"])
-    by_default = site["below_calls"]
+    by_default = site["early_calls"]
     assert 16 <= by_default <= 36 if trial["outcome"] == "kept" else by_default >= STEPS - 36
     trials._watched._look()
     [line] = [each for each in caplog.messages if plan.hash[:8] in each]
@@ -68,13 +68,13 @@ def test_a_plan_that_is_slower_is_dropped() -> None:
     site = run(make((0, None, {"kind": "straggler", "late": "straggler", "chunks": 700})), 1 << 16, steps=100)
     assert site["trial"]["plan_s"] > site["trial"]["default_s"]
     assert site["trial"]["outcome"] == "dropped"
-    assert site["below_calls"] >= 100 - 36
+    assert site["early_calls"] >= 100 - 36
 
 
 def test_without_trials_calls_keep_to_the_plan(no_plan: None) -> None:
     site = run(make((0, None, SPECS["straggler"])), 4098, steps=80)
     assert "trial" not in site
-    assert site["below_calls"] == 0
+    assert site["early_calls"] == 0
 
 
 @pytest.mark.usefixtures("trying")
@@ -97,11 +97,11 @@ def test_init_says_whether_plans_are_tried() -> None:
 
 
 @pytest.mark.usefixtures("trying")
-def test_of_a_plan_by_step_the_late_calls_are_tried() -> None:
-    plan = switching(SPECS["direct"], SPECS["straggler"], 1e-3, ranks=8)
+def test_of_two_schedules_only_late_calls_are_tried() -> None:
+    plan = selecting(SPECS["direct"], SPECS["straggler"], 1e-3, ranks=8)
     site = run(plan, 4096)
     assert site["trial"]["outcome"] in ("kept", "dropped")
-    never_late = switching(SPECS["direct"], SPECS["straggler"], 1e3, ranks=8)
+    never_late = selecting(SPECS["direct"], SPECS["straggler"], 1e3, ranks=8)
     assert "trial" not in run(never_late, 4097, steps=80)
 
 

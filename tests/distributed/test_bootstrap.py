@@ -486,9 +486,9 @@ def test_another_version_of_the_protocol_is_named_by_all(cores: list[Core], stor
         store.key_value_set(f"jaxcomm/{stage}/2", f"{stages.VERSION + 1} []")
     found = errors(connect_all(cores, [TCP, TCP, None]))[:2]
     mine, theirs = stages.VERSION, stages.VERSION + 1
-    said = f"process 2 speaks version {theirs} of jaxcomm's protocol, and this process version {mine}."
-    assert all(said in text for text in found)
-    assert any(text == f"{said}\n  Cure: install the same version of jaxcomm for all processes." for text in found)
+    sentence = f"process 2 speaks version {theirs} of jaxcomm's protocol, and this process version {mine}."
+    assert all(sentence in text for text in found)
+    assert any(text == f"{sentence}\n  Cure: install the same version of jaxcomm for all processes." for text in found)
 
 
 @pytest.mark.parametrize("text", ["failed: it has no version", "", "abc {}", "99999999999 []"])

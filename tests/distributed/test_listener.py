@@ -176,5 +176,5 @@ def test_somebody_else_listens(door: listener.Listener) -> None:
         door.address = other.getsockname()
         with ThreadPoolExecutor(1) as pool:
             pool.submit(answer)
-            with pytest.raises(JaxcommError, match=r"somebody else answers for process 0 at 127\.0\.0\.1"):
+            with pytest.raises(JaxcommError, match=r"another process answers for process 0 at 127\.0\.0\.1"):
                 connected(door)

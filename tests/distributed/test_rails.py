@@ -178,8 +178,8 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
 
 def test_where_shares_come_from_says_what_is_not_followed() -> None:
     planned = [SharesFrom(0, {"ib0": 512, "ib1": 512})]
-    said = rails.source([rail("a", 1), rail("b", 1)], planned, is_named=True)
-    assert said == "the plan's rails, ib0, ib1, are none of these; so by the rates of JAXCOMM_RAILS"
+    sentence = rails.source([rail("a", 1), rail("b", 1)], planned, is_named=True)
+    assert sentence == "the plan's rails, ib0, ib1, are none of these; so by the rates of JAXCOMM_RAILS"
     assert rails.source([], [], is_named=False) == "none, as the processes share memory only"
 
 

@@ -112,18 +112,18 @@ def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
             connection.close()
 
 
-def test_cut_rails_are_reconnected_and_said(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_cut_rails_are_reconnected_and_logged(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     for cuts in (1, 2):
         for one, other, rail in ((0, 1, 1), (0, 2, 0), (1, 2, 1)):
             job.cut(one, other, rail, cuts)
         for one, other, rail in ((0, 1, 1), (0, 2, 0), (1, 2, 1)):
             job.assert_connected(one, other, rail)
-    said = [each.message for each in caplog.records]
+    logged = [each.message for each in caplog.records]
     keys = {path.sends for core in job.cores for path in core.paths}
     assert len(keys) == sum(len(core.paths) for core in job.cores)  # no path has those of one before the cut
     begin = "the rail 127.0.0.1, to process 2, is "  # process 0 says so
-    assert said.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
-    assert sum(each.startswith(f"{begin}back after ") for each in said) == 1
+    assert logged.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
+    assert sum(each.startswith(f"{begin}back after ") for each in logged) == 1
 
 
 def test_a_rail_that_loses_long_packets_is_named(job: Job, caplog: pytest.LogCaptureFixture) -> None:
@@ -132,10 +132,10 @@ def test_a_rail_that_loses_long_packets_is_named(job: Job, caplog: pytest.LogCap
     job.cut(0, 1, 1, 1)
     words = "the rail 127.0.0.2, to process 0, does not come back: short messages come through, 32 KiB have not in time"
     deadline = time.monotonic() + 60
-    while not (said := [each.message for each in caplog.records if each.message.startswith(words)]):
+    while not (logged := [each.message for each in caplog.records if each.message.startswith(words)]):
         assert time.monotonic() < deadline, caplog.text
         time.sleep(0.05)
-    assert "the same MTU" in said[0]
+    assert "the same MTU" in logged[0]
     assert not job.cores[0].restored
 
 
@@ -205,7 +205,7 @@ def test_after_it_is_closed_nothing_is_asked_of_the_core(job: Job) -> None:
         socket.create_connection((NAMES[0], job.ports[0][NAMES[0]]))
 
 
-def test_a_rail_that_is_cut_again_and_again_is_said_seldom(
+def test_a_rail_that_is_cut_repeatedly_is_logged_seldom(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [0.0]
@@ -229,7 +229,7 @@ def test_a_rail_that_is_cut_again_and_again_is_said_seldom(
     found.end(RailTo(2, 1))
     assert caplog.messages == ["the rail eth1, to process 2, is back after 1.5 s."]
     assert step(1, {RailTo(2, 1): 2}) == []
-    found.end(RailTo(2, 1))  # what was not said does not end
+    found.end(RailTo(2, 1))  # an event that was not logged does not end
     assert caplog.messages == []
     assert step(1, {RailTo(2, 1): 3}) == []
     assert step(outages._QUIET_S, {RailTo(2, 1): 3}) == [f"the rail eth1, to process 2, is cut (3 times so far){until}"]

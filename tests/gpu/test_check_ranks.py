@@ -79,8 +79,8 @@ atexit.register(time.sleep, 60)
 with job.ending_at_once():
     sys.exit("it differs")
 """
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
-    assert (said.returncode, said.stderr.strip()) == (1, "it differs")
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stderr.strip()) == (1, "it differs")
 
 
 def test_a_difference_of_one_bit_ends_the_rank() -> None:

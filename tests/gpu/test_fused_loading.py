@@ -154,7 +154,7 @@ def test_memory_that_cuda_does_not_know_is_reached_by_no_gpu() -> None:
     assert core.CUDA.text("cuda_memory", 0, address) == "neither cuMemCreate's nor cudaMalloc's"
 
 
-def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(
+def test_an_unreported_failure_is_logged_at_exit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def check() -> None:

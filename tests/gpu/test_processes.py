@@ -86,12 +86,12 @@ def in_two_processes(folder: Path, uses: Sequence[str] = ("nccl", "process"), **
         for process in range(2)
     ]
     try:
-        said = [each.communicate(timeout=300) for each in running]
+        ended = [each.communicate(timeout=300) for each in running]
     finally:
         for each in running:
             each.kill()
-    assert [each.returncode for each in running] == [0, 0], said
-    return [json.loads(out.splitlines()[-1]) for out, _ in said if out.strip()]
+    assert [each.returncode for each in running] == [0, 0], ended
+    return [json.loads(out.splitlines()[-1]) for out, _ in ended if out.strip()]
 
 
 def calls(text: str, target: str) -> list[str]:

@@ -104,9 +104,9 @@ def trained(folder: Path) -> list[str]:
 
 def test_the_share_whose_cost_is_within_the_margin_is_found(folder: Path, capsys: Capture) -> None:
     assert drop_bound("--layers", "training.py:layers", "--svg", "rounds.svg") == 0
-    said = capsys.readouterr().out
-    assert "training.py:train bears drops of 0.1 of each gradient (agreed): to 1 in" in said
-    assert [line.split()[-1] for line in said.splitlines() if line.startswith(" 0.")] == ["tolerated", "much"]
+    printed = capsys.readouterr().out
+    assert "training.py:train bears drops of 0.1 of each gradient (agreed): to 1 in" in printed
+    assert [line.split()[-1] for line in printed.splitlines() if line.startswith(" 0.")] == ["tolerated", "much"]
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials
     assert tolerance.bound == 0.1  # 4 rounds of 100; 16 for twice as much are above 5
@@ -126,10 +126,10 @@ def test_a_plan_takes_the_measured_bound_and_says_where_it_comes_from(folder: Pa
     assert main(["plan", "profile.json"]) == 0
     capsys.readouterr()
     assert main(["explain", "plan.json"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     assert (
         "Up to 0.1 of each gradient may be dropped, 0.1 of all (measured: 10 trainings each with training.py:train"
-        in said
+        in printed
     )
     planned = plan.load("plan.json")
     assert planned.drops and planned.drops.bound == 0.1
@@ -184,12 +184,12 @@ def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
 def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: Capture) -> None:
     words = ["--shares", "1%", "--repeats", "2"]
     assert drop_bound(*words) == 0
-    for change, said in (
+    for change, message in (
         (["--policy", "local"], "keeps trainings with another policy: 'agreed', not 'local'"),
         (["--max-rounds", "400"], "keeps trainings with another max_rounds: 500, not 400"),
     ):
         assert drop_bound(*words, *change) == 1
-        assert f"error: profile.json.trainings.json: {said}.\n  Cure: remove the file" in capsys.readouterr().err
+        assert f"error: profile.json.trainings.json: {message}.\n  Cure: remove the file" in capsys.readouterr().err
     (folder / "training.py").write_text(TRAINING + "\n")
     assert drop_bound(*words) == 1
     assert "keeps trainings from before training.py was changed" in capsys.readouterr().err
@@ -215,7 +215,7 @@ def test_a_training_that_losses_make_diverge_is_not_repeated(folder: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["training.py:trains"], "training.py: has no function 'trains'; it has: Layer, broken, falls, layers"),
         (["training.py:number"], "training.py: has no function 'number'"),
@@ -238,12 +238,12 @@ def test_a_training_that_losses_make_diverge_is_not_repeated(folder: Path, capsy
     ],
 )
 def test_mistakes_are_named_before_anything_is_written(
-    folder: Path, words: list[str], said: str, capsys: Capture
+    folder: Path, words: list[str], message: str, capsys: Capture
 ) -> None:
     before = Path("profile.json").read_bytes()
     assert main(["profile", "drop-bound", "--target", "1", *words]) == 1
     error = capsys.readouterr().err
-    assert said in error and "\n  Cure: " in error
+    assert message in error and "\n  Cure: " in error
     assert Path("profile.json").read_bytes() == before
     assert not (folder / "profile.json.trainings.json").exists()
 
@@ -338,7 +338,7 @@ def completed(folder: Path, bound: float | None, **changes: Any) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("bound", "changes", "said"),
+    ("bound", "changes", "message"),
     [
         (0.2, {}, "tolerance.bound is 0.2, but by its trials it is 0.1"),
         (None, {}, "tolerance.bound is None, but by its trials it is 0.1"),
@@ -354,11 +354,11 @@ def completed(folder: Path, bound: float | None, **changes: Any) -> Profile:
         ),
     ],
 )
-def test_trials_that_cannot_be_are_refused(folder: Path, bound: float, changes: dict[str, Any], said: str) -> None:
+def test_trials_that_cannot_be_are_refused(folder: Path, bound: float, changes: dict[str, Any], message: str) -> None:
     assert completed(folder, 0.1).tolerance
     with pytest.raises(ProfileError) as error:
         completed(folder, bound, **changes)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_profiles_without_trials_have_the_hash_they_had(folder: Path) -> None:

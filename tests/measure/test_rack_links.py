@@ -13,7 +13,7 @@ ONE_EACH = [*range(6)]
 
 
 @pytest.mark.parametrize(
-    ("told", "uplinks", "nics"),
+    ("changes", "uplinks", "nics"),
     [
         ({}, (1, 1), [1] * 6),
         ({"uplink": 4.0}, (4, 4), [1] * 6),
@@ -22,8 +22,8 @@ ONE_EACH = [*range(6)]
         ({"uplink": 4.0, "nics": {0: 9.0}}, (4, 4), [9, 1, 1, 1, 1, 1]),
     ],
 )
-def test_uplinks_and_nics_of_racks_are_found(told, uplinks, nics) -> None:
-    found = rack_links(made_up(ONE_EACH, HOME, **told), RACKS)
+def test_uplinks_and_nics_of_racks_are_found(changes, uplinks, nics) -> None:
+    found = rack_links(made_up(ONE_EACH, HOME, **changes), RACKS)
     assert found is not None
     assert found.racks == RACKS
     assert found.uplinks == pytest.approx(uplinks, rel=0.3)

@@ -228,7 +228,7 @@ def nnx_(gradients: Gradients, state: Any, x: Any, y: Any) -> Any:
     return nnx.state((net, optimizer))
 
 
-# Equinox: a module whose arrays are told from the rest, its activation for one.
+# Equinox: a module whose arrays are separated from the rest, its activation for one.
 def equinox_start(units: int) -> Any:
     import equinox as eqx
 

@@ -242,8 +242,8 @@ def missing_rank(snippet: str) -> str:
 import logging
 
 jaxcomm.init(deadline_s=0.5)
-log, said = logging.getLogger("mine"), []
-log.addFilter(lambda record: said.append(record.getMessage()))
+log, text = logging.getLogger("mine"), []
+log.addFilter(lambda record: text.append(record.getMessage()))
 
 
 def sum_unless_3(x):
@@ -257,7 +257,7 @@ def step(params, batch):
 
 
 {snippet}
-assert said == ["ranks (3,) are missing, (0, 1, 2, 4, 5, 6, 7) wait"]
+assert text == ["ranks (3,) are missing, (0, 1, 2, 4, 5, 6, 7) wait"]
 """
 
 
@@ -382,7 +382,7 @@ def test_the_snippets_of_a_page_run(page: str, made: Path, tmp_path: Path) -> No
     parts = zip(PROGRAMS[page].values(), blocks(page, "python"), strict=True)
     program = tmp_path / f"the_snippets_of_{Path(page).stem}.py"
     program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
-    # Which library jaxlib loads is chosen before it is imported.
+    # The library that jaxlib loads is chosen before jaxlib is imported.
     imported = [] if "unchanged" in page else ["flax.linen", "optax"]
     shell(f"python {program.name}", tmp_path, imported)
 

@@ -79,7 +79,7 @@ PLAN: dict[str, Any] = {
         "bytes": 10**6,
         "plain_seconds": 0.02,
         "seconds": 0.01,
-        "kept_seconds": 0.015,
+        "scheduled_seconds": 0.015,
         "lower_bound_seconds": 0.005,
         "status": "OPTIMAL",
         "gap": 0.0,

@@ -12,7 +12,7 @@ from tests.schedules.schedule_cases import CASES
 
 
 def solved(ranks: int) -> Schedule:
-    """A schedule given transfer by transfer: every owner joins with the late rank, then tells the next ones in turn."""
+    """A schedule given transfer by transfer: every owner joins with the late rank, then sends to the next ones."""
     late, others = ranks - 1, range(ranks - 1)
     before = [(hop - 1, (c - hop) % late, c, c, Op.REDUCE) for c in others for hop in range(1, late)]
     after = [move for c in others for move in ((c, late, c, c, Op.REDUCE), (c, c, late, c, Op.REDUCE))]
@@ -47,7 +47,7 @@ def one_instance(schedule: Schedule) -> str:
 
 
 def star(ranks: int) -> Schedule:
-    """One rank adds up everything, and tells everybody."""
+    """One rank adds up everything, and sends the sum to all."""
     rows = [[0, rank, 0, 0, Op.REDUCE] for rank in range(1, ranks)] + [
         [1, 0, rank, 0, Op.COPY] for rank in range(1, ranks)
     ]

@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 
 STRAGGLER: dict[str, Any] = {"kind": "straggler", "late": "straggler", "chunks": 10}
-BY_STEP = {"late": "straggler", "below_s": 0.01, "below": {"kind": "ring"}, "above": STRAGGLER, "seconds": 0.01}
+SELECTOR = {"rank": "straggler", "lateness_s": 0.01, "early": {"kind": "ring"}, "late": STRAGGLER, "seconds": 0.01}
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "topology": (
         changed("matches", "topology", to="0" * 64),
@@ -54,16 +54,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "collectives[1].max_bytes is 5, below its min_bytes 512",
     ),
     **{
-        f"by step, {name}": (changed("collectives", 3, "by_step", to={**BY_STEP, **wrong}), message)
+        f"selector, {name}": (changed("collectives", 3, "selector", to={**SELECTOR, **wrong}), message)
         for name, wrong, message in [
-            ("nobody", {"late": "nobody"}, 'collectives[3].by_step.late is "nobody", which roles does not bind'),
-            ("never", {"below_s": 0}, "collectives[3].by_step.below_s is 0"),
-            ("no kind", {"below": {"kind": "none"}}, "collectives[3].by_step.below"),
-            ("no chunk", {"above": STRAGGLER | {"chunks": 0}}, "collectives[3].by_step.above.chunks is 0"),
+            ("nobody", {"rank": "nobody"}, 'collectives[3].selector.rank is "nobody", which roles does not bind'),
+            ("never", {"lateness_s": 0}, "collectives[3].selector.lateness_s is 0"),
+            ("no kind", {"early": {"kind": "none"}}, "collectives[3].selector.early"),
+            (
+                "no role of several",
+                {"late": {"kind": "chain", "late": ["straggler", 5], "chunks": 1}},
+                "collectives[3].selector.late.late[1] is 5",
+            ),
+            ("no chunk", {"late": STRAGGLER | {"chunks": 0}}, "collectives[3].selector.late.chunks is 0"),
             (
                 "unbound",
-                {"above": STRAGGLER | {"late": "other"}},
-                'collectives[3].by_step.above.late is "other", which',
+                {"late": STRAGGLER | {"late": "other"}},
+                'collectives[3].selector.late.late is "other", which',
             ),
         ]
     },

@@ -46,7 +46,7 @@ def test_a_plan_becomes_a_file_per_byte_range(file: Path, capsys: Capture) -> No
         executed(MscclXml, text)
 
 
-def test_what_a_format_cannot_hold_is_left_out_and_said_so(file: Path, capsys: Capture) -> None:
+def test_schedules_that_a_format_cannot_hold_are_left_out_by_name(file: Path, capsys: Capture) -> None:
     out = file.parent / "out"
     code, found = exported(capsys, str(file), "--to", "mscclpp", "--out", str(out))
     [missing] = found["left_out"]
@@ -56,7 +56,7 @@ def test_what_a_format_cannot_hold_is_left_out_and_said_so(file: Path, capsys: C
     for row in found["files"]:
         executed(Mscclpp, Path(row["file"]).read_text())
     names = {json.loads(Path(row["file"]).read_text())["name"] for row in found["files"]}
-    assert len(names) == 5, "the executor tells plans apart by their names"
+    assert len(names) == 5, "the executor distinguishes plans by their names"
     assert (found["files"][0]["min_bytes"], found["files"][0]["max_bytes"]) == (96, 480), "what the file takes"
     assert exported(capsys, str(file), "--to", "mscclpp", "--size", "64KiB")[0] == 1, "nothing is left"
     assert main(["export", str(file), "--to", "mscclpp", "--out", str(out)]) == 0

@@ -142,8 +142,8 @@ def test_sizes_that_mscclpp_does_not_take_are_refused(
 
 
 def test_msccl_gets_the_range() -> None:
-    for high, said in ((None, "0"), (4096, "4096")):
+    for high, written in ((None, "0"), (4096, "4096")):
         root = check_xml(msccl_xml(schedules.ring(4), "test", 1024, high).text)
-        assert (root.attrib["minBytes"], root.attrib["maxBytes"]) == ("1024", said)
+        assert (root.attrib["minBytes"], root.attrib["maxBytes"]) == ("1024", written)
     with pytest.raises(PlanError, match="ends at 0, which MSCCL reads as no limit"):
         msccl_xml(schedules.ring(4), "test", 0, 0)

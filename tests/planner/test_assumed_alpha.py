@@ -32,7 +32,7 @@ def run_of(*sizes: int) -> Profile:
 
 def uses_a_delay(found: Plan) -> bool:
     """Whether a schedule of the plan waits for a late rank."""
-    switched = any(entry.by_step for entry in found.collectives)
+    switched = any(entry.selector for entry in found.collectives)
     return switched or any(schedule.precondition is not None for schedule in found.schedules)
 
 
@@ -105,7 +105,7 @@ def test_reports_say_that_alpha_is_assumed() -> None:
     found = planner.plan(measured)
     facts = {line.split("  ")[0]: line for line in measurements.summary(measured).splitlines()}
     assert facts["α, a round"].endswith("3 µs, assumed")
-    assert facts["fit"].endswith("α assumed: 1 timed call of about one size cannot tell it")
+    assert facts["fit"].endswith("α assumed: 1 timed call of about one size cannot show it")
     assert "\nα is assumed (3 µs), not measured" in summary(found)
     text = " ".join(explanation(found).split())
     assert "α is assumed, so no schedule that uses a delay was considered." in text
@@ -117,7 +117,7 @@ def test_the_commands_carry_an_assumed_alpha_to_the_plan(tmp_path: Path, capsys:
     run, measured, out = (str(tmp_path / name) for name in ("run.json", "profile.json", "plan.json"))
     record: dict[str, Any] = {"format": "jaxcomm-stats", "version": 1, "sites": [site(nbytes=LARGE)]}
     Path(run).write_text(json.dumps(record))
-    assert main(["profile", run, "--out", measured]) == 0
+    assert main(["profile", "import", run, "--out", measured]) == 0
     assert main(["plan", measured, "--out", out]) == 0
     assert main(["explain", out]) == 0
     printed = capsys.readouterr().out

@@ -60,7 +60,7 @@ SECONDS = st.integers(0, 40).map(lambda ticks: ticks / 8)  # exact in binary, so
 def test_the_step_ends_when_the_queue_is_empty(
     jobs: list[tuple[float, float, float]], delays: list[float], seed: int
 ) -> None:
-    """Whatever the order of service; every bucket here has one option only."""
+    """It does in any order of service; every bucket here has one option only."""
     jobs = sorted(jobs)
     atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=ready) for i, (ready, _, _) in enumerate(jobs)])
     options = {i + 1: [Option(Plain(kind="ring"), before, after)] for i, (_, before, after) in enumerate(jobs)}

@@ -184,17 +184,17 @@ def test_what_if_a_card_is_slower_calls_and_groups_take_longer(
 def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: Path) -> None:
     profile.save(even(4, 2, collective=None), tmp_path / "profile.json")
     words = ["what-if", str(tmp_path / "profile.json"), "--uplink-rate", "rack 0=1/2", "--sizes", "1MiB,64MiB"]
-    for more, said in (([], "64 MiB"), (["--model-bytes", "3MiB"], "3 MiB")):
+    for more, size in (([], "64 MiB"), (["--model-bytes", "3MiB"], "3 MiB")):
         assert main([*words, *more]) == 0
         text = capsys.readouterr().out
-        assert f"for a model of {said}: averages within groups" in text
+        assert f"for a model of {size}: averages within groups" in text
         section = text[text.index("Groups that take turns") :]
         assert section.count('the uplink of "rack 0" at 1/2 times its rate  ') == 1
         assert "rho in iterations" in section
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "sentence"),
     [
         (["--uplink-rate", "rack 7=1/4"], 1, "has no rack 'rack 7'; its racks are: rack 0, rack 1"),
         (["--uplink-rate", "rack 0=8"], 1, "racks[0].uplink is 0.5; it must be greater than or equal to 1"),
@@ -205,11 +205,11 @@ def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes(words: list[str], code: int, said: str, capsys: Capture, tmp_path: Path) -> None:
+def test_mistakes(words: list[str], code: int, sentence: str, capsys: Capture, tmp_path: Path) -> None:
     profile.save(even(8, 2), tmp_path / "profile.json")
     assert main(["what-if", str(tmp_path / "profile.json"), *words]) == code
     captured = capsys.readouterr()
-    assert said in captured.err and captured.out == ""
+    assert sentence in captured.err and captured.out == ""
 
 
 # A call of all ranks does what a reduce-scatter and an all-gather do one after the other.

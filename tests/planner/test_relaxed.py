@@ -39,7 +39,7 @@ def ring(ranks: int, nbytes: float, beta: float) -> float:
 
 def accepted(made_plan: plan.Plan) -> dict[str, Accepted]:
     assert made_plan.step is not None
-    return {each.what: each for each in made_plan.step.accepting}
+    return {each.relaxation: each for each in made_plan.step.accepting}
 
 
 def test_a_bucket_loses_its_share_of_bytes() -> None:
@@ -163,7 +163,7 @@ def test_plans_without_either_do_not_mention_it() -> None:
         ),
         (lambda found: found["step"]["accepting"].append(found["step"]["accepting"][0]), "step.accepting"),
         (lambda found: found["step"]["accepting"][0].update(seconds=math.nan), r"step.accepting\[0\].seconds"),
-        (lambda found: found["step"]["accepting"][0].update(what="luck"), r"step.accepting\[0\].what"),
+        (lambda found: found["step"]["accepting"][0].update(relaxation="luck"), r"step.accepting\[0\].relaxation"),
     ],
 )
 def test_what_cannot_be_accepted(whole: plan.Plan, change: Any, words: str) -> None:
@@ -184,7 +184,7 @@ def whole(source: Profile) -> plan.Plan:
     return planner.plan(source, drop_bound=0.1, time_limit=0.3)
 
 
-def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
+def test_acceptable_relaxations_are_reported(whole: plan.Plan) -> None:
     assert whole.step
     lines = [*relaxed_lines(whole.step)]
     assert [*step_lines(whole.step)][-3:] == lines

@@ -28,7 +28,7 @@ def test_small_gradients_share_buckets_where_a_round_costs_more_than_their_bytes
     result = planner.plan(made(64, None, gradients([2**18] * 12, 1e-4), alpha=3e-5, beta=1e-10))
     step = result.step
     assert step is not None
-    assert step.seconds < 0.5 * step.kept_seconds
+    assert step.seconds < 0.5 * step.scheduled_seconds
     assert len(step.planned) < 8
     for bucket in step.planned:
         assert result.schedule_for(bucket.bytes) == plan.build(bucket.schedule, 64, {}, None)
@@ -46,7 +46,7 @@ def test_many_gradients_are_planned() -> None:
     source = made(64, [0.01, 0.02], gradients([2**16 + i // 10 for i in range(120)], 1e-5), alpha=3e-5)
     step = planner.plan(source, time_limit=1.0).step
     assert step is not None and step.buckets == 120
-    assert step.lower_bound_seconds <= step.seconds < 0.5 * step.kept_seconds
+    assert step.lower_bound_seconds <= step.seconds < 0.5 * step.scheduled_seconds
     assert [gradient.name for group in step.members() for gradient in group] == [f"layer{i}" for i in range(120)]
 
 
@@ -67,8 +67,8 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     links = Cluster(alpha, source.link.beta_s_per_byte)
     setting = Setting(ranks, links, PORTS, 0.02, LateRanks(delays=Delays(delays or ())))
     assert lower_bound(setting, source.buckets) <= step.seconds * (1 + 1e-8) + 1e-15
-    assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds * (1 + 1e-8)
-    assert step.kept_seconds <= step.plain_seconds * (1 + 1e-6)
+    assert step.lower_bound_seconds <= step.seconds <= step.scheduled_seconds * (1 + 1e-8)
+    assert step.scheduled_seconds <= step.plain_seconds * (1 + 1e-6)
     ends = [bucket.after.end_s for bucket in step.planned]
     if not delays or len(set(delays)) == 1:  # then the drawn step is every step
         assert max(ends) - step.gradients[-1].ready_s - step.delay_s == pytest.approx(step.seconds, rel=1e-6, abs=1e-9)

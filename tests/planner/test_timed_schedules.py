@@ -128,7 +128,7 @@ def test_of_xlas_collectives_lax_runs_where_no_schedule_gains(kind: str) -> None
             assert made.executor_for(False, nbytes) == "lax"
         for nbytes in (8 * MIB, 12 * MIB, 16 * MIB, 64 * MIB):
             assert (entry(made, nbytes).schedule.kind, made.executor_for(False, nbytes)) == (kind, "xla")
-        assert made.halves is None and not any(each.by_step for each in made.collectives)
+        assert made.halves is None and not any(each.selector for each in made.collectives)
         words = explanation(made).replace("\n    ", " ")
         assert "11 whole schedules were timed by XLA's collectives" in words
         assert "why lax\n  Executor: jax.lax's own collective, as without a plan: no timed schedule saves" in words

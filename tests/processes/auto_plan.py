@@ -86,8 +86,8 @@ def main() -> None:
             wrong += not np.array_equal(np.asarray(step(x).addressable_shards[0].data), expected)
             steps += 1
         mine = np.float32(first and not thread.is_alive())
-        told = over(ready(lambda index, mine=mine: np.full(1, mine if first else 1, np.float32)))
-        is_over = float(told.addressable_shards[0].data[0]) == 1
+        total = over(ready(lambda index, mine=mine: np.full(1, mine if first else 1, np.float32)))
+        is_over = float(total.addressable_shards[0].data[0]) == 1
     for _ in range(STEPS):  # past the launch of the last switch
         wrong += not np.array_equal(np.asarray(step(x).addressable_shards[0].data), expected)
     end.set()

@@ -29,6 +29,6 @@ def test_without_or_tools_one_line_says_so_and_sums_run_without_a_plan() -> None
     assert [process.status for process in job] == [0, 0], "\n".join(process.output for process in job)
     first, second = (process.reports["no_planner"] for process in job)
     assert first["sums"] == second["sums"] == [1.0] * 3
-    said = "plan='auto': sums run without a plan: planning needs the package ortools.\n"
-    assert first["logged"] == [f"{said}  Cure: pip install 'jaxcomm[planner]'"] and second["logged"] == []
+    sentence = "plan='auto': sums run without a plan: planning needs the package ortools.\n"
+    assert first["logged"] == [f"{sentence}  Cure: pip install 'jaxcomm[planner]'"] and second["logged"] == []
     assert first["outcomes"] == ["no plan"]

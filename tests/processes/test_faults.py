@@ -1,4 +1,4 @@
-"""Processes that end: the others hear of it at once and go on, and what had been sent still arrives."""
+"""Processes that end: the others notice it at once and go on, and messages sent before still arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes die one after the other; those that are left hear of it at once, and train on with the right sums."""
+"""Processes die one after the other; the remaining ones notice it at once, and train on with the right sums."""
 
 from __future__ import annotations
 

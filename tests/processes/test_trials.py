@@ -17,11 +17,11 @@ def test_all_ranks_try_alike_and_follow_one_outcome(transport: str) -> None:
     assert len(reports[0]["rows"]) == 3
     for name in reports[0]["rows"]:
         rows = [report["rows"][name] for report in reports]
-        assert all((row["plan"], row["below"]) == (reports[0]["plan"], rows[0]["below"]) for row in rows), rows
+        assert all((row["plan"], row["early"]) == (reports[0]["plan"], rows[0]["early"]) for row in rows), rows
         found = [row["trial"] for row in rows]
         assert [trial["decided_here"] for trial in found] == [True, False, False, False]
         outcome = found[0]["outcome"]
         assert outcome in ("kept", "dropped")
         assert {trial["outcome"] for trial in found} == {outcome}
-        dropped = rows[0]["below"]
+        dropped = rows[0]["early"]
         assert 16 <= dropped <= 40 if outcome == "kept" else dropped >= trials.STEPS - 40

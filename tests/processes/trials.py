@@ -48,7 +48,7 @@ def main() -> None:
     rows = {
         f"{site['name']} {site['bytes']}": {
             "plan": site["plan"],
-            "below": site["below_calls"],
+            "early": site["early_calls"],
             "trial": site.get("trial"),
         }
         for site in sites

@@ -31,7 +31,7 @@ SITE = {
     "early_bytes_share": 0.1,
     "wait_s": [0.1] * 4,
     "late": [0, 1, 0, 0],
-    "own_s": [],
+    "work_s": [],
     "arrivals": [[0.0, 0.1, 0.2, 0.3]] * 3,
     "after_arrival_s": [1e-3, 2e-3],
 }

@@ -93,12 +93,12 @@ def test_a_contradiction_is_one_line_and_a_cure(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    changes, said = CASES[name]
+    changes, message = CASES[name]
     Path("profile.json").write_text(json.dumps(PROFILE | changes))
     assert main(["plan", "profile.json"]) == 1
     captured = capsys.readouterr()
     first, cure = captured.err.splitlines()
-    assert first.startswith("error: ") and said in first and cure.startswith("  Cure: ")
+    assert first.startswith("error: ") and message in first and cure.startswith("  Cure: ")
     assert captured.out == "" and not Path("plan.json").exists()
 
 

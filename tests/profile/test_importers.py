@@ -240,7 +240,7 @@ def test_lost_device_lines_are_made_up_for_by_the_bandwidths(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("line", ["#  Rank  0", "#  Rank  3", "#  Rank  7", "#       size", "# nThread"])
 def test_a_line_that_lost_its_number_sign_is_still_read(line: str, tmp_path: Path) -> None:
-    small = without(" +[0-9]{5} +| +[0-9]{6}")  # whose bandwidths have too few digits to tell the ranks
+    small = without(" +[0-9]{5} +| +[0-9]{6}")  # whose bandwidths have too few digits to show the ranks
     (tmp_path / "table").write_text(small.replace(line, line.replace("#", " ", 1)))
     assert profile.read_any(tmp_path / "table").ranks == 8
 

@@ -76,7 +76,7 @@ def test_every_half_of_an_all_reduce_is_proved_and_no_other(half: Half, ranks: i
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_the_other_collectives_are_proved_and_told_apart(ranks: int) -> None:
+def test_the_other_collectives_are_proved_and_distinguished(ranks: int) -> None:
     found: dict[CollectiveKind, Messages] = {
         "all_reduce": compile_messages(schedules.ring(ranks)),
         "reduce_scatter": scatter(ranks),

@@ -35,7 +35,14 @@ def test_each_character_is_shown_as_its_escape() -> None:
 def evil_run() -> dict[str, Any]:
     span = {"at_s": 0.0, "length_s": 1.0, "calls": 5, "after_arrival_s": 0.04, "arrivals": [0.0, 0.05]}
     site: dict[str, Any] = {"name": EVIL, "axes": EVIL, "plan": EVIL, "ranks": 2, "bytes": 4096, "calls": 5}
-    site |= {"failed": 0, "own_s": [], "transfer_s": 1.0, "early_bytes_share": 0.0, "wait_s": [0.1] * 2, "late": [0, 5]}
+    site |= {
+        "failed": 0,
+        "work_s": [],
+        "transfer_s": 1.0,
+        "early_bytes_share": 0.0,
+        "wait_s": [0.1] * 2,
+        "late": [0, 5],
+    }
     site |= {"arrivals": [[0.0, 0.05]] * 2, "after_arrival_s": [0.04] * 2, "spans": [span]}
     change = {"at_s": 0.5, "is_open": False, "why": EVIL}
     carried = {"at_s": 0.0, "length_s": 1.0, "bytes": 10**6, "bytes_per_s": 2e6, "share": 512}

@@ -238,8 +238,8 @@ def test_explanation_says_what_a_delay_can_gain_at_best() -> None:
     assert schedule.precondition is not None
     best = schedule.seconds(entry.predicted.reference_bytes, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
     plain = min(entry.predicted.ring, entry.predicted.halving_doubling, entry.predicted.direct)
-    said = f"gains all it can, {seconds_text(plain - best)} of {seconds_text(plain)}, from "
-    assert said in explanation.explanation(plan)
+    sentence = f"gains all it can, {seconds_text(plain - best)} of {seconds_text(plain)}, from "
+    assert sentence in explanation.explanation(plan)
 
 
 def test_explanation_of_a_plan_without_a_late_rank_says_so() -> None:

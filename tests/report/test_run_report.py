@@ -34,7 +34,7 @@ def site(plan: str = "auto", begin: int = 0, end: int = 10, ranks: int = 4, **fi
         {"at_s": at, "length_s": 1.0, "calls": 5, "after_arrival_s": 0.04, "arrivals": [0.0] * (ranks - 1) + [0.05]}
         for at in range(begin, end)
     ]
-    record = {"name": "psum", "axes": "data", "plan": plan, "ranks": ranks, "bytes": 4096, "failed": 0, "own_s": []}
+    record = {"name": "psum", "axes": "data", "plan": plan, "ranks": ranks, "bytes": 4096, "failed": 0, "work_s": []}
     record |= {"calls": 5 * len(spans), "transfer_s": 1.0, "early_bytes_share": 0.0, "wait_s": [0.1] * ranks}
     record |= {"late": [0] * ranks, "arrivals": [[0.0] * (ranks - 1) + [0.05]] * 2, "after_arrival_s": [0.04] * 2}
     return record | {"spans": spans} | fields
@@ -137,7 +137,7 @@ def test_everything_drawn_is_in_the_picture() -> None:
         assert 0 <= float(text.get("y", "")) <= height
 
 
-def test_what_is_too_much_for_the_picture_is_said_to_be_left_out() -> None:
+def test_rows_that_the_picture_leaves_out_are_counted() -> None:
     many = saved([site(ranks=40)], [rail(process, "eth0", 1024) for process in range(1, 12)])
     titles = " ".join(words(run_picture.svg(many)))
     assert "(3 more processes are left out)" in titles and "(8 more ranks are left out)" in titles
@@ -216,10 +216,10 @@ MADE = {"axes": [], "since_s": 11.0, **in_force(PLAN), "file": PLAN.model_dump(m
 def test_what_is_in_force_is_ranges_shares_and_the_threshold() -> None:
     run = saved([site()], RAILS, [MADE])
     assert run.written is not None
-    said = run_words.in_force(run, run.written + datetime.timedelta(seconds=3))
-    assert said.startswith("As the run wrote it 3 s ago, 20 s after it began.")
-    assert f"follow plan {PLAN.hash[:8]} for 4 ranks, straggler is rank 3, since 11.0 s." in said
-    lines = [" ".join(line.split()) for line in said.splitlines()]
+    output = run_words.in_force(run, run.written + datetime.timedelta(seconds=3))
+    assert output.startswith("As the run wrote it 3 s ago, 20 s after it began.")
+    assert f"follow plan {PLAN.hash[:8]} for 4 ranks, straggler is rank 3, since 11.0 s." in output
+    lines = [" ".join(line.split()) for line in output.splitlines()]
     assert "process rail state 0 B – 64 KiB 64 KiB and more" in lines
     assert "1 eth0 open 100.0% 75.0%" in lines and "1 eth1 open 0.0% 25.0%" in lines
     assert any(line.startswith("Calls of 64 KiB or more take several rails") for line in lines)
@@ -246,7 +246,7 @@ def test_a_process_that_is_gone_is_in_the_summary() -> None:
     assert "after 2.0 s: process 3 has died: it was killed, or crashed" in run_words.summary(run).splitlines()
 
 
-def test_the_page_has_the_picture_and_the_tables_and_escapes_what_was_said() -> None:
+def test_the_page_has_picture_and_tables_and_escapes_messages() -> None:
     page = run_page.html(WHOLE)
     assert page.startswith("<!doctype html>") and page.count("<svg ") == 1
     assert "a &lt;cut&gt;" in page and "a <cut>" not in page
@@ -287,10 +287,10 @@ def test_the_commands_refuse_what_they_cannot_do(tmp_path: Path, capsys: Capture
         ("report", str(tmp_path / "none.json")): "cannot be read",
         ("report", str(run), "--svg", str(tmp_path / "none" / "x.svg")): "cannot be written",
     }
-    for args, said in refused.items():
+    for args, message in refused.items():
         assert main([*args]) == 1
         error = capsys.readouterr().err
-        assert said in error and "Cure: " in error
+        assert message in error and "Cure: " in error
 
 
 def test_spans_that_are_not_of_their_site_are_refused() -> None:

@@ -29,10 +29,10 @@ def site(name: str = "psum", nbytes: int = 4096, **fields: Any) -> dict[str, Any
     rows = [[0.0, 1e-4 * (call % 3), 0.02, 2e-4] for call in range(10)]
     record = {"name": name, "axes": "data", "plan": "direct", "ranks": RANKS, "bytes": nbytes, "calls": 10, "failed": 1}
     record |= {"transfer_s": 0.01, "early_bytes_share": 0.25, "wait_s": [0.2, 0.2, 0.0, 0.2], "late": [0, 0, 10, 0]}
-    return record | {"arrivals": rows, "own_s": [], "after_arrival_s": [1e-3] * 10} | fields
+    return record | {"arrivals": rows, "work_s": [], "after_arrival_s": [1e-3] * 10} | fields
 
 
-GROUPED = site("gossip", own_s=[[0.1] * RANKS] * 10)
+GROUPED = site("gossip", work_s=[[0.1] * RANKS] * 10)
 NEVER = site("pmax", calls=0, failed=0, arrivals=[], after_arrival_s=[])
 TAKING_TURNS = site("pmin", arrivals=[[0.01 * (rank == call % RANKS) for rank in range(RANKS)] for call in range(10)])
 
@@ -175,28 +175,26 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("sites", "name", "said"), REFUSED.values(), ids=REFUSED)
-def test_statistics_that_make_no_profile_are_refused(sites: list[dict[str, Any]], name: str | None, said: str) -> None:
-    with pytest.raises(ProfileError, match=rf"^jaxcomm.stats\(\): {said}.*\n  Cure: "):
+@pytest.mark.parametrize(("sites", "name", "message"), REFUSED.values(), ids=REFUSED)
+def test_statistics_that_make_no_profile_are_refused(
+    sites: list[dict[str, Any]], name: str | None, message: str
+) -> None:
+    with pytest.raises(ProfileError, match=rf"^jaxcomm.stats\(\): {message}.*\n  Cure: "):
         profile.from_stats(sites, site=name)
 
 
 def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Capture) -> None:
     file, out = tmp_path / "run.json", tmp_path / "profile.json"
     Stats([site(), site(nbytes=2**20)]).save(file)
-    assert main(["profile", str(file), "--out", str(out)]) == 0
+    assert main(["profile", "import", str(file), "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "rank 2, last in 9 of 9 steps" in shown and "hosts, NICs, incast, times of other schedules" in shown
     assert profile.load(out).arrivals == profile.from_stats(file).arrivals == profile.read_any(file).arrivals
-    assert main(["profile", str(file), "--out", str(tmp_path / "none.json"), "--dry-run"]) == 0
+    assert main(["profile", "import", str(file), "--out", str(tmp_path / "none.json"), "--dry-run"]) == 0
     assert not (tmp_path / "none.json").exists()
-    assert main(["profile", str(file), "--devices", "4"]) == 1
-    assert "--devices says how to measure here" in capsys.readouterr().err
     file.write_text("{")
-    assert main(["profile", str(file)]) == 1
-    assert "is not JSON" in capsys.readouterr().err
-    assert main(["profile", str(out)]) == 1
-    assert 'is not a jaxcomm stats: no "format": "jaxcomm-stats"' in capsys.readouterr().err
+    assert main(["profile", "import", str(file)]) == 1
+    assert str(file) in capsys.readouterr().err
 
 
 def test_a_run_of_this_process_is_recorded_and_profiled(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def cut(*fields: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("rails = [", "is not TOML: "),
         (RAIL, "hosts is missing"),
@@ -81,11 +81,11 @@ def cut(*fields: str) -> str:
         (RAIL + HOSTS + SWITCH + 'plan = "plan.json"\nbuffer_bytes = 65536', "plan is given beside buffer_bytes"),
     ],
 )
-def test_a_mistake_has_its_place(text: str, said: str, file: Path) -> None:
+def test_a_mistake_has_its_place(text: str, message: str, file: Path) -> None:
     file.write_text(text)
     with pytest.raises(JaxcommError) as found:
         testbed.load(file)
-    assert str(found.value).startswith(f"{file}: ") and said in str(found.value)
+    assert str(found.value).startswith(f"{file}: ") and message in str(found.value)
     assert "\n  Cure: mend " in str(found.value)
 
 

@@ -27,15 +27,15 @@ TWO = [{"name": "a"}, {"name": "b"}]
 PING = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.05); s.connect((sys.argv[1], 7000))
-said, missed = None, 0
+printed, missed = None, 0
 while True:
     try:
         s.send(b"?"); s.recv(1); missed = 0
     except OSError:  # also ENETDOWN and the like
         missed += 1
-    now = "reached" if not missed else "lost" if said and missed >= 3 else said  # it may begin before its peer
-    if now != said: print(now, flush=True)
-    said = now
+    now = "reached" if not missed else "lost" if printed and missed >= 3 else printed  # it may begin before its peer
+    if now != printed: print(now, flush=True)
+    printed = now
 """
 ECHO = """
 import socket, sys
@@ -171,8 +171,8 @@ def test_events_happen_while_the_processes_run(capfd: pytest.CaptureFixture[str]
     with testbed.up(wanted) as layout, testbed.happening(layout):
         while testbed.counters(layout)[1].received_bytes < 1e6:  # of the flow, which needs the repaired link
             assert time.monotonic() < deadline
-    said = [line.partition(" s: ")[2] for line in capfd.readouterr().err.splitlines()]
-    assert said == [
+    printed = [line.partition(" s: ")[2] for line in capfd.readouterr().err.splitlines()]
+    assert printed == [
         "the link of a to eth0 is cut (silent)",
         "the link of a to eth0 is repaired",
         "traffic from a to b over eth0 starts",

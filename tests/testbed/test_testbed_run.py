@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> str:
 
 @contextmanager
 def started(file: str, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """`jaxcomm testbed run` in a session of its own, once its three processes have said a line that begins with go."""
+    """`jaxcomm testbed run` in a session of its own, once its three processes have printed a line with go."""
     words = [sys.executable, "-m", "jaxcomm.cli", "testbed", "run", file, "--", *command]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

@@ -74,7 +74,7 @@ def test_a_silent_host_is_gone(
             took = time.monotonic() - begin
         finally:
             job.finish()
-        said = "\n".join(line for own in job.lines() for line in own)
-    assert took < SOON_S, said
-    assert words in said, said
-    assert rails == 1 or "is gone on rail eth" in said, said
+        printed = "\n".join(line for own in job.lines() for line in own)
+    assert took < SOON_S, printed
+    assert words in printed, printed
+    assert rails == 1 or "is gone on rail eth" in printed, printed

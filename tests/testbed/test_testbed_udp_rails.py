@@ -59,6 +59,6 @@ def test_where_udp_does_not_pass_any_more_the_error_says_so(tmp_path: Path, monk
             assert time.monotonic() < cut + 20, "it is not the deadline that ended the calls"
         finally:
             job.finish()
-        said = "\n".join(line for own in job.lines() for line in own)
-        assert "UDP does not pass to 10." in said, said
-        assert "while the process answers over TCP" in said
+        printed = "\n".join(line for own in job.lines() for line in own)
+        assert "UDP does not pass to 10." in printed, printed
+        assert "while the process answers over TCP" in printed

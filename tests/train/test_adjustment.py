@@ -94,7 +94,7 @@ def site(own, **fields):
     """A site of `jaxcomm.stats()` with these steps, in which the ranks run on by themselves."""
     random = np.random.default_rng(1)
     arrivals = np.cumsum(np.array(own) + random.uniform(0, 0.1, np.shape(own)), axis=0)
-    known = {"calls": len(own), "own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
+    known = {"calls": len(own), "work_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
     return known | {"plan": "groups", "ranks": RANKS, "bytes": 2**20} | fields
 
 
@@ -144,7 +144,7 @@ def test_what_processes_have_seen_is_put_together(two_racks):
 
     merged = RecentAverages.merge([of([0, 2, 4], 16), of([1, 3, 5], 15), of([6, 7], 16, lost=2)])
     assert merged.calls == 15 and merged.steps == 13
-    np.testing.assert_allclose(merged.own_s, own[2:15], atol=1e-6)
+    np.testing.assert_allclose(merged.work_s, own[2:15], atol=1e-6)
     alone = RecentAverages.read([site(own[2:15].tolist())], RANKS, 16)
     assert merged.step_s == pytest.approx(alone.step_s, rel=1e-3)
     np.testing.assert_allclose(merged.late_s, alone.late_s, atol=1e-6)
@@ -175,7 +175,7 @@ def test_links_are_measured_when_averages_take_other_times_and_not_too_often(two
     assert known.wait_s(60.0) == 190.0 and known.wait_s(251.0) == 0
 
 
-def test_what_has_changed_in_the_network_is_said(two_racks):
+def test_changes_of_the_network_are_reported(two_racks):
     planned = GroupNetwork.of(two_racks, two_racks.groups)
     assert planned.changes_from(planned) == "they are as before"
     slower = [RackRanks(ranks=rack.ranks, uplink=uplink) for rack, uplink in zip(planned.racks, (9, 4.1), strict=True)]

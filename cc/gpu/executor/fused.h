@@ -3,7 +3,7 @@
 //   Arguments arguments = ...;                                              // pointers, from wherever peers come
 //   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
 //
-// Returns at once. What goes wrong on the device is written to Arguments::failures. The kernel knows nothing of where
+// Returns at once. Errors on the device are written to Arguments::failures. The kernel knows nothing of where
 // the pointers come from: virtual ranks of one device, or devices of one process.
 #pragma once
 

@@ -116,7 +116,7 @@ JAXCOMM_DEVICE BlockFailure RunBlock(Memory& memory, const TableView& table, uin
   failure = Cause(memory, failure, table.num_ranks, epoch);
   const BlockFailure stuck =
       memory.All(exits, mine.exits.size, [&](const Wait& wait) { return AwaitLeaving(memory, wait, epoch, timeout); });
-  memory.Spoil();  // what is there is no sum, and must not be taken for one
+  memory.Spoil();  // the values there are no sums, and must not be taken for some
   return stuck.reason == Reason::kNone ? failure : stuck;
 }
 

@@ -14,7 +14,7 @@
 
 namespace jaxcomm::fused {
 
-// The flags of a rank. Those of ops that somebody waits for follow.
+// The flags of a rank. Those of ops for which other ranks wait follow.
 inline constexpr uint32_t kArrived = 0;
 inline constexpr uint32_t kFailed = 1;
 inline constexpr uint32_t kFirstOpFlag = 2;

@@ -22,7 +22,7 @@ __device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t
   return {min(begin + share * block_index, end), min(begin + share * (block_index + 1), end)};
 }
 
-// Told that a rank's data is global memory, the compiler need not look for it among shared and local memory.
+// As a rank's data is known to be global memory, the compiler need not look for it in shared and local memory.
 template <typename Stored>
 __device__ __forceinline__ Stored* At(std::byte* base, int64_t offset) {
   std::byte* const at = base + offset;

@@ -1,4 +1,4 @@
-// How much each segment of a gradient matters, on a GPU: the means and the median of cc/kernels/importance.h.
+// The importance of each segment of a gradient, on a GPU: the means and the median of cc/kernels/importance.h.
 //
 //   Status status = Importance(DType::kF32, gradients, bytes, segment, stride, seed, means, median, bins, stream);
 //

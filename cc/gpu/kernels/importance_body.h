@@ -21,7 +21,7 @@ struct ImportanceBody {
   static constexpr size_t kElements = Pack<Stored>::kElements;
   // As on CPUs, element i of a segment is added to sum i mod kSums, and the sums in one fixed order.
   static constexpr size_t kSums = 16;
-  // So many threads share a segment; each owns the sums of one pack.
+  // The number of threads that share a segment; each owns the sums of one pack.
   static constexpr size_t kLanes = kSums / kElements;
   // Packs of a thread that are under way at once.
   static constexpr size_t kPacks = 8;

@@ -21,7 +21,7 @@ namespace jaxcomm::nccl {
 struct GroupRank {
   uint32_t ranks;
   uint32_t rank;
-  Id id;  // which one of the ranks made
+  Id id;  // made by one of the ranks
 };
 
 class Communicator {

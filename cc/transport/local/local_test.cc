@@ -71,7 +71,7 @@ TEST_F(LocalTest, ACancelledMessageNeverComes) {
   EXPECT_EQ(received_text_, "-----");
 }
 
-// Of a message that goes over two transports, the sender hears once.
+// The sender of a message that goes over two transports is called back once.
 TEST_F(LocalTest, ARouterSendsToEachProcessOverItsTransport) {
   LocalTransport other;
   Router router({&local_, &other}, {0, 1});

@@ -50,7 +50,7 @@ class FrameReaderTest : public testing::Test, public Transport::Events {
  protected:
   void OnNotice(uint32_t process, std::string_view notice) override {
     EXPECT_EQ(process, kPeer);
-    heard_ += std::string(notice) + ";";
+    received_ += std::string(notice) + ";";
   }
   void OnPeerGone(uint32_t, const Status&) override {}
 
@@ -58,14 +58,14 @@ class FrameReaderTest : public testing::Test, public Transport::Events {
     int64_t bytes = 0;
     for (const Span& span : spans) bytes += span.bytes;
     const auto done = [this, id](const Status& status, std::shared_ptr<const std::byte> view) {
-      heard_ += (status.ok() ? "" : "!") + std::to_string(id.index) + (view ? "v;" : ";");
+      received_ += (status.ok() ? "" : "!") + std::to_string(id.index) + (view ? "v;" : ";");
       view_ = view;
     };
     std::optional<Refusal> refusal = inbox_.Post(id, {process, std::move(spans), bytes, accepts_view, done}, gone_);
     refused_ = refusal ? refusal->why.message() : "";
   }
 
-  // So many bytes at a time, as long as the reader takes them.
+  // That number of bytes at a time, as long as the reader takes them.
   Status Feed(const Bytes& bytes, size_t step = SIZE_MAX) {
     for (size_t at = 0; at < bytes.size() && !reader_.waits() && !reader_.at_end();) {
       iovec vectors[FrameReader::kMaxVectors];
@@ -88,14 +88,14 @@ class FrameReaderTest : public testing::Test, public Transport::Events {
       callbacks_.Begin()();
       callbacks_.End();
     }
-    return std::exchange(heard_, "");
+    return std::exchange(received_, "");
   }
 
   Callbacks callbacks_;
   Inbox inbox_{this, &callbacks_};
   FrameReader reader_{kPeer, &inbox_};
   Status gone_;
-  std::string heard_, refused_;
+  std::string received_, refused_;
   std::shared_ptr<const std::byte> view_;
 };
 

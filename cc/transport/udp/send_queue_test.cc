@@ -23,7 +23,7 @@ class SendQueueTest : public testing::Test {
     queue_.Push({FrameType::kMessage, bytes, MessageId()},
                 std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr}));
   }
-  // So many packets, or all that may go.
+  // That number of packets, or all that may go.
   int Send(int most = 1000) {
     int count = 0;
     for (std::optional<PacketHeader> header; count < most && (header = Next()); ++count) newest_ = header->number;
@@ -66,7 +66,7 @@ TEST_F(SendQueueTest, BehindTheLastPacketOfAMessageAProbeIsDueAlsoWhenItIsSentAg
   EXPECT_TRUE(queue_.ends_message());
   Probe();
   EXPECT_FALSE(queue_.ends_message());
-  const Answered answered = Answer(/*lost=*/{1});  // the last packet, of which nothing but the probe could tell
+  const Answered answered = Answer(/*lost=*/{1});  // the last packet, whose loss only the probe shows
   EXPECT_EQ(answered.lost, 1);
   EXPECT_EQ(done_, 0u);
   EXPECT_EQ(Send(), 1);

@@ -1,4 +1,4 @@
-// SipHash-2-4 of bytes under a key: who does not know the key cannot tell the hash of other bytes.
+// SipHash-2-4 of bytes under a key: without the key nobody can compute the hash of other bytes.
 //
 //   const uint64_t tag = SipHash(key, head, head_bytes, body, body_bytes);   // of the two, one behind the other
 //

@@ -209,10 +209,10 @@ def nic_rate(text: str) -> NicRate:
     return NicRate(int(rank), ratio)
 
 
-def _part_rate(text: str, what: str, example: str) -> PartRate:
+def _part_rate(text: str, quantity: str, example: str) -> PartRate:
     name, equals, ratio = text.rpartition("=")
     if not (name and equals):
-        raise ArgumentTypeError(f"{text!r} is not {what} and its rate; write for example {example}")
+        raise ArgumentTypeError(f"{text!r} is not {quantity} and its rate; write for example {example}")
     return PartRate(name, rate(ratio))
 
 

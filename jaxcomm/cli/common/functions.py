@@ -27,8 +27,8 @@ def function(name: str) -> Callable[..., Any]:
     found = getattr(module, attribute, None)
     if not callable(found):
         known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-        what = f"has no function {attribute!r}; it has: {', '.join(known) or 'none'}"
-        raise JaxcommError(mistake(home, what, "name one of them"))
+        problem = f"has no function {attribute!r}; it has: {', '.join(known) or 'none'}"
+        raise JaxcommError(mistake(home, problem, "name one of them"))
     return found  # type: ignore[no-any-return]  # whatever is callable
 
 

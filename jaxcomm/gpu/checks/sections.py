@@ -111,10 +111,10 @@ def run(name: str, left: float) -> Result:
         command = [*section.wrapper, sys.executable, "-m", f"jaxcomm.gpu.checks.{section.module}", *section.arguments]
         extra = {**section.environment, certificate.VARIABLE: str(shown)}
         start = time.monotonic()
-        code, said = _end_with_children([*command, str(out)], environment(extra), limit)
+        code, printed = _end_with_children([*command, str(out)], environment(extra), limit)
         found: Result = {"seconds": round(time.monotonic() - start, 1), "rows": []}
         found |= json.loads(out.read_text()) if out.exists() else {}
-    last = [line for line in said.splitlines() if line.strip()][-5:]
+    last = [line for line in printed.splitlines() if line.strip()][-5:]
     if code == CANNOT:
         return _left_out(last[-1])
     if code == 0:
@@ -139,8 +139,8 @@ def _end_with_children(command: list[str], env: dict[str, str], limit: float) ->
         start_new_session=True,
     )
     try:
-        said, _ = running.communicate(timeout=limit)
-        return running.returncode, said
+        printed, _ = running.communicate(timeout=limit)
+        return running.returncode, printed
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         return None, running.communicate()[0]

@@ -122,8 +122,8 @@ def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
     return build(last)
 
 
-def check(what: str, value: int, limit: int, allows: str, cure: str, *, split: bool = True) -> None:
+def check(quantity: str, value: int, limit: int, allows: str, cure: str, *, split: bool = True) -> None:
     """Raises TooMuchError if a value is beyond its limit; `split` says whether it gets less with more groups."""
     if value > limit:
-        message = f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}."
+        message = f"{quantity} is {value}; {allows} at most {limit}.\n  Cure: {cure}."
         raise TooMuchError(message, value / limit if split else None)

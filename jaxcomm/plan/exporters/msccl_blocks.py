@@ -97,7 +97,7 @@ class Gpu:
 
 
 def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: bool) -> list[Gpu]:
-    """The GPUs, in which the link with the most steps has so many channels, and the others in proportion."""
+    """The GPUs, in which the link with the most steps has that number of channels, and the others in proportion."""
     channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
     for group in moves:

@@ -1,4 +1,4 @@
-"""How much of each layer may be lost, so that all layers together lose the budget at the least cost to the training."""
+"""The share of each layer that may be lost: all layers together lose the budget at the least cost to the training."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from jaxcomm.profile import PacketLoss
 
 EXACT: Final = 65536  # packets of a message; beyond, the number of lost ones is taken as normal
 _NEGLIGIBLE: Final = 1e-15
-_DUPLICATES: Final = 3  # later packets that tell TCP of a loss before its timeout (RFC 5681)
+_DUPLICATES: Final = 3  # later packets that show TCP a loss before its timeout (RFC 5681)
 _REPEAT: Final = 2  # latencies of such a resend: the acknowledgement, the packet
 _QUERY: Final = 3  # latencies of a resend: the query, its answer, the packets
 

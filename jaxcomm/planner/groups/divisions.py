@@ -27,7 +27,7 @@ class Shuffle:
 
     In every iteration each rack sends one rank to a group between racks; those that stay join that group as far as the
     limit goes, or are divided within their rack. The slowest choose their partners first, so they get fast ones, and
-    the rest is one large group wherever that is fast enough. Who goes and who meets whom is drawn.
+    the rest is one large group wherever that is fast enough. The ranks that go, and their partners, are drawn.
     """
 
     links: GroupCosts

@@ -151,7 +151,7 @@ def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
 
 
 def slicing(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """Seconds if slices go one by one to whichever rail is idle first, as MPTCP's do: each slice is a call of its own.
+    """Seconds if slices go one by one to the rail that is idle first, as MPTCP's do: each slice is a call of its own.
 
     Slices of 64 KiB, or of 1/1024 of a larger buffer; rails are used as for a fixed ratio.
     """

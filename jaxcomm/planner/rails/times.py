@@ -76,8 +76,8 @@ def options(profile: Profile, rail: Rail) -> list[RailOption]:
     if rail.cores:
         within = [each for each in rail.cores if profile.cpu_cores is None or each.cores <= profile.cpu_cores]
         if not within:
-            what = f"was measured with {rail.cores[0].cores} cores or more; cpu_cores is {profile.cpu_cores}"
-            raise ProfileError(mistake(where, what, "measure it with fewer, or correct cpu_cores"))
+            problem = f"was measured with {rail.cores[0].cores} cores or more; cpu_cores is {profile.cpu_cores}"
+            raise ProfileError(mistake(where, problem, "measure it with fewer, or correct cpu_cores"))
         most = max(each.bytes_per_s for each in rail.cores)
         cores = [(each.cores, most / each.bytes_per_s) for each in within]
     tables = [(1, rail.latency), *((virtual.channels, virtual.latency) for virtual in rail.virtual)]

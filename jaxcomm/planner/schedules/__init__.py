@@ -1,16 +1,16 @@
 """The decision about schedules: which one serves a call of which size, in which executor.
 
 `setting` says what a schedule takes, `candidates` what a call could run, `ranges` which choice serves which sizes, and
-`entry` what the plan says of it; `by_step` finds two that calls switch between. `network_solver` finds schedules for
+`entry` what the plan says of it; `selectors` finds two from which calls select. `network_solver` finds schedules for
 hosts whose links differ, and `bound` gives the least time that any schedule takes.
 Imported by the whole plan, by `halves` and by the step; imports no other decision.
 """
 
-from jaxcomm.planner.schedules.by_step import with_by_step
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.cuda_executors import choose_executor
 from jaxcomm.planner.schedules.network_solver import solved
 from jaxcomm.planner.schedules.ranges import entries
+from jaxcomm.planner.schedules.selectors import with_selectors
 from jaxcomm.planner.schedules.setting import Setting
 
-__all__ = ["Setting", "choose", "choose_executor", "entries", "solved", "with_by_step"]
+__all__ = ["Setting", "choose", "choose_executor", "entries", "solved", "with_selectors"]

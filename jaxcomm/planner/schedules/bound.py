@@ -72,15 +72,15 @@ def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, 
     A message that arrives at `a` has brought its chunk to at most `_informed(t - a)` ranks by `t`, also through others.
     """
     below, above = 0.0, max(port.begin + chunks * port.busy + port.way for port in ports)
-    while _told(ports, above, ranks, ways) < chunks * ranks:
+    while _delivered(ports, above, ranks, ways) < chunks * ranks:
         above *= 2
     while above - below > PRECISION * above:
         middle = (below + above) / 2
-        below, above = (below, middle) if _told(ports, middle, ranks, ways) >= chunks * ranks else (middle, above)
+        below, above = (below, middle) if _delivered(ports, middle, ranks, ways) >= chunks * ranks else (middle, above)
     return below
 
 
-def _told(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
+def _delivered(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
     """The pairs of a rank and a chunk that messages through the ports can have reached by then."""
     reached = 0
     for port in ports:

@@ -134,7 +134,7 @@ def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
 
 
 def _longest(nodes: int, unit: float) -> float:
-    """How long the others of so many nodes reduce-scatter a buffer that each of them sends in `unit`."""
+    """Seconds in which all nodes but one reduce-scatter a buffer that each of them sends in `unit`."""
     return (nodes - 2) / (nodes - 1) * unit if nodes > 2 else 0.0
 
 

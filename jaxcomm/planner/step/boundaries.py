@@ -80,7 +80,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
         bytes=sum(gradient.bytes for gradient in gradients),
         plain_seconds=significant(asis.seconds(stages, asis.single)),
         seconds=significant(best.seconds),
-        kept_seconds=significant(kept.seconds),
+        scheduled_seconds=significant(kept.seconds),
         lower_bound_seconds=significant(best.seconds if math.isclose(bound, best.seconds) else bound),
         status=best.status,
         gap=significant(best.gap),
@@ -93,13 +93,13 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
 
 def _check_size(gradients: Sequence[Bucket]) -> None:
     sizes = len({gradient.bytes for gradient in gradients})
-    for count, what, most in (
+    for count, kind, most in (
         (sizes, "different sizes", MAX_SIZES),
         (len(gradients), "entries", MAX_GRADIENTS),
     ):
         if count > most:
             raise ProfileError(
-                f"buckets has {count} {what}; a plan has room for {most}.\n"
+                f"buckets has {count} {kind}; a plan has room for {most}.\n"
                 "  Cure: gather small gradients into buckets of some 25 MB."
             )
 

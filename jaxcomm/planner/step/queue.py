@@ -2,7 +2,7 @@
 
 The network is a queue. Bucket b is with the ranks that are not late at r_b. Stage s of it needs some of the late ranks,
 too, and enters the queue when the last of these has it, at r_b + d_s: its precondition at some stage (d_0 = 0: nobody
-late is needed), the rest of its schedule at the last one. Whatever the order of service, such a queue is empty at
+late is needed), the rest of its schedule at the last one. In any order of service such a queue is empty at
 
     E = max over τ in all {r_b + d_s} of τ + Σ over s of Σ_{r_b + d_s >= τ} work_{s,b}.
 """

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.groups import GroupCosts, Groups
-from jaxcomm.plan.step import Accepted, Planned, Step, What
+from jaxcomm.plan.step import Accepted, Planned, Relaxation, Step
 from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
@@ -43,14 +43,14 @@ def relaxed_steps(
     links = _Links.of(setting, packet_loss if packet_loss and packet_loss.rate else None, groups)
     everything = [None] * len(step.planned)
     may_lose = _shares(step, policy) if policy else everything
-    ways: list[tuple[What, Cost, Sequence[float | None]]] = []
+    ways: list[tuple[Relaxation, Cost, Sequence[float | None]]] = []
     ways += [("drops", links.whole, may_lose)] if policy else []
     ways += [("groups", links.divided, everything)] if groups else []
     ways += [("drops_and_groups", links.divided, may_lose)] if policy and groups else []
     exact = _exposed(step, setting.late, links.whole, everything) if ways else 0.0
     return tuple(
-        Accepted(what=what, seconds=_exposed(step, setting.late, cost, shares), exact_seconds=exact)
-        for what, cost, shares in ways
+        Accepted(relaxation=relaxation, seconds=_exposed(step, setting.late, cost, shares), exact_seconds=exact)
+        for relaxation, cost, shares in ways
     )
 
 

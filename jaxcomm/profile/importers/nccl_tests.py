@@ -138,9 +138,9 @@ def _read_json(data: bytes, where: str) -> tuple[list[Sample], int, tuple[str, .
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, ProfileError):
             raise
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)[:200]
+        problem = f"no {error}" if isinstance(error, KeyError) else str(error)[:200]
         raise ProfileError(
-            f"{where}: cannot be read as nccl-tests' JSON: {what}.\n  Cure: run nccl-tests -J to its end."
+            f"{where}: cannot be read as nccl-tests' JSON: {problem}.\n  Cure: run nccl-tests -J to its end."
         ) from None
 
 

@@ -59,12 +59,12 @@ def read(data: bytes, where: str, created: str) -> Profile:
             links = cells[: len(columns)]
             wrong = next((link for link in links if not _LINK.fullmatch(link)), None)
             if wrong is not None or len(links) < len(columns):
-                what = (
+                problem = (
                     f"{wrong[:40]!r}, which is no link"
                     if wrong is not None
                     else f"{len(links)} of {len(columns)} links"
                 )
-                raise ProfileError(f"{where}:{number}: {name} has {what}.\n  Cure: run nvidia-smi topo -m again.")
+                raise ProfileError(f"{where}:{number}: {name} has {problem}.\n  Cure: run nvidia-smi topo -m again.")
             rows[name] = dict(zip(columns, links, strict=True))
     gpus = [name for name in columns if _GPU.fullmatch(name)]
     if not columns or len({*columns}) < len(columns) or {*rows} != {*gpus}:

@@ -53,7 +53,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the ranks that were measured: racks, uplinks and slow NICs as `find_racks` finds them.
 
     Of several matrices of the same ranks, each pair's best counts; one of both directions together counts half.
-    A matrix of latencies gives α. What a link suffers when all ranks are busy is not in such a file.
+    A matrix of latencies gives α. Such a file does not show how links slow down when all ranks are busy.
 
     Args:
       data: the matrices.

@@ -58,7 +58,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
       created: when it was written.
 
     Returns:
-      The profile, with α assumed: one size cannot tell α from β.
+      The profile, with α assumed: one size cannot separate α from β.
 
     Raises:
       ProfileError: a value that cannot be, two buffer sizes, or too few complete steps; with the line.

@@ -4,7 +4,7 @@
 //   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty: all was right
 //
 // It runs the protocol's own source (protocol.h) over MemoryModel. Every rank, one fiber per block, fills its buffer,
-// runs the program, reads what came out and does it again; whoever touches a buffer then without being ordered is
+// runs the program, reads what came out and does it again; a thread that touches a buffer then without being ordered is
 // found. The same seed gives the same run.
 #pragma once
 

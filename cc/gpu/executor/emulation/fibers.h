@@ -1,10 +1,10 @@
-// Threads that take turns on one real thread, switched by whoever runs.
+// Threads that take turns on one real thread; the running one switches to the next.
 //
 //   Fibers fibers(8);
 //   fibers.Run([&](uint32_t fiber) { ... fibers.SwitchTo(3); ... });   // starts fiber 0; returns when Stop is called
 //
-// A fiber must never return from its body: it calls Stop. What other fibers were doing then is forgotten, so they must
-// not own anything.
+// A fiber must never return from its body: it calls Stop. The work of other fibers is then forgotten, so they must not
+// own anything.
 #pragma once
 
 #include <ucontext.h>

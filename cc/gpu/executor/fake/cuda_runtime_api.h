@@ -1,9 +1,9 @@
 // As much of CUDA's runtime and driver as the host side calls, on a machine that has none: memory, and streams that are
-// threads. Whoever copies on a stream waits for what is on it: copies are done at once.
+// threads. A copy on a stream waits for the stream's earlier work, and is done at once.
 //
 //   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
 //   machine.Wait();                         // until all streams are empty
-//   machine.memory.size()                   // how many allocations are left
+//   machine.memory.size()                   // the number of allocations that are left
 //
 // It takes the place of the runtime's header of this name; the kernel runs on host threads (kernel.cc).
 #pragma once

@@ -42,7 +42,7 @@ struct Nccl {
 
   std::string failing;
   double timeout_s = 20;     // of a message
-  Outcome asynchronous = 0;  // what asking for errors finds
+  Outcome asynchronous = 0;  // the error that a query finds
   int sends = 0;             // of all ranks
   int communicators = 0;     // that were not aborted
 

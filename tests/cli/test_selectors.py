@@ -1,4 +1,4 @@
-"""A plan whose calls switch between two schedules, in commands that read plans."""
+"""A plan whose calls select one of two schedules, in commands that read plans."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from jaxcomm import plan
 from jaxcomm.cli import main
 from tests.cli import documents
-from tests.collectives.plans import SPECS, switching
+from tests.collectives.plans import SPECS, selecting
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    plan.save(switching(SPECS["ring"], SPECS["hybrid"], 0.009), tmp_path / "plan.json")
+    plan.save(selecting(SPECS["ring"], SPECS["hybrid"], 0.009), tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
 
@@ -33,6 +33,6 @@ def test_explain_says_what_decides(file: Path, capsys: pytest.CaptureFixture[str
 def test_export_says_that_it_has_one_of_them(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     command = ["export", str(file), "--to", "msccl-xml", "--out", str(tmp_path / "out")]
     assert main(command) == 0
-    assert "without the two schedules that calls switch between" in " ".join(capsys.readouterr().out.split())
+    assert "without the two schedules that calls select from" in " ".join(capsys.readouterr().out.split())
     assert main([*command, "--json"]) == 0
-    assert [row["without_by_step"] for row in documents.document(capsys.readouterr().out)["files"]] == [True]
+    assert [row["without_selector"] for row in documents.document(capsys.readouterr().out)["files"]] == [True]

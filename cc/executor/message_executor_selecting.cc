@@ -1,4 +1,5 @@
-// Decides which of two schedules the calls of a site run: one rank decides, the others wait for its decision.
+// Selects the schedule of each call: the one of its site, the plan's of the run, or one of two by a rank's decision.
+// Ranks wait here for what has yet to be decided.
 #include <algorithm>
 #include <optional>
 
@@ -25,23 +26,34 @@ void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
   selectors_.erase(communicator);
 }
 
-// The site whose lists the call runs, and the rank's decision if it decides; null: the decision has not arrived.
-std::shared_ptr<const MessageSite> MessageExecutor::Chosen(const std::shared_ptr<const MessageSite>& site,
-                                                           const CallId& id, uint32_t rank,
-                                                           ScheduleSelector::Decision& decision) const {
-  if (!site->early()) return site;
+// Selects the site whose lists the rank's call runs; false: a decision has yet to arrive.
+bool MessageExecutor::Select(Arriving& arriving) {
+  const std::shared_ptr<const MessageSite> site = arriving.site;
+  if (site->follows_plans()) {
+    arriving.at = Clock::now();  // the deadline counts from the decision, for which the processes have limits
+    const auto plan = plans_.Select(arriving.id.communicator, arriving.id.launch, site->step());
+    if (!plan) return false;
+    const auto planned = plan->ok() ? site->Following(plan->value()) : plan->status();
+    if (planned.ok()) arriving.site = planned.value();
+    if (arriving.refused.ok()) arriving.refused = planned.status();
+    return true;
+  }
+  if (!site->early()) return true;
   ScheduleSelector& selector = *site->selector();
-  if (rank == selector.decider()) {
-    decision = selector.Decide(id);
-    return decision.is_early ? site->early() : site;
+  std::optional<bool> is_early;
+  if (arriving.rank == selector.decider()) {
+    arriving.decision = selector.Decide(arriving.id);
+    is_early = arriving.decision.is_early;
+  } else {
+    for (const PeerArrival& peer : calls_.FindEarly(arriving.id)) {
+      const bool decides = peer.arrival.rank == selector.decider();
+      if (decides && peer.process == site->ranks()[selector.decider()].process)
+        selector.Receive(arriving.id, peer.arrival.decision);
+    }
+    is_early = selector.Find(arriving.id);
   }
-  for (const PeerArrival& peer : calls_.FindEarly(id)) {
-    const bool decides = peer.arrival.rank == selector.decider();
-    if (decides && peer.process == site->ranks()[selector.decider()].process)
-      selector.Receive(id, peer.arrival.decision);
-  }
-  const std::optional<bool> is_early = selector.Find(id);
-  return !is_early ? nullptr : *is_early ? site->early() : site;
+  if (is_early.value_or(false)) arriving.site = site->early();
+  return is_early || !arriving.refused.ok();
 }
 
 // The rank waits for the decision; the others receive its arrival now.
@@ -80,14 +92,11 @@ void MessageExecutor::StartDecided(Clock::time_point overdue) {
     std::lock_guard<std::mutex> lock(deciding_);
     for (size_t i = 0; i < undecided_.size();) {
       Arriving& rank = undecided_[i];
-      ScheduleSelector::Decision decision;  // no rank that decides waits
-      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank, decision);
-      const bool fails = rank.at <= overdue || LacksProcess(rank) || !calls_.FindFailure(rank.id).ok();
-      if (!chosen && !fails) {
+      const bool fails = LacksProcess(rank) || !calls_.FindFailure(rank.id).ok();
+      if (!Select(rank) && rank.at > overdue && !fails) {
         ++i;
         continue;
       }
-      if (chosen) rank.site = std::move(chosen);
       ready.push_back(std::move(rank));
       undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -95,7 +104,7 @@ void MessageExecutor::StartDecided(Clock::time_point overdue) {
   }
   for (Arriving& rank : ready) {
     bool is_new = false;
-    const std::shared_ptr<MessageCall> call = Join(rank, /*refused=*/Status(), is_new);
+    const std::shared_ptr<MessageCall> call = Join(rank, is_new);
     if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
     if (is_new) transport_.load()->Expect();
     transport_.load()->EndExpecting();

@@ -1,4 +1,4 @@
-"""Two schedules for a byte range, and the lateness of the call before that decides between them."""
+"""Selectors: two schedules for a byte range, one of which a call runs by the lateness in the call before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.values import ByStep, Entry, Nccl, Spec
+from jaxcomm.plan.values import Entry, Nccl, ScheduleSelector, Spec
 from jaxcomm.planner.byte_ranges import LARGEST, SMALLEST
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
@@ -22,7 +22,7 @@ from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Delays
 
 LAG: Final = 2  # calls between the one whose arrivals all ranks know and the one that follows from them
-FEWEST: Final = 20  # steps that can show whether a delay tells the next ones
+FEWEST: Final = 20  # steps that can show whether a delay predicts the next ones
 LEAST: Final = 0.1  # share of the steps after which either schedule must run
 PARTS: Final = 4  # of the delays, for each of which schedules are compared
 BLOCK: Final = 5  # neighbouring steps that belong to the same half when what one half promises is tried on the other
@@ -31,31 +31,31 @@ Floats = NDArray[np.float64]
 
 
 class _Pair(NamedTuple):
-    """Two schedules by their rows in a table of times; the first runs after delays below `below_s`."""
+    """Two schedules by their rows in a table of times; the first runs after delays of less than `lateness_s`."""
 
-    below: int
-    above: int
-    below_s: float
+    early: int
+    late: int
+    lateness_s: float
 
     def seconds(self, times: Floats, seen: Floats) -> Floats:
         """Of every step, from the late rank's arrival on."""
-        found: Floats = np.where(seen < self.below_s, times[self.below], times[self.above])
+        found: Floats = np.where(seen < self.lateness_s, times[self.early], times[self.late])
         return found
 
 
-def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[int]) -> tuple[Entry, ...]:
-    """The entries, with two schedules to switch between where that pays; if it does for some sizes only, in parts.
+def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Container[int]) -> tuple[Entry, ...]:
+    """The entries, with a selector between two schedules where that pays; if it does for some sizes only, in parts.
 
     They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
-    are much alike for both. What the best two promise on half of the steps must come true on the others. Calls that
-    XLA's collectives run cannot switch.
+    are much alike for both. The gain that the best two promise on half of the steps must come true on the others. Calls
+    that XLA's collectives run have no selector.
 
     Args:
       setting: what the plan is made for.
       entries: without.
       buckets: sizes whose calls share the delay with other buckets of a step: they use it as the step's plan says.
     """
-    delays = setting.late.by_step
+    delays = setting.late.lateness
     if len(delays) < FEWEST or setting.runs_by_xla or (setting.links.topology and setting.ranks > SOLVED):
         return tuple(entries)
     parts = [
@@ -70,16 +70,16 @@ def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[
 
 
 def _divided(setting: Setting, parts: Sequence[Setting], whole: Entry) -> list[Entry]:
-    """The entry in parts, those with two schedules and the rest; as it is, if there is nothing to switch between."""
+    """The entry in parts, those with two schedules and the rest; as it is, if nothing is to be selected."""
     pieces = [
         whole if (low, high) == (whole.min_bytes, whole.max_bytes) else entry(setting, low, high, at, whole.schedule)
         for low, high, at in _pieces(setting, whole)
     ]
-    tried = [piece.model_copy(update={"by_step": _by_step(setting, parts, piece)}) for piece in pieces]
+    tried = [piece.model_copy(update={"selector": _selector(setting, parts, piece)}) for piece in pieces]
     found: list[Entry] = []
-    for switches, run in itertools.groupby(tried, key=lambda piece: piece.by_step is not None):
+    for selects, run in itertools.groupby(tried, key=lambda piece: piece.selector is not None):
         same = list(run)
-        if switches or len(same) == 1:
+        if selects or len(same) == 1:
             found += same
         elif len(same) == len(pieces):
             return [whole]
@@ -107,8 +107,8 @@ def _uses_delay(setting: Setting, entry: Entry) -> bool:
     return setting.schedule(entry.schedule).precondition is not None
 
 
-def _by_step(setting: Setting, parts: Sequence[Setting], of: Entry) -> ByStep | None:
-    delays, nbytes = setting.late.by_step, of.predicted.reference_bytes
+def _selector(setting: Setting, parts: Sequence[Setting], of: Entry) -> ScheduleSelector | None:
+    delays, nbytes = setting.late.lateness, of.predicted.reference_bytes
     specs = list(dict.fromkeys([of.schedule, *_candidates(parts, of)]))
     times = _times(setting, specs, nbytes, delays)
     seen = np.concatenate([np.full(LAG, np.inf), delays[:-LAG]])  # the first calls know nothing
@@ -118,17 +118,17 @@ def _by_step(setting: Setting, parts: Sequence[Setting], of: Entry) -> ByStep | 
         return None
     pair = _best(times, seen, np.ones(len(seen), bool))
     assert pair
-    if pair.below == pair.above:
+    if pair.early == pair.late:
         return None
     for size in (max(SMALLEST, of.min_bytes), of.max_bytes or nbytes):
         ends = _times(setting, specs, size, delays)
         if pair.seconds(ends, seen).mean() > ends[0].mean():
             return None
-    return ByStep(
-        late=ROLE,
-        below_s=significant(pair.below_s),
-        below=specs[pair.below],
-        above=specs[pair.above],
+    return ScheduleSelector(
+        rank=ROLE,
+        lateness_s=significant(pair.lateness_s),
+        early=specs[pair.early],
+        late=specs[pair.late],
         seconds=significant(float(pair.seconds(times, seen).mean())),
     )
 
@@ -158,11 +158,11 @@ def _best(times: Floats, seen: Floats, steps: NDArray[np.bool_]) -> _Pair | None
     counts = counts[delays[counts - 1] < delays[counts]] if len(counts) else counts
     if not len(counts):
         return None
-    below, above = sums[:, counts - 1], sums[:, -1:] - sums[:, counts - 1]
-    at = int((below.min(axis=0) + above.min(axis=0)).argmin())
+    early, late = sums[:, counts - 1], sums[:, -1:] - sums[:, counts - 1]
+    at = int((early.min(axis=0) + late.min(axis=0)).argmin())
     low, high = delays[counts[at] - 1], delays[counts[at]]
     between = (low + high) / 2 if np.isfinite(high) else low * 2
-    return _Pair(int(below[:, at].argmin()), int(above[:, at].argmin()), float(between))
+    return _Pair(int(early[:, at].argmin()), int(late[:, at].argmin()), float(between))
 
 
 def _tried(times: Floats, seen: Floats) -> float:

@@ -1,4 +1,4 @@
-"""Two schedules that calls switch between by the lateness of the call before: when a plan has them, and what they save.
+"""Selectors between two schedules by the lateness in the call before: when a plan has one, and how much it saves.
 
 The expected times are replayed from the arrivals, step by step, with the lateness that is known by then.
 """
@@ -37,9 +37,9 @@ def replayed(result: plan.Plan, source: Profile, delays: Sequence[float], nbytes
     entry, times = entry_of(result, nbytes), []
     for step, delay in enumerate(delays):
         spec = entry.schedule
-        if entry.by_step:
+        if entry.selector:
             known = delays[step - KNOWN] if step >= KNOWN else np.inf
-            spec = entry.by_step.below if known < entry.by_step.below_s else entry.by_step.above
+            spec = entry.selector.early if known < entry.selector.lateness_s else entry.selector.late
         before, after = simulate.phases(
             result.schedule_of(spec), nbytes, source.link.alpha_s, source.link.beta_s_per_byte
         )
@@ -56,11 +56,11 @@ def test_a_lateness_that_lasts_decides_between_two_schedules(delays: np.ndarray)
     source = late_by(delays)
     result = planner.plan(source)
     entry = entry_of(result)
-    assert entry.by_step is not None
-    assert delays.min() < entry.by_step.below_s < delays.max()
-    assert replayed(result, source, delays) == pytest.approx(entry.by_step.seconds, rel=1e-6)
-    assert entry.by_step.seconds < 0.99 * entry.predicted.seconds
-    fixed = entry.model_copy(update={"by_step": None})
+    assert entry.selector is not None
+    assert delays.min() < entry.selector.lateness_s < delays.max()
+    assert replayed(result, source, delays) == pytest.approx(entry.selector.seconds, rel=1e-6)
+    assert entry.selector.seconds < 0.99 * entry.predicted.seconds
+    fixed = entry.model_copy(update={"selector": None})
     static = result.model_copy(update={"collectives": (fixed,) * len(result.collectives)})
     assert replayed(static, source, delays) == pytest.approx(entry.predicted.seconds, rel=1e-6)
     assert plan.verify(result).counts["entries"] == len(result.collectives) + len(result.halves or ())
@@ -77,12 +77,12 @@ def test_a_lateness_that_lasts_decides_between_two_schedules(delays: np.ndarray)
     ids=["the same", "one says nothing of the next", "too few steps", "too short"],
 )
 def test_otherwise_there_is_one_schedule(delays: Sequence[float]) -> None:
-    assert all(entry.by_step is None for entry in planner.plan(late_by(delays)).collectives)
+    assert all(entry.selector is None for entry in planner.plan(late_by(delays)).collectives)
 
 
 def test_it_never_promises_more_than_the_link_is_known_by() -> None:
     result = planner.plan(late_by(DRIFT), min_gain=0.2)
-    assert all(entry.by_step is None for entry in result.collectives)
+    assert all(entry.selector is None for entry in result.collectives)
 
 
 def test_buckets_that_leave_the_delay_to_others_do_not_take_it_now_and_then() -> None:
@@ -91,7 +91,7 @@ def test_buckets_that_leave_the_delay_to_others_do_not_take_it_now_and_then() ->
     result = planner.plan(source)
     plain = [size for size in sizes if result.schedule_of(entry_of(result, size).schedule).precondition is None]
     assert plain, "one bucket's delay"
-    assert all(entry_of(result, size).by_step is None for size in plain)
+    assert all(entry_of(result, size).selector is None for size in plain)
 
 
 def test_on_hosts_as_well() -> None:
@@ -99,8 +99,8 @@ def test_on_hosts_as_well() -> None:
     source = late_by(4 * DRIFT, ranks=6).model_copy(update={"topology": topology})
     result = planner.plan(source, time_limit=2)
     entry = entry_of(result)
-    assert entry.by_step is not None
-    assert entry.by_step.seconds < 0.99 * entry.predicted.seconds
+    assert entry.selector is not None
+    assert entry.selector.seconds < 0.99 * entry.predicted.seconds
     plan.verify(result)
 
 
@@ -109,18 +109,18 @@ def test_the_file_and_the_words_say_it() -> None:
     again = decode(plan.encode(result), "test")
     assert again == result and again.hash == result.hash
     text = " ".join(explanation.explanation(result).split())
-    assert "Calls on CPUs switch: " in text and "after a call to which the late rank came" in text
-    (said,) = [row["by_step"] for row in considered(result)["ranges"] if row["min_bytes"] == NBYTES]
-    assert said["below"] == entry_of(result).model_dump(mode="json")["by_step"]["below"]
+    assert "Calls on CPUs select one of two schedules: " in text and "after a call to which the late rank came" in text
+    (row,) = [each["selector"] for each in considered(result)["ranges"] if each["min_bytes"] == NBYTES]
+    assert row["early"] == entry_of(result).model_dump(mode="json")["selector"]["early"]
 
 
 def test_a_sweep_follows_it() -> None:
     result = planner.plan(late_by(DRIFT))
-    by_step = entry_of(result).by_step
-    assert by_step is not None
-    delays = [0.5 * by_step.below_s, 2 * by_step.below_s]
+    selector = entry_of(result).selector
+    assert selector is not None
+    delays = [0.5 * selector.lateness_s, 2 * selector.lateness_s]
     link = result.assumptions.alpha_s, result.assumptions.beta_s_per_byte
     rows = simulate.sweep([4], [NBYTES], delays, *link, plan=result)
-    for row, spec in zip(rows, (by_step.below, by_step.above), strict=True):
+    for row, spec in zip(rows, (selector.early, selector.late), strict=True):
         late = simulate.Delays([row.delay_s])
         assert row.plan == simulate.seconds(result.schedule_of(spec), NBYTES, late, *link)

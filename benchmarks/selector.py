@@ -1,7 +1,7 @@
-"""Calls of a plan that switches by step beside those of the same plan that does not, while a lateness comes and goes.
+"""Calls of a plan with a selector beside those of the same plan without it, while a lateness comes and goes.
 
     jaxcomm testbed run late_host.toml -- jaxcomm profile --out profile.json
-    jaxcomm testbed run late_host.toml -- python benchmarks/by_step.py profile.json
+    jaxcomm testbed run late_host.toml -- python benchmarks/selector.py profile.json
 
 The last rank is late by `--late_ms` for 20 steps, then on time for 20, and so on. The plan is made from the profile's
 links and these arrivals. The kinds run in turn, each late by the same; prints their mean times from the last arrival to
@@ -46,9 +46,9 @@ def main(words: list[str]) -> None:
     jaxcomm.init(trial=False)
     mesh = spmd.mesh(jax.device_count())
     delays = np.where(np.arange(STEPS.value) // LASTS % 2 == 0, LATE_MS.value / 1e3, 0.0)
-    switching = made(words[1], mesh.size, delays)
-    entries = [entry.model_copy(update={"by_step": None}) for entry in switching.collectives]
-    plans = {"by step": switching, "static": switching.model_copy(update={"collectives": tuple(entries)}), "none": {}}
+    selecting = made(words[1], mesh.size, delays)
+    entries = [entry.model_copy(update={"selector": None}) for entry in selecting.collectives]
+    plans = {"selector": selecting, "static": selecting.model_copy(update={"collectives": tuple(entries)}), "none": {}}
     x = spmd.place(np.zeros((mesh.size, BYTES.value // 4), np.float32), mesh, spmd.SPLIT)
     calls = {
         kind: jax.jit(
@@ -74,9 +74,9 @@ def main(words: list[str]) -> None:
             call(x).block_until_ready()
             took[kind].append(time.perf_counter() - began - delay)
     if jax.process_index() == 0:
-        entry = switching.collectives[switching.index_for(BYTES.value)]
+        entry = selecting.collectives[selecting.index_for(BYTES.value)]
         predicted = {
-            "by step": entry.by_step.seconds if entry.by_step else None,
+            "selector": entry.selector.seconds if entry.selector else None,
             "static": entry.predicted.seconds,
             "none": entry.predicted.direct,
         }
