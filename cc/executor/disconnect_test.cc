@@ -44,6 +44,10 @@ TEST(Disconnect, AFailureRecordsTheProcessForWhoseLackItIs) {
 // A job of one process after the other, in which rank 1 is never.
 class JobAfterJob : public testing::Test {
  protected:
+  JobAfterJob() {
+    network_.Connect(0, &executor_.messages());
+    network_.Connect(1, &other_.messages());  // takes the notices
+  }
   ~JobAfterJob() override { network_.Stop(); }
 
   std::shared_ptr<MessageSite> MakeSite() {
@@ -70,12 +74,11 @@ class JobAfterJob : public testing::Test {
   float value_ = 1;
   MessageRegistry registry_;
   SimulatedNetwork network_{2, /*seed=*/1};
-  Executor executor_{/*num_threads=*/1};
+  Executor executor_{/*num_threads=*/1}, other_{/*num_threads=*/1};
 };
 
 TEST_F(JobAfterJob, KnowsNothingOfTheFirst) {
   const auto site = MakeSite();
-  network_.Connect(0, &executor_.messages());
   executor_.messages().Connect(&network_.transport(0));
   EXPECT_EQ(Launch(site, /*run=*/1), 0u);
   EXPECT_EQ(Launch(site, /*run=*/2), 1u);
@@ -90,7 +93,6 @@ TEST_F(JobAfterJob, KnowsNothingOfTheFirst) {
 TEST_F(JobAfterJob, CountsNoLaunchInBetween) {
   const auto site = MakeSite();
   executor_.messages().Refuse(*site, /*run=*/2, /*rank=*/0, Status(Code::kInternal, "no memory"));
-  network_.Connect(0, &executor_.messages());
   executor_.messages().Connect(&network_.transport(0));
   EXPECT_EQ(Launch(site, /*run=*/3), 0u);
 }
