@@ -149,10 +149,10 @@ def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Ca
 
     def rounds(share: float, seed: int) -> int | None:
         drop: Drop | None = Drop(share, args.policy) if share else None
-        problem = f"{f'dropping {share:.3g}' if share else 'without drops'}, {seed + 1} of {args.repeats}"
+        name = f"{f'dropping {share:.3g}' if share else 'without drops'}, {seed + 1} of {args.repeats}"
 
         def show(count: int, metric: float) -> None:
-            bar.set_description(f"{problem}: round {count}, {metric:.4g}")
+            bar.set_description(f"{name}: round {count}, {metric:.4g}")
 
         found = trainings.rounds(share, seed, lambda: rounds_to_target(train, drop, seed, trainings.setting, show))
         bar.update()
