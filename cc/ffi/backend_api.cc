@@ -22,8 +22,7 @@
 namespace jaxcomm {
 namespace {
 
-// The groups for whose communicators devices may ask now: no two have the same first device, as only that distinguishes
-// them apart.
+// The groups for whose communicators devices may ask now: no two have the same first device, by which they are known.
 class Groups {
  public:
   // Until Forget, devices that name its first device ask for this group.
