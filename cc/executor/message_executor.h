@@ -115,6 +115,7 @@ class MessageExecutor : public Transport::Events {
   bool Select(Arriving& arriving);
   void StartDecided(Clock::time_point overdue = Clock::time_point::min());
   bool LacksProcess(const Arriving& arriving) const;
+  bool MayStart(Arriving& arriving, Clock::time_point overdue);
 
   // Driving.
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);

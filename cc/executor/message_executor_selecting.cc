@@ -1,6 +1,7 @@
 // Selects the schedule of each call: the one of its site, the plan's of the run, or one of two by a rank's decision.
 // Ranks wait here for what has yet to be decided.
 #include <algorithm>
+#include <new>
 #include <optional>
 
 #include "cc/executor/message_executor.h"
@@ -32,7 +33,7 @@ bool MessageExecutor::Select(Arriving& arriving) {
   if (site->follows_plans()) {
     arriving.at = Clock::now();  // the deadline counts from the decision, for which the processes have limits
     const auto plan = plans_.Select(arriving.id.communicator, arriving.id.launch, site->step());
-    if (!plan) return false;
+    if (!plan) return !arriving.refused.ok();
     const auto planned = plan->ok() ? site->Following(plan->value()) : plan->status();
     if (planned.ok()) arriving.site = planned.value();
     if (arriving.refused.ok()) arriving.refused = planned.status();
@@ -62,14 +63,15 @@ void MessageExecutor::Wait(Arriving arriving) {
   const Arrival arrival{arriving.id,         arriving.rank, site->ranks()[arriving.rank].device,
                         site->fingerprint(), site->text(),  {},
                         /*waits=*/true};
+  SendNotice(site->locals()[*site->FindLocal(arriving.rank)].others, Encode(arrival));
+  transport_.load()->Flush();
+  // From here on the rank is another thread's, which may end its call.
   {
     std::lock_guard<std::mutex> lock(deciding_);
     undecided_.push_back(std::move(arriving));
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
-  SendNotice(site->everybody(), Encode(arrival));
-  transport_.load()->Flush();
   StartDecided();  // the selector or an error may have arrived meanwhile
 }
 
@@ -84,20 +86,26 @@ bool MessageExecutor::LacksProcess(const Arriving& arriving) const {
   });
 }
 
-// Starts the calls that are decided, and those that fail as a process has ended or as their ranks came before
-// `overdue`.
+// Whether the rank's call is decided, or fails: a process has ended, or the rank came before `overdue`.
+bool MessageExecutor::MayStart(Arriving& arriving, Clock::time_point overdue) try {
+  const bool fails = LacksProcess(arriving) || !calls_.FindFailure(arriving.id).ok();
+  return Select(arriving) || arriving.at <= overdue || fails;
+} catch (const std::bad_alloc&) {
+  return false;  // the watch of deadlines asks again
+}
+
+// Starts the calls that may.
 void MessageExecutor::StartDecided(Clock::time_point overdue) {
   std::vector<Arriving> ready;
   {
     std::lock_guard<std::mutex> lock(deciding_);
+    ready.reserve(undecided_.size());
     for (size_t i = 0; i < undecided_.size();) {
-      Arriving& rank = undecided_[i];
-      const bool fails = LacksProcess(rank) || !calls_.FindFailure(rank.id).ok();
-      if (!Select(rank) && rank.at > overdue && !fails) {
+      if (!MayStart(undecided_[i], overdue)) {
         ++i;
         continue;
       }
-      ready.push_back(std::move(rank));
+      ready.push_back(std::move(undecided_[i]));
       undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     starting_ += ready.size();

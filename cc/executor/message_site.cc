@@ -191,14 +191,15 @@ void MessageSite::CountCalls() {
 
 Status MessageSite::MakeGraphs() {
   std::lock_guard<std::mutex> lock(common_->mutex);
+  auto& graphs = common_->graphs;  // without those of plans that no call follows any more
+  for (auto at = graphs.begin(); at != graphs.end();) at = at->second.expired() ? graphs.erase(at) : std::next(at);
   for (Local& local : locals_) {
     if (!local.list) {
       local.graph = std::make_shared<const MessageGraph>();
       continue;
     }
     const uint32_t group = ranks_[local.rank].group;
-    std::weak_ptr<const MessageGraph>& kept =
-        common_->graphs[{lists_[group], local.list->rank(), between_hosts_[group]}];
+    std::weak_ptr<const MessageGraph>& kept = graphs[{lists_[group], local.list->rank(), between_hosts_[group]}];
     local.graph = kept.lock();
     if (local.graph) continue;
     Result<MessageGraph> graph =
