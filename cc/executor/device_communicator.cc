@@ -117,7 +117,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
 
 Status Transfer::Wait(Executor& executor) {
   const auto over = [this] { return is_over(); };
-  for (int times = 0; helps_ && times < kHelpTimes && !is_over() && executor.messages().Help(over);) ++times;
+  for (int times = 0; helps_ && times < kHelpTimes && executor.messages().Help(over) && !is_over();) ++times;
   std::unique_lock<std::mutex> lock(mutex_);
   ended_.wait(lock, [this] { return status_.has_value(); });
   return *status_;
@@ -184,7 +184,8 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   if (!site.ok()) {
     done(site.status());
   } else {
-    executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
+    const bool is_sent = executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
+    call->set_helps(helps && is_sent);
   }
   return call;
 }

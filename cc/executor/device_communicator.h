@@ -97,9 +97,11 @@ class Transfer {
   Status Wait(Executor& executor);
   void End(const Status& status);
   bool is_over() const;
+  // Of the thread that waits.
+  void set_helps(bool helps) { helps_ = helps; }
 
  private:
-  const bool helps_;
+  bool helps_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::optional<Status> status_;

@@ -33,16 +33,23 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (site->early()) StartDecided();
 }
 
-void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused, bool helps) {
   const User user(users_);
   if (Status status = Check(*site); !status.ok()) {
     Refuse(*site, id, status);
-    return done(status);
+    done(status);
+    return true;
   }
   Arriving arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now(), refused};
-  if (!Select(arriving)) return Wait(std::move(arriving));
-  if (Exchange(arriving, /*may_wait=*/helps)) return arriving.done(Status());
+  if (!Select(arriving)) {
+    Wait(std::move(arriving));
+    return true;
+  }
+  if (Exchange(arriving, /*may_wait=*/helps)) {
+    arriving.done(Status());
+    return false;
+  }
   {
     Driver driver;
     driver.helps = helps;
@@ -57,6 +64,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Run(driver);
   }
   if (site->early()) StartDecided();
+  return true;
 }
 
 // Whether calls can run at all.

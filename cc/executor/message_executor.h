@@ -50,8 +50,9 @@ class MessageExecutor : public Transport::Events {
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
   // The same where the caller names the execution, alike in all processes.
-  // `helps`: the thread calls Help next, and the others may receive the arrival no sooner.
-  void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+  // `helps`: the thread calls Help next, and the others may receive the arrival no sooner. False: it need not, as the
+  // call sends nothing.
+  bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);
   // Receives messages and adds them on this thread, which waits anyhow: until `over`, for a short time at most. False:
   // another thread receives them.
