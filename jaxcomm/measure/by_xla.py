@@ -16,7 +16,7 @@ import numpy as np
 from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.clocks import Floats
-from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, wrong_late_ranks
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, late_text
 from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
@@ -41,8 +41,9 @@ def measure_by_xla(
 
     They are timed in turns by the host's clock, with nobody late and with one rank late: the one that is latest in
     `late`, or the last one. The core times nothing there, so `arrivals` are by the host's clock, too: in each step all
-    ranks meet, and each process then times how long its devices take until their next sum would begin. Here that is
-    only the time by which `late` makes ranks late. Of several processes all call it, and all get the same profile.
+    ranks pass a barrier, and each process then times how long its devices take until their next sum would begin. Here
+    that is only the time by which `late` makes ranks late. Of several processes all call it, and all get the same
+    profile.
 
     Args:
       devices: ranks n, at least 2, of this process; None: all of the job's, or of this process if it is alone.
@@ -62,7 +63,9 @@ def measure_by_xla(
 
     late = dict(late or {})
     found = _devices(devices, on)
-    _check(len(found), sizes, steps, seconds, late)
+    check_arguments(len(found), sizes, steps, late)
+    if not 0 < seconds < math.inf:
+        raise ProfileError(f"seconds is {seconds}; it must be above 0.\n  Cure: change it and measure again.")
     mesh = jax.sharding.Mesh(np.array(found), ("data",))
     latest = max(late, key=lambda rank: late[rank], default=len(found) - 1)
     with communicator.use_plan(None), errors.translated():
@@ -100,7 +103,7 @@ def measure_by_xla(
 
 
 def _arrivals(mesh: Any, late: Mapping[int, float], steps: int) -> Floats:
-    """Seconds by step and rank from a meeting of all ranks to the end of the rank's own part, less the first rank's."""
+    """Seconds by step and rank from a barrier of all ranks to the end of the rank's own part, less the first rank's."""
     import jax
 
     from jaxcomm import ffi
@@ -173,14 +176,3 @@ def _devices(count: int | None, on: Platform) -> list[Any]:
             "  Cure: measure at most as many, at least 2; or more processes together, under `jaxcomm launch`."
         )
     return found[:count]
-
-
-def _check(ranks: int, sizes: Sequence[int], steps: int, seconds: float, late: Mapping[int, float]) -> None:
-    wrong = [f"devices is {ranks}; at least 2 are needed"] if ranks < 2 else []
-    wrong += [f"sizes has {size}; each must be 4 bytes or more" for size in sizes if size < 4]
-    wrong += [] if sizes else ["sizes is empty; one or more are needed"]
-    wrong += [f"steps is {steps}; it must be from 1 to 256"] if not 1 <= steps <= 256 else []
-    wrong += [f"seconds is {seconds}; it must be above 0"] if not 0 < seconds < math.inf else []
-    wrong += wrong_late_ranks(late, ranks)
-    if wrong:
-        raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")

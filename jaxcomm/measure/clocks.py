@@ -1,9 +1,9 @@
 """Clocks of sums in a jitted loop: the core's record of each, or the host's clock about the loop.
 
-The host's clock serves where XLA's own collectives run the sums. Between two sums all ranks meet in a sum of one
-element, so that the next one begins once all have ended; a loop without the sums, run just before, takes as long as
-these meetings, the ranks' own parts and their lateness, and the rest is the sums'. No clocks are compared, and JAX's
-dispatch of the loop counts in neither.
+The host's clock serves where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a
+maximum of one element, so that the next sum begins once all have ended; a loop without the sums, run just before, takes
+as long as these barriers, the ranks' own parts and their lateness, and the rest is the sums'. No clocks are compared,
+and JAX's dispatch of the loop counts in neither.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class HostClock(Clock):
 
     def __init__(self, mesh: Any) -> None:
         self._mesh = mesh
-        self._without = psum_loop.meeting_loop(mesh, None)
+        self._without = psum_loop.barrier_loop(mesh, None)
         self._warm: set[tuple[int, ...]] = set()  # shapes for which that loop is compiled
 
     def loop(self, plan: Plan) -> Any:
         """As `Clock.loop`."""
-        return psum_loop.meeting_loop(self._mesh, plan)
+        return psum_loop.barrier_loop(self._mesh, plan)
 
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
         """As `Clock.turn`."""
@@ -101,7 +101,7 @@ class HostClock(Clock):
             start = time.perf_counter()
             x = each(x, seconds, calls).block_until_ready()
             times.append(time.perf_counter() - start)
-        return x, max(LEAST_S, longest((times[1] - times[0]) / calls)), 0.0  # all ranks have met
+        return x, max(LEAST_S, longest((times[1] - times[0]) / calls)), 0.0  # all ranks have passed the barrier
 
 
 def agreed(value: float) -> float:

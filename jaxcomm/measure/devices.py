@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, loop, run, wrong_late_ranks, zeros
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, late_text, loop, run, zeros
 from jaxcomm.measure.schedules import SECONDS, SIZES, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
@@ -64,7 +64,7 @@ def measure_devices(
       ProfileError: an argument that cannot be, too few devices, or GPUs that run no plans.
     """
     late = dict(late or {})
-    _check(devices, sizes, steps, late)
+    check_arguments(devices, sizes, steps, late)
     import jax
 
     from jaxcomm import ffi
@@ -184,13 +184,3 @@ def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]
 
     mapped = jax.shard_map(loop, mesh=mesh, in_specs=spec("data"), out_specs=spec("data"), check_vma=False)
     return jax.jit(mapped, donate_argnums=0)
-
-
-def _check(devices: int, sizes: Sequence[int], steps: int, late: Mapping[int, float]) -> None:
-    wrong = [f"devices is {devices}; at least 2 are needed"] if devices < 2 else []
-    wrong += [f"sizes has {size}; each must be 4 bytes or more" for size in sizes if size < 4]
-    wrong += [] if sizes else ["sizes is empty; one or more are needed"]
-    wrong += [f"steps is {steps}; at least 1 is needed"] if steps < 1 else []
-    wrong += wrong_late_ranks(late, devices)
-    if wrong:
-        raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, ProfileError
 
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
@@ -67,8 +67,8 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
     return run_it
 
 
-def meeting_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
-    """As `timed_loop`, of buffers of zeros, and after each psum all ranks meet; None: without psums."""
+def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
+    """As `timed_loop`, of buffers of zeros, with a barrier of all ranks after each psum; None: without psums."""
     import jax
 
     from jaxcomm import collectives, ffi
@@ -81,7 +81,7 @@ def meeting_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]
         def step(_: Any, x: Any) -> Any:
             x = ffi.delay(x, own)
             x = collectives.psum(x, "data", plan=plan) if plan else x
-            return x / 2 + jax.lax.pmax(x[:, :1], "data")  # each rank writes its buffer, but not before all have met
+            return x / 2 + jax.lax.pmax(x[:, :1], "data")  # each rank writes its buffer, after the barrier
 
         return jax.lax.fori_loop(0, count, step, x)
 
@@ -113,6 +113,21 @@ def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]
 def late_text(late: Mapping[int, float]) -> str:
     """The ranks that were made late, for a profile's provenance."""
     return "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(late.items()))
+
+
+def check_arguments(ranks: int, sizes: Sequence[int], steps: int, late: Mapping[int, float]) -> None:
+    """Checks what is to be measured on the devices of a process.
+
+    Raises:
+      ProfileError: there are too few ranks, sizes or steps, or a late rank is invalid.
+    """
+    wrong = [f"devices is {ranks}; at least 2 are needed"] if ranks < 2 else []
+    wrong += [f"sizes has {size}; each must be 4 bytes or more" for size in sizes if size < 4]
+    wrong += [] if sizes else ["sizes is empty; one or more are needed"]
+    wrong += [f"steps is {steps}; at least 1 is needed"] if steps < 1 else []
+    wrong += wrong_late_ranks(late, ranks)
+    if wrong:
+        raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")
 
 
 def wrong_late_ranks(late: Mapping[int, float], ranks: int) -> list[str]:

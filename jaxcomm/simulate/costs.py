@@ -232,7 +232,7 @@ def _error(turns: Floats, of_median: bool) -> float:
     if count < 2:
         return math.inf
     below = list(itertools.accumulate(math.comb(count, i) / 2**count for i in range(count + 1)))
-    longer = bisect.bisect_right(below, CHANCE)  # turns of which so many may be longer than the bound
+    longer = bisect.bisect_right(below, CHANCE)  # the number of turns that may be longer than the bound
     if of_median and longer:
         return float(np.sort(turns)[-longer] - np.median(turns))
     share = MEDIAN / math.sqrt(count) if of_median else 1.0

@@ -18,7 +18,7 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kLong = kTestLimit;
 
-// What an exchange gave a rank.
+// The result of an exchange for a rank.
 struct Outcome {
   bool all = false;
   std::vector<Bytes> taken;  // by rank

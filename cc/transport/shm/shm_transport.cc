@@ -130,10 +130,13 @@ bool ShmTransport::TryExchange(const Exchange& mine, std::chrono::nanoseconds li
                                const TakeExchanged& take) {
   std::vector<const shm::MemoryFile*> files;
   files.reserve(mine.processes.size());
-  for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
-    Peer* const peer = rank == mine.rank ? nullptr : Find(mine.processes[rank]);
-    if (rank != mine.rank && peer == nullptr) return false;
-    files.push_back(peer ? peer->memory.get() : memory_.get());
+  {
+    Lock lock(mutex_);
+    for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
+      Peer* const peer = rank == mine.rank ? nullptr : At(mine.processes[rank]);
+      if (rank != mine.rank && peer == nullptr) return false;
+      files.push_back(peer ? peer->memory.get() : memory_.get());
+    }
   }
   return exchanges_.Try(mine, files, limit, yields, take);
 }
