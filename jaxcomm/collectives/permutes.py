@@ -63,7 +63,8 @@ class _PermutedCall:
       groups: indices along the axes.
       devices: along the axes.
       platform: of the devices.
-      checks_vma: whether types say along which axes a value differs, which lax's psum of groups refuses.
+      checks_vma: whether types say along which axes a value differs, which lax's psum of groups refuses; on TPUs it
+        refuses groups of unlike sizes, such as the late rank's and the others'.
     """
 
     collective: CoreCollective
@@ -86,10 +87,11 @@ class _PermutedCall:
             if schedule is None:
                 return None
             on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
-            if reason := why_not(schedule, nbytes, self.checks_vma):
+            is_whole = schedule.kind == "late_join" and not self.checks_vma and self.platform != "tpu"
+            if reason := why_not(schedule, nbytes, not is_whole):
                 self._refuse(reason)
                 return None
-            if schedule.kind == "late_join" and not self.checks_vma:
+            if is_whole:
                 run_it: Any = partial(late_join.run, schedule, platform=self.platform)
             else:
                 run_it = partial(run, compiled(schedule, nbytes))
