@@ -151,7 +151,7 @@ def lower(
     if max(map(len, groups)) == 1:
         return None
     platforms = context.platforms or context.module_context.platforms
-    avals: Sequence[Any] = context.avals_in
+    avals = [_varying(aval) for aval in context.avals_in]
     checks_vma = any(aval.manual_axis_type.varying for aval in avals)
     where_called = f"{name} over '{axes}'"
     call = _PermutedCall(collective, where_called, plan, where, forced, over, groups, devices, platforms[0], checks_vma)
@@ -166,8 +166,15 @@ def lower(
         unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
         return partitioned_module(context, operands, f"permutes {digest}", module, unsharded)
     rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
-    results: Sequence[Any] = rule(context, *operands)
+    results: Sequence[Any] = rule(context.replace(avals_in=avals), *operands)
     return results
+
+
+def _varying(aval: Any) -> Any:
+    """The operand's type, along whose axes values that are still to be reduced differ: ppermute takes no others."""
+    axes = aval.manual_axis_type
+    whole = axes.varying | axes.unreduced | axes.reduced
+    return aval.update(manual_axis_type=axes.update(varying=whole, unreduced=frozenset(), reduced=frozenset()))
 
 
 def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:

@@ -247,6 +247,20 @@ def test_late_joins_run_in_rounds_on_tpus_whose_groups_are_alike(no_plan: None) 
     assert "collective_permute" in text and "all_reduce" not in text
 
 
+def test_unreduced_values_are_scattered_by_permutes(monkeypatch: pytest.MonkeyPatch, no_plan: None) -> None:
+    monkeypatch.setenv("JAXCOMM_EXECUTOR", "xla")
+    with jax.set_mesh(jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))):
+        x, w = jax.device_put(np.arange(16.0).reshape(8, 2), P("d")), jax.device_put(np.ones((8, 3)), P("d"))
+        gather = jax.shard_map(
+            lambda w: jaxcomm.all_gather(w, "d", tiled=True, to="reduced"),
+            in_specs=P("d"),
+            out_specs=P(None, reduced={"d"}),
+        )
+        step = jax.jit(jax.grad(lambda w: jnp.einsum("ij,kl->il", x, gather(w)).sum())).lower(w).compile()
+        assert "collective-permute" in step.as_text() and "reduce-scatter" not in step.as_text()
+        np.testing.assert_allclose(step(w), np.full((8, 3), x.sum()))
+
+
 def test_explain_names_the_executor() -> None:
     plan = make((0, None, SPECS["ring"]))
     sentence = "Executor: XLA's own collectives, without a deadline"
