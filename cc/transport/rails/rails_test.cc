@@ -17,8 +17,7 @@ TEST_F(RailsTest, SegmentsGoOverTheRailsByTheirSharesAndArriveWhicheverWayTheyCo
   MakeTwo();
   for (int i = 0; i < 40; ++i) {
     RailsMessage& message = New(0, 1, kLarge, kMiB);
-    if (i % 2) Post(message);
-    Send(message);
+    if (i % 2) PostAndSend(message);
     if (i % 2 == 0) Post(message);
   }
   Run();
@@ -55,8 +54,7 @@ TEST_F(RailsTest, ASenderOfAnotherSizeIsCutOff) {
       MakeTwo();
       RailsMessage& message = New(0, 1, sent, kMiB);
       message.memory.resize(static_cast<size_t>(expected));
-      if (!is_early) Post(message);
-      Send(message);
+      if (!is_early) PostAndSend(message);
       Run();
       if (is_early) Post(message);
       const std::string why = "process 0 has been cut off: it sent " + NameOf(message.id) + " with " +
@@ -121,8 +119,7 @@ TEST_F(RailsTest, NothingComesOfACancelledCall) {
   MakeTwo();
   for (int i = 0; i < 8; ++i) {
     RailsMessage& message = New(0, 1, i % 2 ? kLarge : 10, kMiB);
-    if (i % 4) Post(message);
-    Send(message);
+    if (i % 4) PostAndSend(message);
   }
   Run(3);
   std::vector<CallbackState> received, sent;
@@ -189,8 +186,7 @@ TEST_F(RailsTest, AMessageCountsAsSentOnceNoRailReadsIt) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.HoldSents();
   RailsMessage& message = New(0, 1, kLarge, kMiB);
-  Post(message);
-  Send(message);
+  PostAndSend(message);
   Run();
   EXPECT_EQ(message.sent.first, 0);
   for (FakeRail& rail : rails_) {
