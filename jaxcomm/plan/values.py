@@ -174,11 +174,15 @@ Verdict = Literal[
 ]
 
 
+ExecutorName = Literal["xla"]
+
+
 class Alternative(Value):
     """A schedule that was considered for an entry, and what became of it.
 
     `seconds` is the mean over the profiled delays, from the late rank's arrival on, for the entry's reference size;
-    `gain` is what that saves of the fastest schedule that cannot use a delay, as a share (negative: it is slower).
+    `gain` is what that saves of the fastest schedule that cannot use a delay, as a share (negative: it is slower);
+    `executor` is as in `Entry`.
     Verdicts:
 
       chosen           the entry's schedule
@@ -195,6 +199,7 @@ class Alternative(Value):
     seconds: Seconds
     gain: Number
     verdict: Verdict
+    executor: ExecutorName | None = None
 
 
 class Predicted(Value):
@@ -245,9 +250,6 @@ class ScheduleSelector(Value):
     early: Spec
     late: Spec
     seconds: Seconds
-
-
-ExecutorName = Literal["xla"]
 
 
 class Entry(Value):
