@@ -14,6 +14,7 @@ MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
 MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
 LEAST_CHAINED: Final = 2**14  # the least that each counts as: small ones have many rounds, too
+MAX_ALTERNATIVES: Final = 64  # of an entry
 MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
@@ -264,7 +265,7 @@ class Entry(Value):
     max_bytes: Count | None
     schedule: Spec
     predicted: Predicted
-    alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
+    alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=MAX_ALTERNATIVES)] = ()
     selector: ScheduleSelector | None = None
     measured: MeasuredTimes | None = None
     executor: ExecutorName | None = None

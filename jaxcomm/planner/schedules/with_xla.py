@@ -11,13 +11,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from jaxcomm.plan.values import Alternative, Entry, Spec
+from jaxcomm.plan.values import MAX_ALTERNATIVES, Alternative, Entry, Spec
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.schedules import Schedule
+
+
+class _Piece(NamedTuple):
+    """A range of an entry of ours, and the schedule with which XLA's collectives take over; None: they do not."""
+
+    low: int
+    high: int | None
+    spec: Spec | None
+    of: Entry
 
 
 @dataclass(frozen=True)
@@ -35,20 +45,21 @@ class WithXla:
           buckets: sizes with entries of their own, for which the step's plan has decided.
           are_by_xla: whether XLA's collectives run these, by the schedules of `buckets`.
         """
-        pieces: list[tuple[int, int | None, Spec | None, Entry]] = []  # the spec of XLA's, or None
+        pieces: list[_Piece] = []
         for each in found:
             if each.min_bytes in buckets:
-                pieces.append((each.min_bytes, each.max_bytes, buckets[each.min_bytes] if are_by_xla else None, each))
+                spec = buckets[each.min_bytes] if are_by_xla else None
+                pieces.append(_Piece(each.min_bytes, each.max_bytes, spec, each))
                 continue
             for low, high, spec in self._choices:
                 low = max(low, each.min_bytes)
                 high = each.max_bytes if high is None else high if each.max_bytes is None else min(high, each.max_bytes)
                 if high is None or low <= high:
-                    pieces.append((low, high, spec, each))
+                    pieces.append(_Piece(low, high, spec, each))
 
-        def what_runs(piece: tuple[int, int | None, Spec | None, Entry]) -> tuple[object, ...]:
-            low, _, spec, each = piece
-            return spec, low if low in buckets else None, each.min_bytes if spec is None else None
+        def what_runs(piece: _Piece) -> tuple[object, ...]:
+            of = piece.of.min_bytes
+            return piece.spec, of if of in buckets or piece.spec is None else None
 
         return tuple(self._made(list(alike)) for _, alike in itertools.groupby(pieces, key=what_runs))
 
@@ -86,10 +97,10 @@ class WithXla:
         high = max(low, last) if high is None else high
         return max(low, min(high, round(math.sqrt(max(1, low) * max(1, high)))))
 
-    def _made(self, alike: Sequence[tuple[int, int | None, Spec | None, Entry]]) -> Entry:
+    def _made(self, alike: Sequence[_Piece]) -> Entry:
         """The entry of neighbouring pieces that run the same, with the rows of the other executor."""
         low, _, spec, of = alike[0]
-        high = alike[-1][1]
+        high = alike[-1].high
         at = of.predicted.reference_bytes if (of.min_bytes, of.max_bytes) == (low, high) else self._middle(low, high)
         if spec is not None:
             return self._with_rows(entry(self.by_xla, low, high, at, spec), self.own)
@@ -111,7 +122,8 @@ class WithXla:
 
         rows = [judged(row) for row in theirs.alternatives if row.verdict not in ("ideal_delay", "too_many_ports")]
         names = {(row.schedule, row.executor) for row in made.alternatives}
-        more = [row for row in rows if (row.schedule, row.executor) not in names]
+        more = sorted((row for row in rows if (row.schedule, row.executor) not in names), key=lambda row: row.seconds)
+        more = more[: MAX_ALTERNATIVES - len(made.alternatives)]
         bound = min(made.predicted.lower_bound, theirs.predicted.lower_bound)
         predicted = made.predicted.model_copy(update={"lower_bound": bound})
         return made.model_copy(update={"alternatives": (*made.alternatives, *more), "predicted": predicted})
