@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -19,7 +17,7 @@ from jaxcomm.measure.placement import Exchanges
 from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST
-from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
+from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
 SECONDS: Final = 50.0  # for transfers and schedules
@@ -85,15 +83,13 @@ def measure_processes(
     job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
     found = measure_transfers(job, sizes, _TRANSFERS[with_xla] * seconds, lambda share: progress(0.4 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
-    latest = max(late, key=lambda rank: late[rank], default=len(devices) - 1)
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     timed = time_schedules(
         mesh,
         "messages",
-        latest,
+        late,
         schedule_sizes,
         with_xla=with_xla,
-        late_s=late.get(latest, 0.0),
         seconds=(1 - _TRANSFERS[with_xla]) * seconds,
         progress=lambda share: progress(0.4 + 0.5 * share),
     )
@@ -102,12 +98,7 @@ def measure_processes(
     progress(1.0)
     hosts = len({*found.hosts})
     where = f"{len(devices)} ranks in {len(job.processes)} processes on {hosts} host{'s' * (hosts != 1)}"
-    provenance = Provenance(
-        source=where + psum_loop.late_text(late),
-        tool="jaxcomm profile",
-        versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    )
+    provenance = psum_loop.provenance(where, late)
     document = {
         "format": FORMAT,
         "version": VERSION,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
+from jaxcomm.profile.schema import Provenance
 
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
@@ -112,9 +115,14 @@ def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]
     return recorded(count)
 
 
-def late_text(late: Mapping[int, float]) -> str:
-    """The ranks that were made late, for a profile's provenance."""
-    return "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(late.items()))
+def provenance(source: str, late: Mapping[int, float]) -> Provenance:
+    """The provenance of what is measured here and now, with the ranks that were made late."""
+    return Provenance(
+        source=source + "".join(f", rank {rank} made {s * 1e3:g} ms late" for rank, s in sorted(late.items())),
+        tool="jaxcomm profile",
+        versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
 
 
 def check_arguments(ranks: int, sizes: Sequence[int], steps: int, late: Mapping[int, float]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -56,11 +56,10 @@ class TurnTimes(NamedTuple):
 def time_schedules(
     mesh: Any,
     executor: TimedExecutor,
-    late: int,
+    late: Mapping[int, float],
     sizes: Sequence[int] = SIZES,
     *,
     with_xla: bool = False,
-    late_s: float = 0.0,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
@@ -73,11 +72,10 @@ def time_schedules(
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
       executor: the one that runs their sums.
-      late: the rank that is made late.
+      late: seconds by rank by which ranks are late in training. The latest of them is made late, the last rank if there
+        is none, by at least 10 and at most 20 ms; a schedule that takes longer is timed with a rank that is later.
       sizes: bytes per rank; the largest are left out as far as the time does not suffice, but never the first.
       with_xla: whether XLA's collectives take turns with an executor of ours; then the host's clock times all.
-      late_s: how late that rank is in training, at least 10 and at most 20 ms of which count; a schedule that takes
-        longer is timed with a rank that is later.
       seconds: for all of it, roughly.
       progress: called with the finished share, from 0 to 1.
 
@@ -90,9 +88,10 @@ def time_schedules(
     executors: list[TimedExecutor] = [executor, "xla"] if with_xla and executor != "xla" else [executor]
     if executor != "xla":
         permutes.require_core()
-    plans = {name: plan for each in executors for name, plan in _plans(mesh.size, late, each, sizes[-1]).items()}
+    latest = max(late, key=lambda rank: late[rank], default=mesh.size - 1)
+    plans = {name: plan for each in executors for name, plan in _plans(mesh.size, latest, each, sizes[-1]).items()}
     found: dict[Name, list[ScheduleSample]] = {name: [] for name in plans}
-    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
+    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late.get(latest, 0.0)))
     begun, pauses_s = time.monotonic(), len(plans) * (1 + _CALLS) * late_s
     round_s, before = pauses_s, _FEW_BYTES
     for index, size in enumerate(sizes):
@@ -107,7 +106,7 @@ def time_schedules(
             mesh,
             [*plans.values()],
             size,
-            late,
+            latest,
             executor=executors[-1],
             seconds=for_size,
             least_s=late_s,
@@ -127,7 +126,7 @@ def time_schedules(
         )
         for name, each in found.items()
     ]
-    return TimedSchedules(executor=executor, late=late, schedules=tables)
+    return TimedSchedules(executor=executor, late=latest, schedules=tables)
 
 
 def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[tuple[TimedKind, int | None]]:

@@ -116,21 +116,21 @@ def spec_text(spec: Spec) -> str:
             return f"halving/doubling, {spec.order.replace('_', ' ')}"
         case Hierarchical():
             early = f", {spec.within} within and {spec.across} across early" if spec.late else ""
-            return f"hierarchical, {spec.chunks} chunk{'s' * (spec.chunks != 1)}{early}"
+            return f"hierarchical, {_chunks(spec.chunks)}{early}"
         case HierarchicalHalves():
             return "hierarchical halves"
-        case DirectJoin():
-            return f"direct join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
-        case LateJoin():
-            return f"late join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
-        case StragglerSpec():
-            return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case DirectJoin() | LateJoin() | StragglerSpec():
+            return f"{spec.kind.replace('_', ' ')}, {_chunks(spec.chunks)}"
         case Stragglers():
-            return f"{len(spec.late)} stragglers, {spec.chunks} chunks"
+            return f"{len(spec.late)} stragglers, {_chunks(spec.chunks)}"
         case Chain():
-            return f"chain of {len(spec.late)} stragglers, {spec.chunks} chunks"
+            return f"chain of {len(spec.late)} stragglers, {_chunks(spec.chunks)}"
         case Hybrid():
-            return f"hybrid, {spec.covered} of {spec.chunks} chunks"
+            return f"hybrid, {spec.covered} of {_chunks(spec.chunks)}"
         case Transfers():
-            return f"solved schedule {spec.index}, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+            return f"solved schedule {spec.index}, {_chunks(spec.chunks)}"
     return spec.kind.replace("_", "/")
+
+
+def _chunks(count: int) -> str:
+    return f"{count} chunk{'s' * (count != 1)}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 
 from jaxcomm import plan, profile
@@ -174,3 +176,16 @@ def test_a_dry_run_says_that_xlas_collectives_are_timed(capsys: pytest.CaptureFi
     assert (found["on"], found["executor"], found["devices"], found["seconds"]) == ("tpu", "xla", 4, 150.0)
     assert main(["profile", "--on", "tpu", "--executor", "core"]) == 1
     assert "no executor of ours runs on TPUs.\n  Cure: --executor xla" in capsys.readouterr().err
+
+
+def test_a_platform_without_the_cpu_beside_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = jax.devices()
+
+    def without_cpus(backend: str | None = None) -> list[Any]:
+        if backend == "cpu":
+            raise RuntimeError("Unknown backend cpu")
+        return devices
+
+    monkeypatch.setattr(jax, "devices", without_cpus)
+    with pytest.raises(ProfileError, match=r"JAX_PLATFORMS leaves out the CPU.*\n  Cure: JAX_PLATFORMS=cuda,cpu\."):
+        measure_by_xla(on="cuda")

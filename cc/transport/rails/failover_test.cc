@@ -23,7 +23,8 @@ TEST_F(FailoverTest, MessagesOfAFailedRailComeOverTheOther) {
   for (int i = 0; i < 40; ++i) {
     nodes_[0].rails.Notify(1, std::to_string(i));
     RailsMessage& message = New(i % 2, 1 - i % 2, i % 3 ? kLarge : 10, kMiB);
-    if (i % 5) PostAndSend(message);
+    if (i % 5) Post(message);
+    Send(message);
   }
   Run(30);
   rails_[0].Reset(0, 1);
