@@ -159,6 +159,13 @@ def _devices(count: int | None, on: Platform) -> list[Any]:
         raise ProfileError(
             f"JAX has no {on.upper()} devices ({error}).\n  Cure: measure where there are some."
         ) from error
+    try:
+        jax.devices("cpu")
+    except RuntimeError:
+        raise ProfileError(
+            f"JAX_PLATFORMS leaves out the CPU, on which ranks of {on.upper()} devices are made late and wait.\n"
+            f"  Cure: JAX_PLATFORMS={on},cpu."
+        ) from None
     if count is not None and jax.process_count() > 1:
         raise ProfileError(f"devices is {count}, but all of this job are measured.\n  Cure: leave it out.")
     if len(found) < (count or 2):

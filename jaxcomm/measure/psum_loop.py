@@ -50,24 +50,13 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
     import jax
 
     from jaxcomm import collectives, ffi
-    from jaxcomm.jax_compat.contexts import trying_plans
-
-    spec: Any = jax.sharding.PartitionSpec
 
     def steps(x: Any, seconds: Any, count: Any) -> Any:
         own = seconds[jax.lax.axis_index("data")]
 
         return jax.lax.fori_loop(0, count, lambda _, x: collectives.psum(ffi.delay(x / 2, own), "data", plan=plan), x)
 
-    specs = (spec("data"), spec(), spec())
-    mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)
-    looped = jax.jit(mapped, donate_argnums=0)
-
-    def run_it(x: Any, seconds: Any, count: int) -> Any:
-        with trying_plans(False):  # every call runs the schedule that it is timed for
-            return looped(x, seconds, count)
-
-    return run_it
+    return _jitted(mesh, steps)
 
 
 def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
@@ -75,8 +64,6 @@ def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]
     import jax
 
     from jaxcomm import collectives, ffi
-
-    spec: Any = jax.sharding.PartitionSpec
 
     def steps(x: Any, seconds: Any, count: Any) -> Any:
         own = seconds[jax.lax.axis_index("data")]
@@ -88,9 +75,24 @@ def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]
 
         return jax.lax.fori_loop(0, count, step, x)
 
+    return _jitted(mesh, steps)
+
+
+def _jitted(mesh: Any, steps: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, int], Any]:
+    import jax
+
+    from jaxcomm.jax_compat.contexts import trying_plans
+
+    spec: Any = jax.sharding.PartitionSpec
     specs = (spec("data"), spec(), spec())
     mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)
-    return jax.jit(mapped, donate_argnums=0)
+    looped = jax.jit(mapped, donate_argnums=0)
+
+    def run_it(x: Any, seconds: Any, count: int) -> Any:
+        with trying_plans(False):  # every call runs the schedule that it is timed for
+            return looped(x, seconds, count)
+
+    return run_it
 
 
 def zeros(mesh: Any, nbytes: int) -> Any:

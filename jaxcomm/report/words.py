@@ -8,8 +8,10 @@ from typing import Final
 from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.origin import Delay, TimedBasis
 from jaxcomm.plan.values import (
+    Alternative,
     Chain,
     DirectJoin,
+    Entry,
     HalvingDoubling,
     Hierarchical,
     HierarchicalHalves,
@@ -98,6 +100,11 @@ def range_text(entry: EntryRange) -> str:
     if entry.max_bytes is None:
         return f"{low} and more"
     return low if entry.max_bytes == entry.min_bytes else f"{low} – {bytes_text(entry.max_bytes + 1)}"
+
+
+def runs_text(runs: Entry | Alternative) -> str:
+    """A schedule with its parameters, and its executor where that is not the platform's own."""
+    return spec_text(runs.schedule) + ", by XLA" * (runs.executor == "xla")
 
 
 def spec_text(spec: Spec) -> str:
