@@ -2,7 +2,7 @@
 
     jaxcomm profile --late rank=3,ms=20 --out profile.json
     python benchmarks/late_rank_plans.py profile.json
-    jaxcomm launch -n 4 -- jaxcomm profile --late rank=3,ms=20 --out profile.json
+    jaxcomm launch -n 4 -- jaxcomm profile --executor core --late rank=3,ms=20 --out profile.json
     jaxcomm launch -n 4 benchmarks/late_rank_plans.py profile.json
 
 Both take turns in one launch, A B A B, and each rank writes its buffer before each call. The times are from the late
@@ -25,7 +25,7 @@ from jaxcomm.plan.values import Plain
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
 from jaxcomm.simulate import Delays
-from jaxcomm.simulate.costs import TimedCosts
+from jaxcomm.simulate.executor_costs import TimedCosts
 
 SIZES = flags.DEFINE_string("sizes", "64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB", "bytes per rank")
 TURNS = flags.DEFINE_integer("turns", 14, "of each side", lower_bound=2)

@@ -18,13 +18,13 @@ from jaxcomm.measure.schedules import FEWEST, FEWEST_OF_FINALISTS, JOB_SIZES, SI
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile import Profile
 from jaxcomm.profile.timed_schedules import TimedSchedules
-from jaxcomm.report import measurements
+from jaxcomm.report import profile_summary
 
 
 @pytest.fixture(scope="module")
 def timed() -> TimedSchedules:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
-    return time_schedules(mesh, "memory", 2, [4096, 65538], late_s=0.012, seconds=0.1)
+    return time_schedules(mesh, "memory", {2: 0.012}, [4096, 65538], seconds=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_every_kind_is_timed_with_nobody_late_and_with_one_rank_late(timed: Time
 def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
     with trying_plans(True):
-        time_schedules(mesh, "memory", 2, [4096, 4097], seconds=0.1)
+        time_schedules(mesh, "memory", {2: 0.0}, [4096, 4097], seconds=0.1)
         run = psum_loop.timed_loop(mesh, single(timed_spec("ring", None), 4, 2))
         ffi.reset_stats()
         run(psum_loop.zeros(mesh, 4096), np.zeros(4), 80).block_until_ready()
@@ -102,7 +102,7 @@ def test_a_profile_holds_the_schedules_and_its_progress_is_shown(
     assert measured.timed_schedules and measured.timed_schedules.late == 1
     direct = measured.timed_schedules.schedules[0]
     assert [sample.seconds for sample in measured.link.samples] == [each.together_s for each in direct.samples]
-    assert "7 timed at 2 sizes, 4 KiB to 16 KiB" in measurements.summary(measured)
+    assert "7 timed at 2 sizes, 4 KiB to 16 KiB" in profile_summary.summary(measured)
     profile.save(measured, tmp_path / "profile.json")
     assert profile.load(tmp_path / "profile.json") == measured
 
@@ -114,5 +114,5 @@ def test_what_changes_the_links_forgets_the_times_of_schedules(measured: Profile
 
 def test_the_summary_shows_nics_that_are_slower(measured: Profile) -> None:
     slow = measured.model_copy(update={"nics": [1.0, 1.99]})
-    assert "rank 1 1.99 × slower" in measurements.summary(slow)
-    assert "slower" not in measurements.summary(measured)
+    assert "rank 1 1.99 × slower" in profile_summary.summary(slow)
+    assert "slower" not in profile_summary.summary(measured)
