@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jaxcomm.report.measurements import summary
 
 import jaxcomm
 from jaxcomm import planner, profile, schedules, simulate
@@ -18,7 +19,6 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile import run_file
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import trace
-from jaxcomm.report.measurements import summary
 from jaxcomm.statistics import Stats
 
 Capture = pytest.CaptureFixture[str]
