@@ -18,7 +18,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile import run_file
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import trace
-from jaxcomm.report.measurements import summary
+from jaxcomm.report.profile_summary import summary
 from jaxcomm.statistics import Stats
 
 Capture = pytest.CaptureFixture[str]
