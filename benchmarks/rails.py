@@ -35,6 +35,7 @@ KINDS = [  # seconds of the smallest call, bytes per second
 ]
 SIZES = np.geomspace(2**8, 2**33, 2231).round().astype(np.int64)
 GRID = 4096
+RANDOM = 40  # sets of rails
 NOISE = 0.1
 
 Floats = NDArray[np.float64]
@@ -120,6 +121,13 @@ def _by_grid(curves: Sequence[Curve], slow: Sequence[float], sizes: NDArray[np.i
     return best
 
 
+def at_random(number: int) -> Behind:
+    """The same for three or four rails of any latencies and rates, of which every other pair of sets has noise."""
+    rng = np.random.default_rng(1000 + number)
+    kinds = [(float(10 ** rng.uniform(-6, -3)), float(10 ** rng.uniform(8.5, 10.4))) for _ in range(3 + number % 2)]
+    return behind(profile(kinds, rng if number % 4 > 1 else None))
+
+
 def main() -> None:
     """Measures and prints."""
     rng = np.random.default_rng(0)
@@ -132,6 +140,8 @@ def main() -> None:
             found = [behind(profile(case, noise), grid=grid) for case in cases]
             worst = [max(each) for each in zip(*found, strict=True)]
             rows.append([name, "10 %" if noise else "none", f"{worst[0]:.4f}", f"{worst[1]:.4f}", worst[2]])
+    worst = [max(each) for each in zip(*map(at_random, range(RANDOM)), strict=True)]
+    rows.append([f"{RANDOM} of three and four, random", "none, 10 %", f"{worst[0]:.4f}", f"{worst[1]:.4f}", worst[2]])
     print(table(["rails", "noise", "of the best split", "of the best rail", "most ranges"], rows))
 
 

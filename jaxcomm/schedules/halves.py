@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from jaxcomm.schedules.list_scheduling import PendingMove, in_rounds
-from jaxcomm.schedules.ports import Links, arrival
+from jaxcomm.schedules.ports import HostLinks, arrival
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, loads, measure
 
 Half = Literal["reduce_scatter", "all_gather"]
@@ -141,7 +141,7 @@ def _scatter_on_hosts(
 ) -> Table:
     members = [[rank for rank, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
     rack_of = racks or (0,) * len(members)
-    links = Links(hosts, rack_of, nic == "rank", slow, nics or (1.0,) * len(hosts), (1.0,) * len({*rack_of}))
+    links = HostLinks(hosts, rack_of, nic == "rank", slow, nics or (1.0,) * len(hosts), (1.0,) * len({*rack_of}))
     moves: list[PendingMove] = []
 
     def send(src: int, dst: int, chunk: int, priority: tuple[float, int]) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from typing import Final, NamedTuple
 
-from jaxcomm.schedules.ports import Links, Port
+from jaxcomm.schedules.ports import HostLinks, Port
 
 # The price of a link is its load beside the busiest link's to the power of 2^5: almost only the busiest links count.
 _SQUARINGS: Final = 5
@@ -32,7 +32,7 @@ class Way(NamedTuple):
 class Ways:
     """Finds the way of one chunk after the other: the cheapest tree at prices that rise with the links' loads."""
 
-    def __init__(self, links: Links, late: Set[int] = frozenset()) -> None:
+    def __init__(self, links: HostLinks, late: Set[int] = frozenset()) -> None:
         """Takes the links, and the late ranks, whose part is not awaited in `early` chunks."""
         self._links, self._late = links, late
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
@@ -62,7 +62,7 @@ class Ways:
         return way
 
 
-def _edges(way: Way, links: Links) -> Iterator[tuple[int, int]]:
+def _edges(way: Way, links: HostLinks) -> Iterator[tuple[int, int]]:
     """The children and parents of a way's tree."""
     for rank, host in enumerate(links.hosts):
         end, root = way.hosts[host], way.racks[links.racks[host]]
@@ -95,7 +95,7 @@ class _Cheapest:
     that part and sends the sum, by the rack that is at the other end.
     """
 
-    def __init__(self, links: Links, absent: Set[int], loads: dict[Port, float]) -> None:
+    def __init__(self, links: HostLinks, absent: Set[int], loads: dict[Port, float]) -> None:
         self._links, self._absent, self._loads = links, absent, loads
         self._most = max(loads.values(), default=0.0) or 1.0
         ranks, self._racks = range(len(links.hosts)), range(max(links.racks) + 1)

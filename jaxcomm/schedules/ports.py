@@ -18,7 +18,7 @@ class PortUse(NamedTuple):
     seconds: float
 
 
-class Links(NamedTuple):
+class HostLinks(NamedTuple):
     """The links of a hierarchical schedule, in times of a chunk within a host.
 
     `hosts` is the host of every rank, `racks` the rack of every host, and `per_rank` says whether a NIC is the rank's

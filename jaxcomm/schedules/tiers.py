@@ -11,7 +11,7 @@ from jaxcomm.schedules.find_template import template as find_template
 from jaxcomm.schedules.list_scheduling import PendingMove
 from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.owners import Way, Ways
-from jaxcomm.schedules.ports import Links, PortUse, arrival
+from jaxcomm.schedules.ports import HostLinks, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
 LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
@@ -41,7 +41,7 @@ class Tiers:
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
         homes = racks or (0,) * len(self._members)
-        self._links = Links(
+        self._links = HostLinks(
             hosts, homes, nic == "rank", slow, nics or (1.0,) * len(hosts), uplinks or (1.0,) * len({*homes})
         )
         self._racks = [[g for g, rack in enumerate(homes) if rack == r] for r in sorted({*homes})]

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jaxcomm.report.measurements import summary
 
 import jaxcomm
 from jaxcomm import planner, profile, schedules, simulate
@@ -19,6 +18,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile import run_file
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import trace
+from jaxcomm.report.profile_summary import summary
 from jaxcomm.statistics import Stats
 
 Capture = pytest.CaptureFixture[str]

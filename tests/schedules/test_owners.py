@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
 from jaxcomm.schedules.owners import Way, Ways
-from jaxcomm.schedules.ports import Links
+from jaxcomm.schedules.ports import HostLinks
 from jaxcomm.simulate import Network
 
 RATES = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=8)
@@ -22,18 +22,19 @@ def least(slowness: list[float]) -> float:
     return max(*slowness, 2 * (nodes - 1) / sum(1 / each for each in slowness))
 
 
-def links(hosts: tuple[int, ...], nics: list[float], racks: tuple[int, ...] = (), **fields: object) -> Links:
+def links(hosts: tuple[int, ...], nics: list[float], racks: tuple[int, ...] = (), **fields: object) -> HostLinks:
     homes = racks or (0,) * (max(hosts) + 1)
-    made = Links(hosts, homes, True, 1.0, tuple(nics), (1.0,) * (max(homes) + 1))
+    made = HostLinks(hosts, homes, True, 1.0, tuple(nics), (1.0,) * (max(homes) + 1))
     return made._replace(**fields)
 
 
-def ways(given_: Links, chunks: int, late: frozenset[int] = frozenset()) -> tuple[list[Way], float]:
+def ways(given_: HostLinks, chunks: int, late: frozenset[int] = frozenset()) -> tuple[list[Way], float]:
     """The ways of some chunks, and the time of the busiest link for a buffer of them."""
     made = Ways(given_, late)
     return [made.next(bool(late)) for _ in range(chunks)], made.load / chunks
 
 
+@settings(deadline=None, max_examples=30)
 @given(slowness=RATES)
 def test_all_links_are_done_at_the_bound(slowness: list[float]) -> None:
     _, load = ways(links(tuple(range(len(slowness))), slowness), 32 * len(slowness))
