@@ -8,7 +8,6 @@ from collections.abc import Callable
 from jaxcomm import files
 from jaxcomm.cli.common import job, output, profiles, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.collectives.permutes import is_forced
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.by_xla import SECONDS, measure_by_xla
@@ -25,8 +24,6 @@ def is_wanted(args: Namespace) -> bool:
     Raises:
       JaxcommError: an executor of ours is asked for, and there is none.
     """
-    if args.executor is None and is_forced():
-        return True
     if args.executor or args.on == "cpu":
         if args.executor == "core" and args.on == "tpu":
             raise JaxcommError("no executor of ours runs on TPUs.\n  Cure: --executor xla, or leave it out.")
