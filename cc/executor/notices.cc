@@ -82,6 +82,7 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     const std::string_view rest = in.rest();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
     if (!in.ok() || !is_error || end > kDied || text > Failure::kMaxText) return std::nullopt;
+    if (end == 0 && process != 0) return std::nullopt;
     if (text > rest.size() || rest.size() - text > Failure::kMaxRecord) return std::nullopt;
     const Status why(static_cast<Code>(code), std::string(rest.substr(0, text)), std::string(rest.substr(text)));
     Failure failure{call, why, step};

@@ -96,6 +96,9 @@ TEST(Notices, WhatIsMalformedIsNone) {
   std::string broken = failure;
   broken[broken.size() - 2] = '\1';  // a text of one letter, of which there is none
   EXPECT_FALSE(DecodeNotice(broken));
+  broken = failure;
+  broken[22] = '\1';  // a process that is gone, though none is
+  EXPECT_FALSE(DecodeNotice(broken));
   for (const char flags : {'\30', '\40'}) {
     broken = arrival;
     broken[broken.size() - 5] = flags;

@@ -108,12 +108,12 @@ Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std:
 Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Named named,
                                                   std::vector<MessageGroup> groups) {
   std::shared_ptr<CallSite> made;
-  auto& [communicator, site, label] = named;
   const uint32_t process = TheJob().process();
   const auto make = [&](const std::vector<MessageGroup>& of) {
     std::optional<AllowedLoss> loss;
     if (record.loss) loss = AllowedLoss{record.loss->shares, record.loss->segment_bytes};
-    return MessageSite::Make(label, record.kind, record.reduction, communicator, site, of, process, std::move(loss));
+    return MessageSite::Make(named.label, record.kind, record.reduction, named.communicator, named.site, of, process,
+                             std::move(loss));
   };
   Result<std::shared_ptr<MessageSite>> late = make(groups);
   if (!late.ok()) return late.status();
