@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxcomm import files
 from jaxcomm.errors import JaxcommError
-from jaxcomm.gpu import certificate
+from jaxcomm.gpu import certificate, core
 from jaxcomm.gpu.checks import sections
 from jaxcomm.gpu.checks.sections import BUDGET, Result
 
@@ -22,7 +22,8 @@ def why_off() -> str | None:
     off = sections.machine().off
     if off is None:
         return None
-    return f"there is no GPU to check: {off}.\n  Cure: run this where there is one; `jaxcomm check --cpu` needs none."
+    cure = core.cure(off, "run this where there is one")
+    return f"there is no GPU to check: {off}.\n  Cure: {cure}; `jaxcomm check --cpu` needs no GPU."
 
 
 def lacks(name: str) -> str | None:

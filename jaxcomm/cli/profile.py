@@ -14,6 +14,7 @@ from jaxcomm.measure.by_xla import SECONDS as XLA_SECONDS
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, measure_devices
 from jaxcomm.measure.processes import SECONDS
 from jaxcomm.measure.processes import SIZES as JOB_SIZES
+from jaxcomm.measure.psum_loop import check_arguments
 from jaxcomm.measure.schedules import SECONDS as SCHEDULE_SECONDS
 from jaxcomm.measure.schedules import SIZES, schedules_of
 from jaxcomm.report.tables import bytes_text, seconds_text
@@ -69,8 +70,9 @@ def run(args: Namespace) -> int:
     if args.seconds is not None and args.on == "cuda":
         raise JaxcommError("--seconds is for the schedules that are timed on CPUs.\n  Cure: leave it out.")
     seconds = args.seconds or SCHEDULE_SECONDS
-    args.devices, args.sizes = args.devices or 8, args.sizes or list(SIZES)
+    args.devices, args.sizes = 8 if args.devices is None else args.devices, args.sizes or list(SIZES)
     late = {each.rank: each.seconds for each in args.late}
+    check_arguments(args.devices, args.sizes, args.steps, late)
     if args.dry_run and args.json:
         lates = [each._asdict() for each in args.late]
         wanted = {

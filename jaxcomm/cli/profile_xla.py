@@ -11,6 +11,7 @@ from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.by_xla import SECONDS, measure_by_xla
+from jaxcomm.measure.psum_loop import check_arguments
 from jaxcomm.measure.schedules import JOB_SIZES, schedules_of
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text
@@ -45,7 +46,7 @@ def run(args: Namespace) -> int:
 
         jax.distributed.initialize()
     elif args.on == "cpu" and not args.dry_run:
-        use_host_devices(args.devices or 8)
+        use_host_devices(8 if args.devices is None else args.devices)
     if args.dry_run:
         if not is_job() or job.is_first():
             _print_dry_run(args, sizes, seconds)
@@ -57,7 +58,7 @@ def run(args: Namespace) -> int:
     def measured(update: Callable[[float], object]) -> Profile:
         late = {each.rank: each.seconds for each in args.late}
         options = {"late": late, "on": args.on, "seconds": seconds, "progress": update}
-        count = args.devices or (8 if args.on == "cpu" and not is_job() else None)
+        count = 8 if args.devices is None and args.on == "cpu" and not is_job() else args.devices
         return measure_by_xla(count, sizes, args.steps, **options)
 
     if not is_first:
@@ -75,7 +76,8 @@ def _print_dry_run(args: Namespace, sizes: list[int], seconds: float) -> None:
 
         ranks = len(jax.devices(args.on))
     else:
-        ranks = args.devices or 8
+        ranks = 8 if args.devices is None else args.devices
+    check_arguments(ranks, sizes, args.steps, {each.rank: each.seconds for each in args.late})
     if args.json:
         lates = [each._asdict() for each in args.late]
         wanted = {"on": args.on, "executor": "xla", "devices": ranks, "sizes": sizes, "seconds": seconds}

@@ -68,10 +68,22 @@ def runtime_version() -> str:
     return CUDA.text("cuda_runtime")
 
 
+NOT_BUILT: Final = "jaxcomm was built without CUDA"
+
+
+def cure(off: str, elsewhere: str) -> str:
+    """The cure for `why_off`'s reason `off`: another build of jaxcomm, or `elsewhere`, a cure for missing GPUs."""
+    if off == NOT_BUILT:
+        return (
+            "on a machine with a GPU, build it in: `JAXCOMM_CUDA=ON pip install '.[cuda13]'` in a checkout of jaxcomm"
+        )
+    return elsewhere
+
+
 def why_off() -> str | None:
     """Why GPUs are not used in this process, in one line, or None where they are."""
     if not is_built():
-        return "jaxcomm was built without CUDA"
+        return NOT_BUILT
     if (reason := CUDA.failure("cuda_check")) is not None:
         return f"no CUDA device ({reason})"
     return None if jax_has_it() else "JAX has no CUDA backend; pip install 'jax[cuda13]' gives it one"

@@ -123,7 +123,8 @@ def _devices(count: int, on: Platform) -> list[Any]:
         from jaxcomm.gpu import certificate, core
 
         if (reason := core.why_off()) is not None:
-            raise ProfileError(f"there are no GPUs to measure: {reason}.\n  Cure: measure where there are some.")
+            cure = core.cure(reason, "measure where there are some")
+            raise ProfileError(f"there are no GPUs to measure: {reason}.\n  Cure: {cure}.")
         if (reason := certificate.why_not("process")) is not None:
             raise ProfileError(f"plans do not run on these GPUs: {reason}.\n  Cure: run `jaxcomm check` first.")
     found = [device for device in jax.devices(on) if device.process_index == jax.process_index()]

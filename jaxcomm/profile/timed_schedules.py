@@ -71,29 +71,41 @@ class TimedSchedules(Value):
         names = [(self._executor_of(each), each.kind, each.chunks) for each in self.schedules]
         sizes = [sample.bytes for sample in self.schedules[0].samples]
         for i, each in enumerate(self.schedules):
+            place = f"timed_schedules.schedules[{i}]"
             if names.index(names[i]) < i:
-                raise ValueError(f"schedules[{i}] is {each.kind} again; each schedule has one table")
+                raise ValueError(
+                    f"{place} is {each.kind} on the executor {names[i][0]} again; each schedule has one table"
+                )
             own = [sample.bytes for sample in each.samples]
             if any(low >= high for low, high in itertools.pairwise(own)):
-                raise ValueError(f"schedules[{i}].samples have sizes {own}; sizes must ascend")
+                raise ValueError(f"{place}.samples have sizes {own}; sizes must ascend")
             if own != sizes:
-                raise ValueError(f"schedules[{i}].samples have sizes {own}; those of schedules[0] are {sizes}")
-        turns = [(len(sample.together), len(sample.late)) for each in self.schedules for sample in each.samples]
-        if any(together != late for together, late in turns):
-            raise ValueError("a sample has not as many turns with one rank late as with nobody late")
+                raise ValueError(f"{place}.samples have sizes {own}; those of schedules[0] are {sizes}")
+            for j, sample in enumerate(each.samples):
+                if len(sample.together) != len(sample.late):
+                    raise ValueError(
+                        f"{place}.samples[{j}] has {len(sample.together)} turns in together and {len(sample.late)} in "
+                        "late; their numbers must be equal"
+                    )
         for i, (executor, kind, chunks) in enumerate(names):
+            place = f"timed_schedules.schedules[{i}]"
             if (chunks is None) != (kind not in ("direct_join", "straggler", "late_join")):
                 raise ValueError(
-                    f"schedules[{i}] is {kind} with chunks {chunks}; direct_join, straggler and late_join have chunks"
+                    f"{place} is {kind} with chunks {chunks}; direct_join, straggler and late_join have chunks"
                 )
             if kind in WHOLE and executor != "xla":
-                raise ValueError(f"schedules[{i}] is {kind}, which the executor {executor} does not run")
+                raise ValueError(f"{place} is {kind}, which the executor {executor} does not run")
         for each_executor in {self.executor, *(executor for executor, _, _ in names)}:
             kinds = [kind for executor, kind, _ in names if executor == each_executor]
             if each_executor == "xla" and "lax" not in kinds:
-                raise ValueError("schedules of the executor xla are without lax, which its plans replace")
+                raise ValueError(
+                    "timed_schedules.schedules of the executor xla are without lax, which its plans replace"
+                )
             if "direct" not in kinds or len(kinds) < 2:
-                raise ValueError("schedules are direct, which the others are compared with, and at least one other")
+                raise ValueError(
+                    f"timed_schedules.schedules of the executor {each_executor} are {', '.join(kinds)}; direct, which "
+                    "the others are compared with, and at least one other are needed"
+                )
         return self
 
     def by_executor(self) -> dict[TimedExecutor, Self]:

@@ -103,8 +103,16 @@ def test_where_there_is_no_gpu_it_says_so_with_a_cure(
     assert main(["check"]) == 1
     assert capsys.readouterr().err == (
         "error: there is no GPU to check: no CUDA device (no driver).\n"
-        "  Cure: run this where there is one; `jaxcomm check --cpu` needs none.\n"
+        "  Cure: run this where there is one; `jaxcomm check --cpu` needs no GPU.\n"
     )
+
+
+def test_a_build_without_cuda_is_cured_by_another_build(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "machine", lambda: sections.Machine("jaxcomm was built without CUDA", {}))
+    assert main(["check"]) == 1
+    assert "Cure: on a machine with a GPU, build it in: `JAXCOMM_CUDA=ON pip install" in capsys.readouterr().err
 
 
 def test_a_section_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
