@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
-from jaxcomm.errors import load_extra
+from jaxcomm.errors import ProfileError, load_extra
 from jaxcomm.plan.specs import build
 from jaxcomm.plan.timed import ROLE, timed_spec
 from jaxcomm.profile.cluster import Cluster
@@ -111,10 +111,18 @@ class TimedCosts(Costs):
         """The costs of the executor that was timed.
 
         Args:
-          timed: the measurements.
+          timed: the measurements, of one executor.
           ranks: number of ranks.
           links: what differs between them.
+
+        Raises:
+          ProfileError: several executors were timed.
         """
+        if len(executors := timed.by_executor()) > 1:
+            raise ProfileError(
+                f"these schedules ran on {' and '.join(executors)}, each of which has costs of its own.\n"
+                '  Cure: take one of timed.by_executor(), such as timed.by_executor()["xla"].'
+            )
         tables = [each for each in timed.schedules if each.kind not in WHOLE]
         made = [_schedule(each, ranks, timed.late) for each in tables]
         seconds = np.array([_seconds(sample) for each in tables for sample in each.samples]).ravel()

@@ -6,9 +6,11 @@ import re
 
 import pytest
 
-from jaxcomm import plan, planner
+from jaxcomm import plan, planner, simulate
+from jaxcomm.errors import ProfileError
 from jaxcomm.plan.values import Entry
 from jaxcomm.profile import Bucket, Profile
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
 from jaxcomm.report.considered import considered
 from jaxcomm.report.explanation import explanation
@@ -145,6 +147,8 @@ def test_a_profile_of_both_survives_its_file_and_splits_by_executor() -> None:
     assert [*parts] == ["messages", "xla"]
     assert [len(part.schedules) for part in parts.values()] == [8, 11]
     assert all(each.executor is None for part in parts.values() for each in part.schedules)
+    with pytest.raises(ProfileError, match=r"ran on messages and xla, each of which has costs of its own.\n  Cure:"):
+        simulate.TimedCosts.of(given.timed_schedules, RANKS, Cluster(1e-6, 1e-10))
     without = [each for each in given.timed_schedules.schedules if each.kind != "lax"]
     with pytest.raises(ValueError, match="without lax"):
         TimedSchedules(executor="messages", late=3, schedules=without)
