@@ -52,8 +52,7 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
   return {id_, sends ? self : other, sends ? other : self, index, it.segment, site_->layout().payload()};
 }
 
-MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
-                                 ScheduleSelector::Decision decision) {
+MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now) {
   MessageSteps steps;
   const uint32_t index = *site_->FindLocal(rank);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -76,7 +75,6 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
     return steps;
   }
   steps.arrived = rank;
-  steps.decision = decision;
   local.done = std::move(done);
   if (site_->is_regrouped()) local.own = site_->SecondsSinceLeft(rank, now);
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
@@ -96,8 +94,6 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
     return steps;
   }
   if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
-  if (ScheduleSelector* const selector = site_->selector(); selector && rank == selector->decider())
-    selector->Receive(id_, arrival.decision);
   if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;

@@ -66,7 +66,7 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
   Delay delay{{}, {}, {}, now - (missing_ > 0 ? start_ : progress_)};
   if (Seconds(delay.waited) < deadline) return std::nullopt;
   const ScheduleSelector* const selector = site_->selector();
-  const bool decided = !selector || ranks_[selector->decider()].arrived;
+  const bool decided = !selector || selector->Find(id_);
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->Concerns(rank)) continue;
     const bool is_here = ranks_[rank].arrived || (ranks_[rank].waits && !decided);

@@ -70,6 +70,22 @@ std::vector<PeerArrival> MessageCalls::FindEarly(const CallId& id) const {
   return early_.Find(id);
 }
 
+void MessageCalls::AddDecision(uint32_t process, const Decided& decided) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  decisions_.Add({process, decided.call}, decided.decision);
+}
+
+std::optional<ScheduleSelector::Decision> MessageCalls::FindDecision(uint32_t process, const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const ScheduleSelector::Decision* const decision = decisions_.Find({process, id});
+  return decision ? std::optional<ScheduleSelector::Decision>(*decision) : std::nullopt;
+}
+
+std::shared_ptr<MessageCall> MessageCalls::Find(const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return calls_.Find(id);
+}
+
 std::optional<MessageCalls::Finished> MessageCalls::FindFinished(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Finished* const finished = finished_.Find(id);
@@ -209,6 +225,7 @@ void MessageCalls::Clear() {
   early_ = EarlyArrivals();
   failures_ = FailedCalls();
   last_calls_.Clear();
+  decisions_.Clear();
   gone_.clear();
   reported_gone_.clear();
 }

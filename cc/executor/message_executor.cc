@@ -30,7 +30,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (!Select(arriving)) return Wait(std::move(arriving));
   if (Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
   Begin(std::move(arriving));
-  if (site->early()) StartDecided();
+  if (site->selector()) StartDecided();
 }
 
 bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
@@ -58,12 +58,12 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     if (const auto call = Join(arriving, is_new)) {
       if (is_new && helps) ++unexpected_;
       if (is_new && !helps) transport_.load()->Expect();
-      driver.work.push_back({call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done),
-                                                arriving.at, arriving.decision)});
+      driver.work.push_back(
+          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
     }
     Run(driver);
   }
-  if (site->early()) StartDecided();
+  if (site->selector()) StartDecided();
   return true;
 }
 
@@ -83,8 +83,8 @@ void MessageExecutor::Begin(Arriving arriving) {
   Driver driver;
   driver.call = call.get();
   driver.rank = arriving.rank;
-  driver.work.push_back({call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done),
-                                            arriving.at, arriving.decision)});
+  driver.work.push_back(
+      {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
   if (MayHelp(*call)) {
     Help(driver, [&] { return driver.own.has_value(); });
   } else {
@@ -101,10 +101,17 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, boo
   const MessageCalls::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
+  if (site.decides_by_turns()) {
+    std::lock_guard<std::mutex> lock(deciding_);
+    *by_turns_.Add({site.communicator(), site.site()}).value = arriving.site;
+  }
+  if (arriving.decision) Announce(site, arriving.id, *arriving.decision);
+  Learn(site, arriving.id);  // the decision may have come since Select
   if (is_new) threads_.WatchDeadlines();
   if (!arriving.refused.ok()) Drive(call, call->Fail(arriving.refused, /*announce=*/true));
-  for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  // Before the arrivals: ranks whose undecided call has failed came with a schedule that may differ from this one.
   if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
+  for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
   if (call->site().fingerprint() != site.fingerprint()) {
     Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
@@ -122,6 +129,7 @@ void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
   const std::optional<Notice> notice = DecodeNotice(bytes);
   if (!notice) return Lose({process, Malformed(process, bytes.size()), false, Clock::now()});
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) OnArrival(process, *arrival);
+  if (const auto* decided = std::get_if<Decided>(&*notice)) OnDecided(process, *decided);
   if (const auto* failure = std::get_if<Failure>(&*notice)) OnFailure(process, *failure);
   StartDecided();
 }
@@ -137,6 +145,7 @@ void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
   } else if (const auto finished = calls_.FindFinished(arrival.call)) {
     SendDifference(*finished, process, arrival);
   }
+  if (arrival.waits) DecideByTurns(arrival.call);
 }
 
 }  // namespace jaxcomm

@@ -1,18 +1,22 @@
-// Selects the schedule of each call: the one of its site, the plan's of the run, or one of two by a rank's decision.
-// Ranks wait here for what has yet to be decided.
+// Selects the schedule of each call: the one of its site, the plan's of the run, or one of several by a process's
+// decision, as schedule_selector.h describes. Ranks wait here for what has yet to be decided.
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
 
-std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site, const MessageSite& other,
+std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
+                                                              const std::vector<std::shared_ptr<MessageSite>>& others,
                                                               ScheduleSelector::Rule rule, uint64_t step) {
   std::string calls = std::to_string(step) + "|" + std::to_string(site.site()) + "|" + site.label().plan + "|" +
-                      site.lists() + "|" + other.lists() + "|" + std::to_string(rule.rank) + "|" +
-                      std::to_string(rule.seconds) + (rule.tries ? "|tries" : "");
+                      std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) + (rule.tries ? "|tries" : "") +
+                      "|" + site.lists();
+  for (const auto& other : others) calls += "|" + other->lists();
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
@@ -39,40 +43,93 @@ bool MessageExecutor::Select(Arriving& arriving) {
     if (arriving.refused.ok()) arriving.refused = planned.status();
     return true;
   }
-  if (!site->early()) return true;
+  if (!site->selector()) return true;
   ScheduleSelector& selector = *site->selector();
-  std::optional<bool> is_early;
-  if (arriving.rank == selector.decider()) {
-    arriving.decision = selector.Decide(arriving.id);
-    is_early = arriving.decision.is_early;
-  } else {
-    for (const PeerArrival& peer : calls_.FindEarly(arriving.id)) {
-      const bool decides = peer.arrival.rank == selector.decider();
-      if (decides && peer.process == site->ranks()[selector.decider()].process)
-        selector.Receive(arriving.id, peer.arrival.decision);
+  Learn(*site, arriving.id);
+  // By turns its call is decided when others have come, or has been announced.
+  const bool decides = arriving.rank == selector.decider() && (!selector.by_turns() || selector.Find(arriving.id));
+  if (decides && !arriving.decision) arriving.decision = selector.Decide(arriving.id, /*schedule=*/1);
+  const std::optional<uint32_t> schedule = selector.Find(arriving.id);
+  if (schedule) arriving.site = site->With(*schedule);
+  return schedule || !arriving.refused.ok();
+}
+
+// Has the selector receive the decision about a call, if it has come.
+void MessageExecutor::Learn(const MessageSite& site, const CallId& id) const {
+  if (!site.selector()) return;
+  const auto decision = calls_.FindDecision(site.ranks()[site.selector()->decider()].process, id);
+  if (decision) site.selector()->Receive(id, *decision);
+}
+
+void MessageExecutor::Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision) {
+  calls_.AddDecision(site.process(), {id, decision});  // for other selectors of this process, of the same calls
+  SendNotice(site.others(), Encode(Decided{id, decision}));
+}
+
+void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
+  calls_.AddDecision(process, decided);
+  if (const auto call = calls_.Find(decided.call)) Learn(call->site(), decided.call);
+}
+
+// If this process decides the call, as soon as all ranks but one are known to have come and the last one is not about
+// to. Several threads may do so at once: the selector takes the first decision.
+void MessageExecutor::DecideByTurns(const CallId& id) {
+  std::shared_ptr<const MessageSite> site;
+  std::vector<uint32_t> waiting;
+  Clock::time_point latest = Clock::time_point::min();
+  {
+    std::lock_guard<std::mutex> lock(deciding_);
+    if (const auto* const known = by_turns_.Find({id.communicator, id.site})) site = known->lock();
+    for (const Arriving& each : undecided_) {
+      if (!(each.id == id) || !each.site->decides_by_turns()) continue;
+      site = each.site;
+      waiting.push_back(each.rank);
+      latest = std::max(latest, each.at);
     }
-    is_early = selector.Find(arriving.id);
   }
-  if (is_early.value_or(false)) arriving.site = site->early();
-  return is_early || !arriving.refused.ok();
+  if (!site) return;
+  ScheduleSelector& selector = *site->selector();
+  std::vector<bool> here(site->ranks().size());
+  for (const uint32_t rank : waiting) here[rank] = true;
+  for (const PeerArrival& peer : calls_.FindEarly(id)) {
+    const uint32_t rank = peer.arrival.rank;
+    if (rank >= here.size() || site->ranks()[rank].process != peer.process) continue;
+    here[rank] = true;
+    latest = std::max(latest, peer.at);
+  }
+  const std::optional<uint32_t> schedule = ScheduleSelector::FindMissing(here);
+  if (!schedule) return;
+  const Clock::duration left = latest + selector.grace() - Clock::now();
+  if (*schedule != ScheduleSelector::kDefault && left > Clock::duration::zero()) {
+    return threads_.timer().After(left, [this, id, user = User(users_)] {
+      DecideByTurns(id);
+      StartDecided();
+    });
+  }
+  const std::optional<ScheduleSelector::Decision> decision = selector.Decide(id, *schedule);
+  if (!decision) return;
+  Announce(*site, id, *decision);
+  transport_.load()->Flush();
 }
 
 // The rank waits for the decision; the others receive its arrival now.
 void MessageExecutor::Wait(Arriving arriving) {
   const std::shared_ptr<const MessageSite> site = arriving.site;
   const Arrival arrival{arriving.id,         arriving.rank, site->ranks()[arriving.rank].device,
-                        site->fingerprint(), site->text(),  {},
-                        /*waits=*/true};
+                        site->fingerprint(), site->text(),  /*waits=*/true};
   SendNotice(site->locals()[*site->FindLocal(arriving.rank)].others, Encode(arrival));
   transport_.load()->Flush();
   // From here on the rank is another thread's, which may end its call.
+  const CallId id = arriving.id;
+  const bool decides = site->decides_by_turns();
   {
     std::lock_guard<std::mutex> lock(deciding_);
     undecided_.push_back(std::move(arriving));
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
-  StartDecided();  // the selector or an error may have arrived meanwhile
+  if (decides) DecideByTurns(id);
+  StartDecided();  // the decision or an error may have arrived meanwhile
 }
 
 // Whether a process has ended that has not joined the call.
@@ -113,7 +170,7 @@ void MessageExecutor::StartDecided(Clock::time_point overdue) {
   for (Arriving& rank : ready) {
     bool is_new = false;
     const std::shared_ptr<MessageCall> call = Join(rank, is_new);
-    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
+    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now()));
     if (is_new) transport_.load()->Expect();
     transport_.load()->EndExpecting();
   }
