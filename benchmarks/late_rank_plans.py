@@ -23,7 +23,7 @@ from jaxcomm.plan.values import Plain
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
 from jaxcomm.simulate import Delays
-from jaxcomm.simulate.costs import TimedCosts
+from jaxcomm.simulate.executor_costs import TimedCosts
 
 SIZES = flags.DEFINE_string("sizes", "64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB", "bytes per rank")
 TURNS = flags.DEFINE_integer("turns", 14, "of each side", lower_bound=2)

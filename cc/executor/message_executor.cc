@@ -98,7 +98,7 @@ void MessageExecutor::Begin(Arriving arriving) {
 // the call, which its other ranks and this one end with.
 std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, bool& is_new) try {
   const MessageSite& site = *arriving.site;
-  const MessageCalls::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
+  const CallMatcher::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
   if (site.decides_by_turns()) {

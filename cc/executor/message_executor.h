@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "cc/base/bounded_map.h"
+#include "cc/executor/call_matcher.h"
 #include "cc/executor/call_threads.h"
-#include "cc/executor/message_calls.h"
 #include "cc/executor/plan_selector.h"
 #include "cc/executor/schedule_selector.h"
 #include "cc/executor/users.h"
@@ -83,7 +83,7 @@ class MessageExecutor : public Transport::Events {
   bool FailOverdue(Clock::time_point now, double deadline);
   bool waiting() const;
 
-  // As those of MessageCalls.
+  // As those of CallMatcher.
   void Forget(const MessageSite* site) { calls_.Forget(*site); }
   void ForgetCommunicator(uint64_t communicator);
 
@@ -140,7 +140,7 @@ class MessageExecutor : public Transport::Events {
   // Failing.
   void OnFailure(uint32_t process, const Failure& failure);
   void SendFailure(const MessageSite& site, const CallId& id, const Status& why);
-  void SendDifference(const MessageCalls::Finished& call, uint32_t process, const Arrival& arrival);
+  void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);
   void Lose(const GoneProcess& gone);
   void Stop(const std::shared_ptr<MessageCall>& call);
 
@@ -150,7 +150,7 @@ class MessageExecutor : public Transport::Events {
   std::atomic<bool> closing_{false};
   std::atomic<int64_t> unexpected_{0};  // calls for which a thread that is about to help has yet to expect messages
   std::atomic<int64_t> users_{0};       // of the transport, beside its own threads
-  MessageCalls calls_;
+  CallMatcher calls_;
 
   mutable std::mutex deciding_;
   std::vector<Arriving> undecided_;

@@ -62,7 +62,7 @@ void MessageExecutor::SendFailure(const MessageSite& site, const CallId& id, con
 }
 
 // Of a call that is over here, and so does not fail: other processes may wait for its ranks.
-void MessageExecutor::SendDifference(const MessageCalls::Finished& call, uint32_t process, const Arrival& arrival) {
+void MessageExecutor::SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival) {
   const MessageSite& site = *call.site;
   if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
   if (arrival.fingerprint == site.fingerprint()) return;

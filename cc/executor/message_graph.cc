@@ -7,11 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "cc/executor/segment_bytes.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
-static_assert(MessageGraph::kSegmentBytes <= Transport::kMaxMessage);
+static_assert(kSegmentBytes <= Transport::kMaxMessage);
 
 // Walks through the rounds, and keeps what each chunk's memory is at that point. Tasks on the segments of a chunk
 // follow each other, so that one is named by the first of them.
@@ -64,8 +65,8 @@ class MessageGraphBuilder {
   }
   int64_t SegmentBytes(int64_t chunk_bytes) const {
     const int64_t half = (chunk_bytes + 2 * Layout::kAlignment - 1) / (2 * Layout::kAlignment) * Layout::kAlignment;
-    const bool halves = is_between_hosts_ && !is_lossy_ && half >= MessageGraph::kShortestSegment;
-    return halves ? std::min(half, MessageGraph::kLongestBetweenHosts) : MessageGraph::kSegmentBytes;
+    const bool halves = is_between_hosts_ && !is_lossy_ && half >= kShortestSegment;
+    return halves ? std::min(half, kLongestBetweenHosts) : kSegmentBytes;
   }
   // Where its segments begin, and behind the last one its end.
   const std::vector<int64_t>& Bounds(uint32_t chunk) {

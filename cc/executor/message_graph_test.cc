@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/executor/segment_bytes.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -31,7 +32,7 @@ Layout Floats(int64_t bytes) { return Layout({{DType::kF32, bytes}}); }
 
 TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
   const Messages list = OneRound(1, 1, {{1, 0}}, {{1, 0, 1}}, {{0, {0, 1}}});
-  const auto graph = MessageGraph::Make(list, Floats(MessageGraph::kSegmentBytes + 64), Kind::kAllReduce);
+  const auto graph = MessageGraph::Make(list, Floats(kSegmentBytes + 64), Kind::kAllReduce);
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   const auto& tasks = graph.value().tasks();
   ASSERT_EQ(tasks.size(), 6u);  // two each: sent, received, added
@@ -40,9 +41,9 @@ TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
     EXPECT_EQ(tasks[2 + segment].waiting, Words{4 + segment});
     EXPECT_TRUE(tasks[2 + segment].accepts_view);
     EXPECT_EQ(tasks[4 + segment].num_waits, 2u);
-    EXPECT_EQ(tasks[4 + segment].end - tasks[4 + segment].begin, segment == 0 ? MessageGraph::kSegmentBytes : 64);
+    EXPECT_EQ(tasks[4 + segment].end - tasks[4 + segment].begin, segment == 0 ? kSegmentBytes : 64);
   }
-  EXPECT_EQ(graph.value().scratch_bytes(), MessageGraph::kSegmentBytes + 64);
+  EXPECT_EQ(graph.value().scratch_bytes(), kSegmentBytes + 64);
 }
 
 TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
@@ -55,7 +56,7 @@ TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
     }
     return found;
   };
-  constexpr int64_t kShortest = MessageGraph::kShortestSegment, kLongest = MessageGraph::kLongestBetweenHosts;
+  constexpr int64_t kShortest = kShortestSegment, kLongest = kLongestBetweenHosts;
   EXPECT_EQ(lengths(kShortest), (std::vector<int64_t>{kShortest}));
   EXPECT_EQ(lengths(2 * kShortest - 128), (std::vector<int64_t>{2 * kShortest - 128}));
   EXPECT_EQ(lengths(2 * kShortest), (std::vector<int64_t>{kShortest, kShortest}));
@@ -66,9 +67,8 @@ TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
 
 TEST(MessageGraph, WhatMayLoseSomeHasOneSegmentBetweenHostsToo) {
   const Messages list = OneRound(2, 1, {{1, 1}}, {{1, 0, 1}}, {{0, {0, 1}}});
-  const auto graph =
-      MessageGraph::Make(list, Floats(2 * MessageGraph::kSegmentBytes), Kind::kAllReduce, /*is_lossy=*/true,
-                         /*is_between_hosts=*/true);
+  const auto graph = MessageGraph::Make(list, Floats(2 * kSegmentBytes), Kind::kAllReduce, /*is_lossy=*/true,
+                                        /*is_between_hosts=*/true);
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   EXPECT_EQ(graph.value().tasks().size(), 3u);
 }

@@ -8,6 +8,7 @@
 // Jobs must not wait for anything. The destructor runs what is queued, then joins.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -19,6 +20,9 @@ namespace jaxcomm {
 
 class WorkerPool {
  public:
+  // The number of worker threads of a process.
+  static unsigned ThreadsOfProcess() { return std::max(1u, std::thread::hardware_concurrency()); }
+
   ~WorkerPool();
 
   // Makes as many threads as there can be; false: none. Call it until it succeeds, before the first Submit.

@@ -1,13 +1,13 @@
 #include "cc/ffi/runtime.h"
 
-#include <algorithm>
 #include <memory>
-#include <thread>
+
+#include "cc/executor/worker_pool.h"
 
 namespace jaxcomm {
 
 Executor& TheExecutor() {
-  static Executor* executor = std::make_unique<Executor>(std::max(1u, std::thread::hardware_concurrency())).release();
+  static Executor* executor = std::make_unique<Executor>(WorkerPool::ThreadsOfProcess()).release();
   return *executor;
 }
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "cc/base/c_function.h"
-#include "cc/schedules/list_scheduling.h"
-#include "cc/schedules/tree_search.h"
+#include "cc/search/list_scheduling.h"
+#include "cc/search/tree_search.h"
 
 namespace jaxcomm {
 

@@ -12,16 +12,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
 
 from jaxcomm import jax_compat
+from jaxcomm.collectives import element_types
 from jaxcomm.collectives.request import AllowedDrop
 from jaxcomm.collectives.reroute import reroute
 from jaxcomm.log import say_once
-
-_REAL = frozenset(
-    f"{kind}{bits}"
-    for kind, sizes in {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}.items()
-    for bits in sizes
-) | {"bfloat16"}
-_COMPLEX = {"complex64", "complex128"}
 
 
 class CoreCollective(NamedTuple):
@@ -45,11 +39,11 @@ class CoreCollective(NamedTuple):
         return dtype.name in self.dtypes or (dtype == jnp.bool_ and self.kind != "reduce_scatter")
 
 
-_PSUM = CoreCollective("psum", "all_reduce", "sum", _REAL | _COMPLEX)
-_PMAX = CoreCollective("pmax", "all_reduce", "max", _REAL)
-_PMIN = CoreCollective("pmin", "all_reduce", "min", _REAL)
-_PSUM_SCATTER = CoreCollective("psum_scatter", "reduce_scatter", "sum", _REAL | _COMPLEX)
-_ALL_GATHER = CoreCollective("all_gather", "all_gather", "sum", _REAL | _COMPLEX)
+_PSUM = CoreCollective("psum", "all_reduce", "sum", element_types.REAL | element_types.COMPLEX)
+_PMAX = CoreCollective("pmax", "all_reduce", "max", element_types.REAL)
+_PMIN = CoreCollective("pmin", "all_reduce", "min", element_types.REAL)
+_PSUM_SCATTER = CoreCollective("psum_scatter", "reduce_scatter", "sum", element_types.REAL | element_types.COMPLEX)
+_ALL_GATHER = CoreCollective("all_gather", "all_gather", "sum", element_types.REAL | element_types.COMPLEX)
 
 # By the name of lax's primitive. It has several for one function, which differ in the types that check_vma sees.
 COLLECTIVES = {

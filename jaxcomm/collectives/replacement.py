@@ -21,10 +21,10 @@ from jaxcomm.jax_compat.contexts import replacing_lax
 
 @contextlib.contextmanager
 def replace_lax() -> Iterator[None]:
-    """Inside it, `jax.lax.psum` and `pmean` follow the active plan, for steps that are compiled inside it for CPUs.
+    """Inside it, `jax.lax.psum` and `pmean` follow the active plan, for steps that are compiled inside it.
 
     A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax.
-    Calls that the core cannot carry (see `jaxcomm.psum`) stay lax's.
+    Calls that jaxcomm cannot carry (see `jaxcomm.psum`) stay lax's; on platforms but CPUs and GPUs all do.
     """
     _register()
     with replacing_lax(True):
@@ -60,9 +60,12 @@ def _lower(
     collective = COLLECTIVES[lax.name]
     axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
     axes = axes if isinstance(axes, tuple) else (axes,)
+    platforms = tuple(context.module_context.platforms)
     ours = (
-        ((replacing_lax.value and collective.name == "psum") or aval.dtype.name in _types)
-        and tuple(context.module_context.platforms) == ("cpu",)
+        (
+            (replacing_lax.value and collective.name == "psum" and platforms in (("cpu",), ("cuda",)))
+            or (aval.dtype.name in _types and platforms == ("cpu",))
+        )
         and aval.dtype.name in collective.dtypes
         and not any(isinstance(axis, int) for axis in axes)
         and has_devices(context, collective.name)
@@ -72,8 +75,9 @@ def _lower(
         results = rule(context, operand, **params)
         return results
     plan, where = communicator.plan_hash(None, axes), jax_compat.source_line(context)
-    if collective.kind == "all_reduce":
-        return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
-    bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "drop": None}, params)
-    results = mlir.lower_fun(lambda x: bind([x]), multiple_results=True)(context, operand)
+    with replacing_lax(False):  # the collectives that ours is lowered to are lax's
+        if collective.kind == "all_reduce" and platforms == ("cpu",):
+            return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
+        bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "drop": None}, params)
+        results = mlir.lower_fun(lambda x: bind([x]), multiple_results=True)(context, operand)
     return results

@@ -17,7 +17,7 @@ _SO_RCVBUFFORCE = 33  # of asm-generic/socket.h
 
 
 class Route(NamedTuple):
-    """The way to an address of another machine, or of this one.
+    """The route to an address of another machine, or of this one.
 
     Attributes:
       own: the IP address of this machine from which packets to it come.
@@ -31,13 +31,13 @@ class Route(NamedTuple):
 
 
 def routes(coordinator: str) -> list[Route]:
-    """The ways to the addresses of a name, IPv4 and IPv6, in the order in which they are to be tried; one at least.
+    """The routes to the addresses of a name, IPv4 and IPv6, in the order in which they are to be tried; one at least.
 
     Args:
       coordinator: "host:port", as `jax.distributed` takes it.
 
     Raises:
-      JaxcommError: it has no address, or there is no way to any.
+      JaxcommError: it has no address, or there is no route to any.
     """
     host, _, port = coordinator.rpartition(":")
     found: dict[Route, None] = {}

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from jaxcomm.distributed import rails, records, stages, udp_paths
 from jaxcomm.distributed.addresses import listening_socket
+from jaxcomm.distributed.agreed_route import agreed_route
 from jaxcomm.distributed.introductions import Introduced, agree_on_key, check_is_first, exchange_records, own_record
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.membership import Membership, MessageCore
@@ -32,7 +33,6 @@ from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.repair import Repair
 from jaxcomm.distributed.settings import Settings
 from jaxcomm.distributed.udp_paths import UdpPath
-from jaxcomm.distributed.ways import agreed_way
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
 
@@ -83,9 +83,9 @@ def connect_as(
     try:
         check_is_first(process)
         generation, key = agree_on_key(process, chosen, generation, deadline)
-        way = agreed_way(process, others, chosen, coordinator, deadline)
+        route = agreed_route(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
-            ends = _listen(process, processes, chosen, way, key, after_failure)
+            ends = _listen(process, processes, chosen, route, key, after_failure)
             over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             own = own_record(process, chosen, over_udp, core, ends.rails, planned)
             job = Introduced(own, exchange_records(own, others, key, deadline), key, deadline)
@@ -103,10 +103,10 @@ def connect_as(
 
 
 def _listen(
-    process: int, processes: int, chosen: Settings, way: str, key: bytes, after_failure: contextlib.ExitStack
+    process: int, processes: int, chosen: Settings, route: str, key: bytes, after_failure: contextlib.ExitStack
 ) -> _Ends:
     """Listens on every rail that has an address."""
-    ends = _Ends([] if chosen.transport == "shm" else rails.own_rails(chosen, way), {}, {})
+    ends = _Ends([] if chosen.transport == "shm" else rails.own_rails(chosen, route), {}, {})
     for number, rail in enumerate(ends.rails):
         if not rail.address:
             continue

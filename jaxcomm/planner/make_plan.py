@@ -35,7 +35,7 @@ from jaxcomm.profile import Profile, find_straggler
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
-from jaxcomm.simulate.costs import TimedCosts
+from jaxcomm.simulate.executor_costs import TimedCosts
 
 LEAST_GAIN: Final = 0.02  # that a schedule which uses a delay must save however well the link is known
 MOST_GAIN: Final = 0.9  # and however badly

@@ -15,14 +15,14 @@ from jaxcomm.plan.values import (
     Transfers,
 )
 from jaxcomm.report.drops import drops_section
+from jaxcomm.report.entry import meaning, plain_seconds
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
-from jaxcomm.report.meaning import meaning, plain_seconds
-from jaxcomm.report.measured import measured_cells, measured_lines, nothing_to_plan_lines
-from jaxcomm.report.network_lines import network_lines
+from jaxcomm.report.network import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.timed_schedules import measured_cells, measured_lines, nothing_to_plan_lines
 from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
     VERDICTS,

@@ -1,6 +1,6 @@
 """Rounds for transfers of which only the importance is known: each starts as soon as data and ports are there.
 
-The core finds them (cc/schedules/list_scheduling.h says how), as a schedule of many hosts has hundred thousands.
+The core finds them (cc/search/list_scheduling.h says how), as a schedule of many hosts has hundred thousands.
 """
 
 from __future__ import annotations

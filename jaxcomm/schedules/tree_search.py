@@ -1,4 +1,4 @@
-"""Schedules along trees, improved for one size of call on one network; the core searches (cc/schedules/tree_search.h).
+"""Schedules along trees, improved for one size of call on one network; the core searches (cc/search/tree_search.h).
 
 Every chunk is summed along one tree and copied along another, and a message is one chunk. Hierarchical schedules and
 those for one late rank are of this kind; where the sum of a chunk stays until the late rank comes is part of its trees.

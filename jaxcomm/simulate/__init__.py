@@ -3,7 +3,7 @@
 Pure numpy, no JAX. Imports schedules, program, profile and plan; imported by planner, report and cli.
 """
 
-from jaxcomm.simulate.cost import (
+from jaxcomm.simulate.closed_form import (
     PORTS,
     Delays,
     half_lower_bound,
@@ -17,9 +17,9 @@ from jaxcomm.simulate.cost import (
     stages,
     staggered,
 )
-from jaxcomm.simulate.costs import Costs, LinkCosts, TermCosts, TimedCosts
 from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
+from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TermCosts, TimedCosts
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
 from jaxcomm.simulate.incast import link_of
 from jaxcomm.simulate.network import Network

@@ -1,4 +1,4 @@
-"""The work that each executor has with a schedule: the terms whose unit costs `costs` fits to timed schedules.
+"""The work that each executor has with a schedule: the terms whose unit costs `executor_costs` fits to timed schedules.
 
 A term that fitted times do not show gets the unit cost 0. Bounds are those of cc/executor: local_executor.cc,
 local_site.cc and message_graph.h.
@@ -19,8 +19,7 @@ from jaxcomm.profile.cluster import Cluster
 from jaxcomm.profile.timed_schedules import TimedExecutor
 from jaxcomm.program.lowering import lower
 from jaxcomm.schedules import Schedule
-from jaxcomm.simulate import clock
-from jaxcomm.simulate import cost as link_cost
+from jaxcomm.simulate import clock, closed_form
 from jaxcomm.simulate.incast import link_of
 
 TINY_WORK: Final = 1 << 20  # bytes read and stored of a call that runs where its last rank arrives, without a worker
@@ -105,7 +104,7 @@ def link_seconds(schedule: Schedule, nbytes: int, links: Cluster, late: tuple[in
     """
     alpha, beta, topology = link_of(schedule, nbytes, links)
     if topology is None:
-        return link_cost.phases(schedule, nbytes, alpha, beta)
+        return closed_form.phases(schedule, nbytes, alpha, beta)
     comers = schedule.late_ranks or frozenset(late)
     left = clock.left_seconds(schedule, nbytes, alpha, beta, topology, (comers,) if comers else ())
     return left[0] - left[-1], left[-1]

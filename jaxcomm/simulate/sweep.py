@@ -11,7 +11,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
-from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
+from jaxcomm.simulate.closed_form import PORTS, Delays, lower_bound, seconds
 from jaxcomm.simulate.incast import link_of
 
 

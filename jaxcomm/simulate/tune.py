@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.schedules.schedule import ALIGNMENT, aligned_volume
-from jaxcomm.simulate.cost import Delays
+from jaxcomm.simulate.closed_form import Delays
 
 SLACK: Final = 1.001
 

@@ -127,7 +127,7 @@ def test_sections_need_jax_and_numpy_alone() -> None:
     """A machine that is there for ten minutes may have no more of what jaxcomm depends on."""
     others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
     modules = ", ".join(
-        f"jaxcomm.gpu.checks.{module}" for module in ("devices", "kernels", "machine", "nccl_rank", "ranks", "virtual")
+        f"jaxcomm.gpu.checks.{module}" for module in ("devices", "kernels", "machine", "rank", "ranks", "virtual")
     )
     script = f"import sys; sys.modules |= dict.fromkeys({others})\nimport jaxcomm, {modules}; jaxcomm.psum\n"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

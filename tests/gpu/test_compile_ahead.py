@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxcomm
 from jaxcomm import schedules, train
@@ -47,6 +48,15 @@ def test_a_planned_sum_is_its_permutes(topology: str, no_plan: None) -> None:
     assert found.temporary_bytes <= 1.3 * 64 * MIB
     assert found.kernels <= found.count("fusion") / 2  # of like steps they are alike
     assert found.seconds < SECONDS
+
+
+def test_sums_of_lax_that_are_replaced_are_the_plans_permutes(no_plan: None) -> None:
+    with jaxcomm.use_plan(make((0, None, STRAGGLER))), jaxcomm.replace_lax():
+        found = compile_for("1x1x8", lambda x: lax.psum(x, "data"), floats(64 * MIB))
+    assert found.count("collective-permute") == planned(schedules.straggler(8, 3, 28))
+    assert found.count("all-reduce") == 0
+    with jaxcomm.replace_lax():
+        assert compile_for("1x1x8", lambda x: lax.psum(x, "data"), floats(MIB)).count("all-reduce") == 1
 
 
 OTHERS = {

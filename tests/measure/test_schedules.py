@@ -18,7 +18,7 @@ from jaxcomm.measure.schedules import FEWEST, FEWEST_OF_FINALISTS, JOB_SIZES, SI
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.profile import Profile
 from jaxcomm.profile.timed_schedules import TimedSchedules
-from jaxcomm.report import measurements
+from jaxcomm.report import profile_summary
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_profile_holds_the_schedules_and_its_progress_is_shown(
     assert measured.timed_schedules and measured.timed_schedules.late == 1
     direct = measured.timed_schedules.schedules[0]
     assert [sample.seconds for sample in measured.link.samples] == [each.together_s for each in direct.samples]
-    assert "7 timed at 2 sizes, 4 KiB to 16 KiB" in measurements.summary(measured)
+    assert "7 timed at 2 sizes, 4 KiB to 16 KiB" in profile_summary.summary(measured)
     profile.save(measured, tmp_path / "profile.json")
     assert profile.load(tmp_path / "profile.json") == measured
 
@@ -114,5 +114,5 @@ def test_what_changes_the_links_forgets_the_times_of_schedules(measured: Profile
 
 def test_the_summary_shows_nics_that_are_slower(measured: Profile) -> None:
     slow = measured.model_copy(update={"nics": [1.0, 1.99]})
-    assert "rank 1 1.99 × slower" in measurements.summary(slow)
-    assert "slower" not in measurements.summary(measured)
+    assert "rank 1 1.99 × slower" in profile_summary.summary(slow)
+    assert "slower" not in profile_summary.summary(measured)

@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "base": "",
     "kernels": "",
     "program": "",
-    "schedules": "",
+    "search": "",
     "simulate": "",
     "testbed": "",
     "transport": "",
@@ -34,7 +34,7 @@ MAY_INCLUDE = {
     "transport/udp": "transport",
     "executor": "kernels program transport",
     "backend": "",
-    "ffi": "backend executor kernels program schedules simulate transport transport/local transport/rails "
+    "ffi": "backend executor kernels program search simulate transport transport/local transport/rails "
     "transport/shm transport/tcp transport/udp",
     "gpu/kernels": "kernels",
     "gpu/executor": "executor gpu/kernels kernels program",

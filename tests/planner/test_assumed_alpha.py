@@ -13,7 +13,7 @@ from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile, Sample
-from jaxcomm.report import measurements
+from jaxcomm.report import profile_summary
 from jaxcomm.report.considered import considered
 from jaxcomm.report.explanation import explanation, summary
 from jaxcomm.report.step import gantt
@@ -50,7 +50,7 @@ def test_a_run_of_two_sizes_uses_the_delay() -> None:
     found = planner.plan(measured)
     assert not measured.link.alpha_assumed and not found.assumptions.alpha_assumed
     assert found.roles == {"straggler": 2} and uses_a_delay(found)
-    assert "assumed" not in explanation(found) + measurements.summary(measured)
+    assert "assumed" not in explanation(found) + profile_summary.summary(measured)
 
 
 def test_a_steps_buckets_use_no_delay_on_an_assumed_alpha() -> None:
@@ -103,7 +103,7 @@ def test_only_an_assumed_alpha_is_hashed() -> None:
 def test_reports_say_that_alpha_is_assumed() -> None:
     measured = run_of(LARGE)
     found = planner.plan(measured)
-    facts = {line.split("  ")[0]: line for line in measurements.summary(measured).splitlines()}
+    facts = {line.split("  ")[0]: line for line in profile_summary.summary(measured).splitlines()}
     assert facts["α, a round"].endswith("3 µs, assumed")
     assert facts["fit"].endswith("α assumed: 1 timed call of about one size cannot show it")
     assert "\nα is assumed (3 µs), not measured" in summary(found)

@@ -8,7 +8,7 @@ from jaxcomm import planner
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
-from jaxcomm.report.measurements import summary
+from jaxcomm.report.profile_summary import summary
 from jaxcomm.simulate.incast import FROM_BYTES
 from tests.planner.profiles import made
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from jaxcomm import planner, schedules
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
-from jaxcomm.report import explanation, measurements, palette, plots, timeline
+from jaxcomm.report import explanation, palette, plots, profile_summary, timeline
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import range_text, spec_text
 from jaxcomm.schedules import Op, Schedule
@@ -269,6 +269,6 @@ def test_entry_for_is_what_the_plan_runs(nbytes: int) -> None:
 
 
 def test_measurements_name_the_straggler_and_its_delay() -> None:
-    text = measurements.summary(profile())
+    text = profile_summary.summary(profile())
     assert "rank 3, last in 4 of 4 steps (100%)" in text and "median 20 ms" in text and "10 GB/s" in text
-    assert "unknown" in measurements.summary(profile().model_copy(update={"arrivals": []}))
+    assert "unknown" in profile_summary.summary(profile().model_copy(update={"arrivals": []}))

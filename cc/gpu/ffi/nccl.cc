@@ -26,6 +26,8 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+constexpr size_t kScratchAlignment = 16;  // XLA refuses to promise more, and gives 256
+
 // Lives until the process ends: XLA's threads may still call when static destructors run.
 struct NcclRuntime {
   MessageRegistry messages;  // by the call's name for them and the number of ranks
@@ -73,7 +75,7 @@ Status Queue(int32_t device, cudaStream_t stream, ffi::ScratchAllocator& scratch
   const nccl::MessageRounds rounds{std::move(found), Layout(std::move(leaves)), *parsed};
   std::byte* memory = nullptr;
   if (rounds.ScratchBytes() > 0) {
-    const std::optional<void*> allocated = scratch.Allocate(rounds.ScratchBytes(), 256);
+    const std::optional<void*> allocated = scratch.Allocate(rounds.ScratchBytes(), kScratchAlignment);
     if (!allocated) return Status(Code::kInternal, "no memory for what it receives");
     memory = static_cast<std::byte*>(*allocated);
   }

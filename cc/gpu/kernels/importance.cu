@@ -7,12 +7,22 @@
 namespace jaxcomm::cuda {
 namespace {
 
-template <typename E, bool kAligned>
-__global__ void __launch_bounds__(kBlockThreads, 4)  // or it spills
-    ImportanceKernel(Gradient<E> gradient, size_t segments, const uint32_t* seed, float* means, uint32_t* bins) {
+// Magnitudes of one distribution fall into few bins, whose counters all SMs would share: each SM counts in its own.
+constexpr unsigned kThreads = 512;
+constexpr unsigned kBinBytes = kBins * sizeof(uint32_t);
+
+template <typename E, bool kAligned, bool kOwnBins>
+__global__ void __launch_bounds__(kThreads, kOwnBins ? 1 : 2)  // or it spills
+    ImportanceKernel(Gradient<E> gradient, size_t segments, const uint32_t* seed, float* means, uint32_t* all_bins) {
   using Body = ImportanceBody<E>;
   constexpr unsigned kLanes = Body::kLanes;
-  __shared__ typename E::Wide sums[kBlockThreads / kLanes][Body::kSums];
+  __shared__ typename E::Wide sums[kThreads / kLanes][Body::kSums];
+  extern __shared__ uint32_t own_bins[];
+  uint32_t* const bins = kOwnBins ? own_bins : all_bins;
+  if constexpr (kOwnBins) {
+    for (unsigned i = threadIdx.x; i < kBins; i += kThreads) bins[i] = 0;
+    __syncthreads();
+  }
   const unsigned lane = threadIdx.x % kLanes;
   const unsigned together = ((1u << kLanes) - 1) << (threadIdx.x % 32 - lane);
   typename E::Wide* const shared = sums[threadIdx.x / kLanes];
@@ -22,6 +32,12 @@ __global__ void __launch_bounds__(kBlockThreads, 4)  // or it spills
     __syncwarp(together);
     if (lane == 0) means[s] = Body::Mean(gradient, s, shared);
     __syncwarp(together);
+  }
+  if constexpr (kOwnBins) {
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < kBins; i += kThreads) {
+      if (bins[i] != 0) atomicAdd(all_bins + i, bins[i]);
+    }
   }
 }
 
@@ -39,6 +55,28 @@ __global__ void __launch_bounds__(kScanThreads) MedianKernel(const uint32_t* bin
   MedianAmong(bins, first, kCount, before, total, median);
 }
 
+// With a block for each SM; on GPUs whose SMs have no room for the bins, with a thread for each lane. What fails here
+// is CUDA's last error.
+template <typename E, bool kAligned>
+void Launch(const Gradient<E>& gradient, size_t segments, const uint32_t* seed, float* means, uint32_t* bins,
+            cudaStream_t stream) {
+  const auto own = ImportanceKernel<E, kAligned, true>;
+  int device = 0, sms = 0, room = 0;
+  cudaFuncAttributes attributes = {};
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaFuncGetAttributes(&attributes, own);
+  const unsigned blocks = Blocks(segments * ImportanceBody<E>::kLanes, kThreads);
+  if (attributes.sharedSizeBytes + kBinBytes > static_cast<size_t>(room)) {
+    ImportanceKernel<E, kAligned, false><<<blocks, kThreads, 0, stream>>>(gradient, segments, seed, means, bins);
+    return;
+  }
+  cudaFuncSetAttribute(own, cudaFuncAttributeMaxDynamicSharedMemorySize, kBinBytes);
+  own<<<std::min(blocks, static_cast<unsigned>(sms)), kThreads, kBinBytes, stream>>>(gradient, segments, seed, means,
+                                                                                     bins);
+}
+
 template <typename E>
 void Launch(const void* gradients, size_t bytes, size_t segment_bytes, uint32_t stride, const uint32_t* seed,
             float* means, uint32_t* bins, cudaStream_t stream) {
@@ -46,10 +84,9 @@ void Launch(const void* gradients, size_t bytes, size_t segment_bytes, uint32_t 
   const Gradient<E> gradient = {static_cast<const Stored*>(gradients), bytes / sizeof(Stored),
                                 segment_bytes / sizeof(Stored), stride};
   const size_t segments = (bytes + segment_bytes - 1) / segment_bytes;
-  const unsigned blocks = Blocks(segments * ImportanceBody<E>::kLanes);
   const bool aligned = IsAligned(gradients) && segment_bytes % kPackBytes == 0;
-  const auto kernel = aligned ? ImportanceKernel<E, true> : ImportanceKernel<E, false>;
-  kernel<<<blocks, kBlockThreads, 0, stream>>>(gradient, segments, seed, means, bins);
+  const auto launch = aligned ? Launch<E, true> : Launch<E, false>;
+  launch(gradient, segments, seed, means, bins, stream);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ from argparse import Namespace
 from jaxcomm import profile
 from jaxcomm.cli.common import output
 from jaxcomm.profile import Profile
-from jaxcomm.report import measurements
+from jaxcomm.report.profile_summary import summary
 
 
 def finish(found: Profile, out: str, args: Namespace) -> None:
@@ -17,6 +17,6 @@ def finish(found: Profile, out: str, args: Namespace) -> None:
     if args.json:
         output.print_json("profile", {"profile": found.model_dump()})
         return
-    print(measurements.summary(found))
+    print(summary(found))
     written = f"Profile: {out}; next: jaxcomm plan {out}"
     print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")

@@ -64,6 +64,22 @@ def median_seconds(step: Step, x: jax.Array, calls: int) -> float:
     return statistics.median(times)
 
 
+def seconds_after_arrival(job: Job, step: Step, x: jax.Array, late_s: float, calls: int, name: str) -> float:
+    """The median time from the arrival of the last rank, which is late, to the last end, by the host's clock."""
+    jax.block_until_ready(step(x))
+    times = []
+    for call in range(calls):
+        job.barrier(f"{name} {call} begin")
+        time.sleep(late_s * (job.rank == job.ranks - 1))
+        begun = time.time()
+        jax.block_until_ready(step(x))
+        (job.folder / f"{name} {call} times {job.rank}").write_text(f"{begun} {time.time()}")
+        job.barrier(f"{name} {call} end")
+        found = [(job.folder / f"{name} {call} times {rank}").read_text().split() for rank in range(job.ranks)]
+        times.append(max(float(end) for _, end in found) - max(float(begin) for begin, _ in found))
+    return statistics.median(times)
+
+
 def stepped(mesh: Mesh, reduce: Callable[[Any], Any]) -> Step:
     """A jitted reduction of the rows, each on its device."""
     rows: Any = PartitionSpec("data")

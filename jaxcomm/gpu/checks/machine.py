@@ -12,7 +12,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxcomm.gpu import certificate, nccl
+from jaxcomm.gpu import certificate
+from jaxcomm.gpu.checks import ranks
 from jaxcomm.gpu.checks.rows import Row, write
 from jaxcomm.gpu.core import CUDA
 
@@ -38,14 +39,14 @@ def machine() -> Iterator[Row]:
     reached = sum(fault is None for fault in faults.values())
     yield ["pairs of GPUs that reach XLA's memory", f"{reached} of {len(faults)}"]
     fault = next((fault.splitlines()[0] for fault in faults.values() if fault), None)
-    yield ["sums in a process, by the fused kernel", *could(len(gpus) < 2, fault)]
-    yield ["sums between processes, by NCCL", *could(len(gpus) < 2, nccl.why_off())]
+    yield ["sums in a process, by the fused kernel", could("it needs a second GPU" if len(gpus) < 2 else fault)]
+    yield ["sums between processes, by NCCL and by XLA's permutes", could(ranks.why_off(len(gpus)))]
     yield ["one GPU's sections, by virtual ranks", "could run"]
 
 
-def could(alone: bool, fault: str | None) -> list[str]:
+def could(fault: str | None) -> str:
     """Whether something could run, in words."""
-    return ["needs a second GPU"] if alone else [f"cannot run: {fault}"] if fault else ["could run"]
+    return f"cannot run: {fault}" if fault else "could run"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The section "nccl": starts a process for each GPU, waits, and gathers what they found.
+"""The sections about GPUs of several processes: starts a process for each GPU, waits, and gathers what they found.
 
-    python -m jaxcomm.gpu.checks.ranks 300 result.json      # seconds, the file that its result goes into
+    python -m jaxcomm.gpu.checks.ranks nccl 240 result.json      # section, seconds, the file that its result goes into
 
+On a machine of one GPU some processes share it, where NCCL can: that shows their bits, and no times.
 Exits with 1 if a process fails or time is up, and with 77 where it cannot run, say without NCCL.
 """
 
@@ -20,7 +21,10 @@ from typing import NamedTuple
 from jaxcomm.gpu import core, nccl
 
 CANNOT = 77  # the exit code of what finds that it cannot run; its last line is the reason
-PROGRAM = (sys.executable, "-m", "jaxcomm.gpu.checks.nccl_rank")
+PROGRAM = (sys.executable, "-m", "jaxcomm.gpu.checks.rank")
+SHARING = 4  # processes that share one GPU
+SHARED_FROM = (2, 30)  # the first NCCL that lets them
+_SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
 class Outcome(NamedTuple):
@@ -30,23 +34,30 @@ class Outcome(NamedTuple):
     rows: list[list[str]]
 
 
-def main(seconds: float, out: Path) -> int:
-    """Runs the section and writes its result; returns the exit code."""
-    ranks = gpus()
-    if reason := why_off(ranks):
+def main(section: str, seconds: float, out: Path) -> int:
+    """Runs a section and writes its result; returns the exit code."""
+    found = gpus()
+    if reason := why_off(found):
         print(reason)
         return CANNOT
-    found = run("nccl", ranks, seconds, list(PROGRAM))
-    head = f"{ranks} processes of one GPU each, NCCL {'.'.join(map(str, nccl.version()))}"
-    out.write_text(json.dumps({"rows": [[head, "result"], *found.rows]}))
-    return 0 if found.passed else 1
+    ranks = found if found > 1 else SHARING
+    outcome = run(section, ranks, found, seconds, list(PROGRAM))
+    where = "of one GPU each" if found > 1 else "that share one GPU"
+    head = f"{ranks} processes {where}, NCCL {'.'.join(map(str, nccl.version()))}"
+    out.write_text(json.dumps({"rows": [[head, "result"], *outcome.rows]}))
+    return 0 if outcome.passed else 1
 
 
-def why_off(ranks: int) -> str | None:
-    """The needs of the section that this machine lacks, in one line."""
+def why_off(gpus: int) -> str | None:
+    """The needs of the sections that this machine lacks, in one line."""
     if not core.is_built():
         return "jaxcomm was built without CUDA"
-    return f"NCCL is tried between GPUs of their own; there are {ranks}" if ranks < 2 else nccl.why_off()
+    if gpus == 0:
+        return "there is no GPU"
+    if (reason := nccl.why_off()) is not None or gpus > 1:
+        return reason
+    has, needs = (".".join(map(str, version)) for version in (nccl.version(), SHARED_FROM))
+    return None if nccl.version() >= SHARED_FROM else f"processes can share one GPU from NCCL {needs} on; this is {has}"
 
 
 def gpus() -> int:
@@ -56,19 +67,20 @@ def gpus() -> int:
     return int(asked.stdout) if asked.returncode == 0 else 0
 
 
-def run(section: str, ranks: int, seconds: float, program: list[str]) -> Outcome:
-    """Starts the processes and waits for their end, at most until the limit."""
+def run(section: str, ranks: int, gpus: int, seconds: float, program: list[str]) -> Outcome:
+    """Starts the processes and waits for their end, at most until the limit; there is a GPU for each, or one."""
     end = time.monotonic() + seconds
     with socket.create_server(("localhost", 0)) as free:
-        coordinator = {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}"}
+        job = {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}", **(_SHARED if gpus < ranks else {})}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         logs = [folder / f"log of rank {rank}" for rank in range(ranks)]
         running = []
         for rank, log in enumerate(logs):
-            command = [*program, section, str(rank), str(ranks), str(folder)]
+            command = [*program, section, str(rank), str(ranks), str(folder), "bits" if gpus < ranks else "times"]
+            env = {**os.environ, **job, "JAX_LOCAL_DEVICE_IDS": str(rank % gpus)}
             with log.open("w") as out:
-                running.append(subprocess.Popen(command, env=os.environ | coordinator, stdout=out, stderr=out))
+                running.append(subprocess.Popen(command, env=env, stdout=out, stderr=out))
         _await(running, end)
         rows: list[list[str]] = json.loads((folder / "rows").read_text()) if (folder / "rows").exists() else []
         for rank, (each, log) in enumerate(zip(running, logs, strict=True)):
@@ -95,4 +107,4 @@ def _await(running: list[subprocess.Popen[bytes]], end: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])))

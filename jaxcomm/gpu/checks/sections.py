@@ -60,8 +60,9 @@ ALL = {
     "types": _virtual("types", 90, "every element type and reduction, bit for bit against NumPy"),
     "deadline": _virtual("deadline", 60, "a rank that misses the deadline is named, and no result is taken for a sum"),
     "devices": Section("psum over the GPUs of this process, by the fused kernel", 120, "devices"),
-    # It ends its processes by itself, before it would be ended.
-    "nccl": Section("psum between processes of one GPU each, by NCCL", 310, "ranks", ("300",)),
+    # These end their processes by themselves, before they would be ended.
+    "nccl": Section("psum between processes, by NCCL's sends and receives", 200, "ranks", ("nccl", "190")),
+    "permutes": Section("psum between processes, by XLA's permutes", 200, "ranks", ("permutes", "190")),
     "memcheck": _sanitized("memcheck"),
     "racecheck": _sanitized("racecheck"),
     "late": _virtual("late", 60, "one virtual rank 2 ms late: time after its arrival"),

@@ -18,7 +18,7 @@ from jaxcomm.plan.values import ANY_RANK, Chain, Nccl, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
-from jaxcomm.simulate.costs import Costs, LinkCosts, TimedCosts
+from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TimedCosts
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The way over which other hosts reach this process, if the user names no interface: all processes agree on it.
+"""The route by which other hosts reach this process if the user names no interface. All processes agree on it.
 
 The name of a machine may lead to 127.0.1.1 on that machine itself (as Debian and Ubuntu set it), or to another family
-of addresses than elsewhere. So a process on the coordinator's host takes the way to a process of another host in place
-of the way to the coordinator, and all take one family.
+of addresses than elsewhere. So a process on the coordinator's host takes the route to a process of another host in
+place of the route to the coordinator, and all take one family.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from jaxcomm.distributed.settings import Settings
 from jaxcomm.errors import JaxcommError
 
 
-def agreed_way(process: int, others: Iterable[int], chosen: Settings, coordinator: str, deadline: float) -> str:
-    """The "host:port" to which the way leads: the coordinator's, or that of a process of another host.
+def agreed_route(process: int, others: Iterable[int], chosen: Settings, coordinator: str, deadline: float) -> str:
+    """The "host:port" to which the route leads: the coordinator's, or that of a process of another host.
 
     Args:
       process: this one.
@@ -37,8 +37,8 @@ def agreed_way(process: int, others: Iterable[int], chosen: Settings, coordinato
     own = [] if is_here else [route.own for route in known]
     if chosen.interface:
         own = [address for address in [local_address(coordinator, chosen.interface)] if not _is_loopback(address)]
-    stages.publish("way", process, json.dumps(own))
-    published = stages.lookup_all("way", others, deadline, "come")
+    stages.publish("route", process, json.dumps(own))
+    published = stages.lookup_all("route", others, deadline, "come")
     remote = {each: found for each, text in published.items() if (found := _addresses(each, text))}
     remote |= {process: own} if own else {}
     if named or not remote:
@@ -46,10 +46,10 @@ def agreed_way(process: int, others: Iterable[int], chosen: Settings, coordinato
     version = _common_version(remote)
     if not is_here:
         return next(route.peer for route in known if _version(route.own) == version)
-    return _way_to_others(remote, version, coordinator)
+    return _route_to_others(remote, version, coordinator)
 
 
-def _way_to_others(remote: Mapping[int, Sequence[str]], version: int, coordinator: str) -> str:
+def _route_to_others(remote: Mapping[int, Sequence[str]], version: int, coordinator: str) -> str:
     ends = {
         other: f"[{address}]:1"
         for other, found in sorted(remote.items())
@@ -65,7 +65,7 @@ def _way_to_others(remote: Mapping[int, Sequence[str]], version: int, coordinato
             return end
     listed = ", ".join(f"process {other} at {end[1:-3]}" for other, end in ends.items())
     raise JaxcommError(
-        f"no address of this host leads to {listed}; its way to the coordinator {coordinator!r} stays on the host.\n"
+        f"no address of this host leads to {listed}; its route to the coordinator {coordinator!r} stays on the host.\n"
         "  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
     )
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/schedules/list_scheduling.h"
+#include "cc/search/list_scheduling.h"
 
 namespace jaxcomm {
 

@@ -1,6 +1,7 @@
-"""One process of the section "nccl", which jaxcomm.gpu.checks.ranks starts: it has one GPU, and is one rank.
+"""One process of the sections "nccl" and "permutes", which jaxcomm.gpu.checks.ranks starts: it is one rank.
 
-    python -m jaxcomm.gpu.checks.nccl_rank nccl 0 8 /tmp/folder   # section, rank, ranks, a folder that all ranks share
+    # section, rank, ranks, a folder that all ranks share, "bits", or "times" as well
+    python -m jaxcomm.gpu.checks.rank nccl 0 8 /tmp/folder times
 
 It ends with 0 if it found what it should; process 0 leaves rows for the report in the folder.
 """
@@ -11,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,9 @@ import numpy as np
 from jax import lax
 
 from jaxcomm import schedules
+from jaxcomm.collectives.permute_programs import compiled
+from jaxcomm.collectives.permute_rounds import Ranks, run
+from jaxcomm.collectives.permute_steps import in_lines
 from jaxcomm.collectives.request import Request
 from jaxcomm.gpu import lowering, nccl
 from jaxcomm.gpu.checks.expected import by_numpy
@@ -33,6 +37,7 @@ from jaxcomm.gpu.checks.job import (
     placed,
     require_equal,
     rows_of,
+    seconds_after_arrival,
     stepped,
 )
 from jaxcomm.gpu.checks.rows import Row
@@ -40,7 +45,10 @@ from jaxcomm.schedules import Schedule
 
 DTYPES = ("float32", "bfloat16", "int32")
 SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 28)  # bytes of a rank
+LATE_S, LATE_BYTES = 0.05, 1 << 26  # how late the last rank comes, and bytes of a rank
 ELEMENTS, CALLS, REPEATS = 100_003, 3, 21
+
+By = Callable[[Schedule], Step]
 
 
 def all_schedules(ranks: int) -> dict[str, Schedule]:
@@ -52,10 +60,10 @@ def all_schedules(ranks: int) -> dict[str, Schedule]:
     }
 
 
-def bits(job: Job) -> Iterator[Row]:
+def bits(job: Job, by: By) -> Iterator[Row]:
     """Sums of every schedule, call after call, bit for bit against NumPy."""
     for name, schedule in all_schedules(job.ranks).items():
-        step = by_nccl(schedule)
+        step = by(schedule)
         for dtype in DTYPES:
             for call in range(CALLS):
                 unsharded = data(job.ranks, ELEMENTS, dtype, seed=call)
@@ -65,18 +73,22 @@ def bits(job: Job) -> Iterator[Row]:
         yield [name, f"same bits, {CALLS} calls: " + ", ".join(DTYPES)]
 
 
-def times(job: Job) -> Iterator[Row]:
-    """The median call by size, of each schedule and of XLA's own sum."""
+def times(job: Job, by: By) -> Iterator[Row]:
+    """The median call by size, of each schedule and of XLA's own sum; then the time after a late rank's arrival."""
     for nbytes in SIZES:
         x = placed(np.ones((job.ranks, nbytes // 4), np.float32), mesh())
-        steps = {name: by_nccl(schedule) for name, schedule in all_schedules(job.ranks).items()}
-        steps["jax.lax"] = stepped(mesh(), partial(lax.psum, axis_name="data"))
-        found = {name: f"{median_seconds(step, x, REPEATS) * 1e3:.3f}" for name, step in steps.items()}
-        yield [f"{nbytes >> 10} KiB, ms", ", ".join(f"{name} {ms}" for name, ms in found.items())]
+        found = {name: f"{median_seconds(step, x, REPEATS) * 1e3:.3f}" for name, step in _steps(job, by).items()}
+        yield [f"{nbytes >> 10} KiB, ms", _listed(found)]
+    x = placed(np.ones((job.ranks, LATE_BYTES // 4), np.float32), mesh())
+    found = {
+        name: f"{seconds_after_arrival(job, step, x, LATE_S, REPEATS, name) * 1e3:.3f}"
+        for name, step in _steps(job, by).items()
+    }
+    yield [f"{LATE_BYTES >> 10} KiB, the last rank {LATE_S * 1e3:.0f} ms late, ms after it", _listed(found)]
 
 
 def by_nccl(schedule: Schedule) -> Step:
-    """A jitted sum of the rows by this schedule."""
+    """A jitted sum of the rows by this schedule, as one custom call."""
     groups = lowering.gpus([[*mesh().devices]])
     request = Request("psum", "all_reduce", "sum", "data", "", groups)
     attributes: Any = nccl.attributes(request, (schedule,))
@@ -89,20 +101,45 @@ def by_nccl(schedule: Schedule) -> Step:
     return stepped(mesh(), psum)
 
 
+def by_permutes(schedule: Schedule) -> Step:
+    """A jitted sum of the rows by this schedule, as XLA's collective-permutes."""
+    ranks = Ranks(("data",), [range(schedule.ranks)], schedule.ranks)
+
+    def psum(x: jax.Array) -> jax.Array:
+        flat = x[0]
+        cuts = in_lines(flat.size, flat.dtype.itemsize, schedule.num_chunks)
+        result: jax.Array = run(compiled(schedule, flat.nbytes), flat, cuts, ranks, lax.add)[None]
+        return result
+
+    return stepped(mesh(), psum)
+
+
+BY: dict[str, By] = {"nccl": by_nccl, "permutes": by_permutes}
+
+
 def mesh() -> jax.sharding.Mesh:
     """Of all GPUs, the first process's first, and then from the last process to the second."""
     first, *others = jax.devices()
     return mesh_of([first, *reversed(others)])
 
 
+def _steps(job: Job, by: By) -> dict[str, Step]:
+    steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
+    return {**steps, "jax.lax": stepped(mesh(), partial(lax.psum, axis_name="data"))}
+
+
+def _listed(found: dict[str, str]) -> str:
+    return ", ".join(f"{name} {ms}" for name, ms in found.items())
+
+
 def main() -> None:
-    """Does all on this process's GPU."""
-    job = Job.from_arguments()
-    jax.distributed.initialize(os.environ["JAXCOMM_COORDINATOR"], job.ranks, job.rank, local_device_ids=[job.rank])
+    """Does all of the section on this process's GPU."""
+    job, by = Job.from_arguments(), BY[sys.argv[1]]
+    jax.distributed.initialize(os.environ["JAXCOMM_COORDINATOR"], job.ranks, job.rank)
     rows: list[Row] = []
     with ending_at_once():
-        for part in (bits, times):
-            for row in part(job):
+        for part in (bits, times)[: 1 + (sys.argv[5] == "times")]:
+            for row in part(job, by):
                 rows.append(row)
                 if job.rank == 0:
                     (job.folder / "rows").write_text(json.dumps(rows))

@@ -16,7 +16,7 @@ from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedKind, TimedSchedule, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import executor_work
-from jaxcomm.simulate.costs import Costs, LinkCosts, TermCosts, TimedCosts
+from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TermCosts, TimedCosts
 
 RANKS, LATE, MIB = 8, 3, 2**20
 SIZES = (4096, 65536, MIB, 4 * MIB, 8 * MIB, 64 * MIB)
@@ -135,7 +135,7 @@ def test_the_bounds_of_the_memory_model_are_those_of_the_core() -> None:
     for name, file, value in (
         ("kTinyWork", "local_executor.cc", executor_work.TINY_WORK),
         ("kStreamBytes", "local_site.cc", executor_work.STREAM_BYTES),
-        ("kSegmentBytes", "message_graph.h", executor_work.SEGMENT_BYTES),
+        ("kSegmentBytes", "segment_bytes.h", executor_work.SEGMENT_BYTES),
     ):
         match = re.search(rf"{name} = (\d+) << (\d+);", (core / file).read_text())
         assert match and int(match[1]) << int(match[2]) == value

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/schedules/tree_timetable.h"
+#include "cc/search/tree_timetable.h"
 
 namespace jaxcomm {
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import interfaces, stages, ways
+from jaxcomm.distributed import agreed_route, interfaces, stages
 from jaxcomm.distributed.addresses import Route, local_address, routes
 from jaxcomm.distributed.settings import Settings
 from jaxcomm.errors import JaxcommError
@@ -25,7 +25,7 @@ def remote(*own: str) -> list[Route]:
 
 
 def agreed(monkeypatch: pytest.MonkeyPatch, known: list[list[Route] | Settings], *here: Route) -> list[str]:
-    """The way of each process, or its error. `known`: its routes to the coordinator; `here`: those of all to others."""
+    """The route of each process, or its error. `known`: its routes to the coordinator; `here`: all others."""
     store = Store()
     monkeypatch.setattr(jax_compat, "key_value_store", lambda: store)
     ends = {route.peer: [route] for route in here}
@@ -33,17 +33,17 @@ def agreed(monkeypatch: pytest.MonkeyPatch, known: list[list[Route] | Settings],
     def fake_routes(end: str) -> list[Route]:
         found = known[int(end.removeprefix("process"))] if end.startswith("process") else ends.get(end)
         if not isinstance(found, list):
-            raise JaxcommError(f"no way to {end}")
+            raise JaxcommError(f"no route to {end}")
         return found
 
-    monkeypatch.setattr(ways, "routes", fake_routes)
+    monkeypatch.setattr(agreed_route, "routes", fake_routes)
 
     def one(process: int) -> str:
         chosen = known[process]
         settings = chosen if isinstance(chosen, Settings) else Settings()
         others = [other for other in range(len(known)) if other != process]
         try:
-            return ways.agreed_way(process, others, settings, f"process{process}", time.monotonic() + 10)
+            return agreed_route.agreed_route(process, others, settings, f"process{process}", time.monotonic() + 10)
         except JaxcommError as error:
             return str(error)
 
@@ -92,7 +92,7 @@ def test_hosts_without_a_common_family_are_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_host_that_no_address_leads_away_from_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = agreed(monkeypatch, [LOOPBACK, remote("10.0.0.9")])
-    assert here.startswith("no address of this host leads to process 1 at 10.0.0.9; its way to the coordinator")
+    assert here.startswith("no address of this host leads to process 1 at 10.0.0.9; its route to the coordinator")
     assert here.endswith(
         "stays on the host.\n  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
     )
@@ -103,13 +103,13 @@ def test_what_is_published_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     monkeypatch.setattr(jax_compat, "key_value_store", lambda: store)
     for text in ("[7.5]", '["eth0"]', "{", "null"):
-        store.values["jaxcomm/way/1"] = f"{stages.VERSION} {text}"
-        store.values.pop("jaxcomm/way/0", None)
+        store.values["jaxcomm/route/1"] = f"{stages.VERSION} {text}"
+        store.values.pop("jaxcomm/route/0", None)
         with pytest.raises(JaxcommError, match=r"^process 1 published .* no list of addresses\.\n  Cure: "):
-            ways.agreed_way(0, [1], Settings(), "127.0.0.1:1", time.monotonic() + 1)
+            agreed_route.agreed_route(0, [1], Settings(), "127.0.0.1:1", time.monotonic() + 1)
 
 
-def test_a_name_has_ways_of_both_families() -> None:
+def test_a_name_has_routes_of_both_families() -> None:
     assert routes("127.0.1.1:9") == [Route("127.0.0.1", "[127.0.1.1]:9", is_local=True)]
     assert routes("[::1]:9") == [Route("::1", "[::1]:9", is_local=True)]
 

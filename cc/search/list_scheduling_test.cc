@@ -1,4 +1,4 @@
-#include "cc/schedules/list_scheduling.h"
+#include "cc/search/list_scheduling.h"
 
 #include <limits>
 #include <vector>

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/schedules/tree_search.h"
+#include "cc/search/tree_search.h"
 
 namespace jaxcomm {
 

@@ -1,4 +1,4 @@
-#include "cc/schedules/tree_search.h"
+#include "cc/search/tree_search.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
-// The calls between processes that this process knows: those that its ranks have joined, that only ranks of other
-// processes have joined, that are over, and that have failed. And the processes that have ended.
+// Matches the calls of all processes. It knows the calls that ranks of this process have joined, that only ranks of
+// other processes have joined, that are over, and that have failed; and the processes that have ended.
 //
 //   const auto [id, failure] = calls.Name(*site, run, rank);                    // a rank of this process
-//   MessageCalls::Joined joined = calls.Join(site, id, rank, Clock::now());
+//   CallMatcher::Joined joined = calls.Join(site, id, rank, Clock::now());
 //   if (auto call = calls.FindOrKeep({process, arrival, Clock::now()})) …       // a rank of another process
 //
 // Notices of a call that has not begun here are kept for it. When a call fails, in any process, the
@@ -43,7 +43,7 @@ struct GoneProcess {
   Clock::time_point since;
 };
 
-class MessageCalls {
+class CallMatcher {
  public:
   struct Named {
     CallId id;

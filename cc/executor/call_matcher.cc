@@ -1,4 +1,4 @@
-#include "cc/executor/message_calls.h"
+#include "cc/executor/call_matcher.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,13 +8,13 @@
 namespace jaxcomm {
 
 // For names_, with the mutex.
-auto MessageCalls::GivenUp(const MessageSite& site) const {
+auto CallMatcher::GivenUp(const MessageSite& site) const {
   return [this, &site](uint32_t launch) {
     return failures_.IsMissed({site.communicator(), launch, 0, 0}, site.step());
   };
 }
 
-MessageCalls::Named MessageCalls::Name(const MessageSite& site, int64_t run, uint32_t rank) {
+CallMatcher::Named CallMatcher::Name(const MessageSite& site, int64_t run, uint32_t rank) {
   std::lock_guard<std::mutex> lock(mutex_);
   Named named{names_.Next(site.communicator(), run, site.site(), rank, GivenUp(site)), Status()};
   for (const CallId& launch : names_.Find(run)) {
@@ -24,8 +24,8 @@ MessageCalls::Named MessageCalls::Name(const MessageSite& site, int64_t run, uin
   return named;
 }
 
-MessageCalls::Joined MessageCalls::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                                        Clock::time_point now) {
+CallMatcher::Joined CallMatcher::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                                      Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto [call, is_new] =
       calls_.Join(id, [&](int64_t number) { return std::make_shared<MessageCall>(site, id, number, rank, now); });
@@ -42,21 +42,21 @@ MessageCalls::Joined MessageCalls::Join(const std::shared_ptr<const MessageSite>
   return joined;
 }
 
-bool MessageCalls::IsUnknown(const MessageSite& site, const CallId& id) const {
+bool CallMatcher::IsUnknown(const MessageSite& site, const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto is_gone = [this](uint32_t process) { return gone_.count(process) > 0; };
   return !calls_.Find(id) && !early_.Has(id) && failures_.Find(id).ok() &&
          std::none_of(site.others().begin(), site.others().end(), is_gone);
 }
 
-void MessageCalls::AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
-                            Clock::time_point now) {
+void CallMatcher::AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
+                           Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
   calls_.Count();
   for (const uint32_t rank : ranks) *last_calls_.Add(site.ranks()[rank].device).value = {id, site.text(), now};
 }
 
-std::shared_ptr<MessageCall> MessageCalls::FindOrKeep(PeerArrival peer) {
+std::shared_ptr<MessageCall> CallMatcher::FindOrKeep(PeerArrival peer) {
   const CallId id = peer.arrival.call;
   std::lock_guard<std::mutex> lock(mutex_);
   *last_calls_.Add(peer.arrival.device).value = {id, peer.arrival.text, peer.at};
@@ -65,46 +65,46 @@ std::shared_ptr<MessageCall> MessageCalls::FindOrKeep(PeerArrival peer) {
   return call;
 }
 
-std::vector<PeerArrival> MessageCalls::FindEarly(const CallId& id) const {
+std::vector<PeerArrival> CallMatcher::FindEarly(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return early_.Find(id);
 }
 
-void MessageCalls::AddDecision(uint32_t process, const Decided& decided) {
+void CallMatcher::AddDecision(uint32_t process, const Decided& decided) {
   std::lock_guard<std::mutex> lock(mutex_);
   decisions_.Add({process, decided.call}, decided.decision);
 }
 
-std::optional<ScheduleSelector::Decision> MessageCalls::FindDecision(uint32_t process, const CallId& id) const {
+std::optional<ScheduleSelector::Decision> CallMatcher::FindDecision(uint32_t process, const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const ScheduleSelector::Decision* const decision = decisions_.Find({process, id});
   return decision ? std::optional<ScheduleSelector::Decision>(*decision) : std::nullopt;
 }
 
-std::shared_ptr<MessageCall> MessageCalls::Find(const CallId& id) const {
+std::shared_ptr<MessageCall> CallMatcher::Find(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return calls_.Find(id);
 }
 
-std::optional<MessageCalls::Finished> MessageCalls::FindFinished(const CallId& id) const {
+std::optional<CallMatcher::Finished> CallMatcher::FindFinished(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Finished* const finished = finished_.Find(id);
   return finished ? std::optional<Finished>(*finished) : std::nullopt;
 }
 
-std::vector<std::shared_ptr<MessageCall>> MessageCalls::All() const {
+std::vector<std::shared_ptr<MessageCall>> CallMatcher::All() const {
   std::vector<std::shared_ptr<MessageCall>> calls;
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [id, call] : calls_.All()) calls.push_back(call);
   return calls;
 }
 
-size_t MessageCalls::open() const {
+size_t CallMatcher::open() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return open_;
 }
 
-bool MessageCalls::Close(const MessageCall& call) {
+bool CallMatcher::Close(const MessageCall& call) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!calls_.Erase(call.id())) return false;
   --open_;
@@ -112,7 +112,7 @@ bool MessageCalls::Close(const MessageCall& call) {
   return true;
 }
 
-void MessageCalls::KeepFailed(const MessageCall& call) {
+void CallMatcher::KeepFailed(const MessageCall& call) {
   const Status why = call.failure();
   std::lock_guard<std::mutex> lock(mutex_);
   --open_;
@@ -120,19 +120,19 @@ void MessageCalls::KeepFailed(const MessageCall& call) {
   calls_.KeepFailed(call.id());
 }
 
-std::shared_ptr<MessageCall> MessageCalls::AddFailure(const CallId& id, const Status& why, uint64_t step) {
+std::shared_ptr<MessageCall> CallMatcher::AddFailure(const CallId& id, const Status& why, uint64_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
   failures_.Add(id, why, step);
   return calls_.Find(id);
 }
 
-Status MessageCalls::FindFailure(const CallId& id) const {
+Status CallMatcher::FindFailure(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return failures_.Find(id);
 }
 
-Status MessageCalls::DeadlineError(const MessageCall& call, const MessageCall::Delay& delay,
-                                   Clock::time_point now) const {
+Status CallMatcher::DeadlineError(const MessageCall& call, const MessageCall::Delay& delay,
+                                  Clock::time_point now) const {
   const MessageSite& site = call.site();
   const bool arrived = delay.missing.empty();
   const std::vector<uint32_t>& late = arrived ? delay.silent : delay.missing;
@@ -172,22 +172,22 @@ Status MessageCalls::DeadlineError(const MessageCall& call, const MessageCall::D
       .status(/*more=*/places + where);
 }
 
-void MessageCalls::AddGone(const GoneProcess& gone) {
+void CallMatcher::AddGone(const GoneProcess& gone) {
   std::lock_guard<std::mutex> lock(mutex_);
   gone_.emplace(gone.process, gone);
 }
 
-void MessageCalls::AddReported(const GoneProcess& gone) {
+void CallMatcher::AddReported(const GoneProcess& gone) {
   std::lock_guard<std::mutex> lock(mutex_);
   reported_gone_.emplace(gone.process, gone);
 }
 
-bool MessageCalls::IsGone(uint32_t process) const {
+bool CallMatcher::IsGone(uint32_t process) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return gone_.count(process) > 0;
 }
 
-std::optional<Failure::Gone> MessageCalls::GoneOf(const MessageSite& site, const Status& why) const {
+std::optional<Failure::Gone> CallMatcher::GoneOf(const MessageSite& site, const Status& why) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [process, gone] : gone_) {
     const bool is_named = why.message().find(gone.why.message()) != std::string::npos;
@@ -196,7 +196,7 @@ std::optional<Failure::Gone> MessageCalls::GoneOf(const MessageSite& site, const
   return std::nullopt;
 }
 
-std::vector<GoneProcess> MessageCalls::gone() const {
+std::vector<GoneProcess> CallMatcher::gone() const {
   std::vector<GoneProcess> found;
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<uint32_t, GoneProcess> all = gone_;
@@ -205,17 +205,17 @@ std::vector<GoneProcess> MessageCalls::gone() const {
   return found;
 }
 
-void MessageCalls::Forget(const MessageSite& site) {
+void CallMatcher::Forget(const MessageSite& site) {
   std::lock_guard<std::mutex> lock(mutex_);
   calls_.EraseIf([&](const CallId&, const MessageCall& call) { return call.site().IsOf(site) && call.failed(); });
 }
 
-void MessageCalls::ForgetCommunicator(uint64_t communicator) {
+void CallMatcher::ForgetCommunicator(uint64_t communicator) {
   std::lock_guard<std::mutex> lock(mutex_);
   names_.Forget(communicator);
 }
 
-void MessageCalls::Clear() {
+void CallMatcher::Clear() {
   const auto calls = All();  // they and the sites end when the mutex is released
   BoundedMap<CallId, Finished> finished{kFinishedKept};
   std::lock_guard<std::mutex> lock(mutex_);

@@ -1,4 +1,4 @@
-#include "cc/schedules/list_scheduling.h"
+#include "cc/search/list_scheduling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/schedules/move_dependencies.h"
+#include "cc/search/move_dependencies.h"
 
 namespace jaxcomm {
 namespace {

@@ -1,4 +1,4 @@
-#include "cc/schedules/tree_search.h"
+#include "cc/search/tree_search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "cc/schedules/tree_changes.h"
-#include "cc/schedules/tree_timetable.h"
+#include "cc/search/tree_changes.h"
+#include "cc/search/tree_timetable.h"
 
 namespace jaxcomm {
 namespace {
