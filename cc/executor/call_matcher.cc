@@ -167,9 +167,11 @@ Status CallMatcher::DeadlineError(const MessageCall& call, const MessageCall::De
     }
     places += ".";
   }
-  return DeadlineExceeded{call.name(), names(late),  names(delay.waiting),
-                          everybody,   delay.waited, arrived ? "sent all messages" : "arrived"}
-      .status(/*more=*/places + where);
+  const char* const done = arrived               ? "sent all messages"
+                           : delay.lack_schedule ? "received the call's schedule"
+                                                 : "arrived";
+  return DeadlineExceeded{call.name(), names(late), names(delay.waiting), everybody, delay.waited, done}.status(
+      /*more=*/places + where);
 }
 
 void CallMatcher::AddGone(const GoneProcess& gone) {

@@ -66,7 +66,8 @@ class MessageCall {
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
-  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
+  // Where it throws, `done` has not been taken.
+  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done&& done, Clock::time_point now);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
                         bool may_keep, const std::vector<ByteRange>& lost = {});
@@ -86,7 +87,8 @@ class MessageCall {
 
   // The ranks and tasks that the call waits for.
   struct Delay {
-    std::vector<uint32_t> missing;  // ranks that have not arrived
+    std::vector<uint32_t> missing;  // ranks that have not arrived; if all have, those that lack the call's schedule
+    bool lack_schedule = false;     // in the second case
     std::vector<uint32_t> silent;   // if all have: those whose messages are missing
     std::vector<uint32_t> waiting;
     Clock::duration waited;

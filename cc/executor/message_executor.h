@@ -123,6 +123,7 @@ class MessageExecutor : public Transport::Events {
   void StartDecided(Clock::time_point overdue = Clock::time_point::min());
   bool LacksProcess(const Arriving& arriving) const;
   bool MayStart(Arriving& arriving, Clock::time_point overdue);
+  void Start(Arriving& arriving);
 
   // Driving.
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);

@@ -151,6 +151,20 @@ bool MessageExecutor::MayStart(Arriving& arriving, Clock::time_point overdue) tr
   return false;  // the watch of deadlines asks again
 }
 
+// Has a rank that has waited join its call. Where memory runs out, the call's ranks end with an error.
+void MessageExecutor::Start(Arriving& arriving) try {
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+  if (is_new) transport_.load()->Expect();
+  if (!call) return;
+  Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), Clock::now()));
+} catch (const std::bad_alloc&) {
+  const MessageSite& site = *arriving.site;
+  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
+  Refuse(site, arriving.id, why);
+  if (arriving.done) arriving.done(why);
+}
+
 // Starts the calls that may.
 void MessageExecutor::StartDecided(Clock::time_point overdue) {
   std::vector<Arriving> ready;
@@ -168,10 +182,7 @@ void MessageExecutor::StartDecided(Clock::time_point overdue) {
     starting_ += ready.size();
   }
   for (Arriving& rank : ready) {
-    bool is_new = false;
-    const std::shared_ptr<MessageCall> call = Join(rank, is_new);
-    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now()));
-    if (is_new) transport_.load()->Expect();
+    Start(rank);
     transport_.load()->EndExpecting();
   }
   if (ready.empty()) return;

@@ -389,7 +389,7 @@ TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
   std::future<Status> second = Arrive(1, values_[1], 0), first = Arrive(0, values_[0], 0);
   for (auto* end : {&first, &second}) {
     const std::string message = end->get().message();
-    EXPECT_NE(message.find("rank 2 of 3 has not arrived after "), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 2 of 3 has not received the call's schedule after "), std::string::npos) << message;
   }
 }
 

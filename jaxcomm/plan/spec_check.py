@@ -29,7 +29,7 @@ from jaxcomm.plan.values import (
 )
 from jaxcomm.program.program import MAX_PIECES
 
-MAX_TURNS: Final = 64  # ranks of calls that have a schedule for each of them being late
+MAX_TURNS: Final = 16  # ranks of calls with a schedule for each of them: all are made when a plan is loaded
 
 
 class SpecCheck(NamedTuple):
