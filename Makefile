@@ -19,7 +19,7 @@ FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench notebooks docs wheel test test-newest test-installed test-all sanitize fuzz lint format clean
+.PHONY: help setup bazel demo bench notebooks docs wheel test test-newest test-installed test-tpu test-all sanitize fuzz lint format clean
 
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
@@ -27,6 +27,7 @@ help:
 	@echo 'make test-newest     the Python tests once more, with the newest JAX in the newest Python that is found'
 	@echo 'make test-installed  installs the package without extras and with all of them, and trains under a plan in both'
 	@echo 'make test-all        these three, one after the other'
+	@echo 'make test-tpu        compiles steps for TPUs, which takes none: XLA'"'"'s compiler for them, 213 MB, comes from PyPI'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
 	@echo 'make docs       the documentation, in build/docs/html'
@@ -84,6 +85,10 @@ test-installed: .venv/.installed
 	@tools/each.sh 'make test-installed' '.venv-all/bin/python -I tools/try_installation.py all build/installed/tried' \
 	  '.venv-bare/bin/python -I tools/try_installation.py bare build/installed/tried'
 
+# In a process of its own: JAX names a TPU library without a TPU as an error in every program.
+test-tpu: $(CORE) build/tpu_plugin/.installed
+	@PYTHONPATH=build/tpu_plugin $(BIN)/python -m pytest tests/gpu/test_compile_ahead_tpu.py $(ARGS)
+
 test-all:
 	@tools/each.sh 'make test-all' '$(MAKE) test' '$(MAKE) test-newest' '$(MAKE) test-installed'
 
@@ -114,6 +119,10 @@ clean:
 
 .venv-newest/.installed: .venv/.installed
 	@tools/setup.sh newest
+	@touch $@
+
+build/tpu_plugin/.installed: .venv/.installed
+	@tools/setup.sh tpu
 	@touch $@
 
 # The installation above builds the core too; this brings it up to date with changed sources.

@@ -30,6 +30,7 @@ import convergence_report as report
 import jax
 import jax.numpy as jnp
 import optax
+from lossy_means import lossy_mean
 
 import images
 import jaxcomm
@@ -46,7 +47,7 @@ SEGMENT = 256  # bytes: the tensors are some tens of KiB, and a share of 1 % mus
 EXACT = 150  # steps by exact gradients, where divide and shuffle comes after them
 EVERY = 8  # steps from one average to the next of those that average seldom
 
-# A scheme's synchronisation and what its gradients may leave out: share and policy.
+# A scheme's synchronisation and what its gradients may leave out: share, and who chooses it.
 SCHEMES: dict[str, tuple[str, float, str]] = {
     "bsp": ("bsp", 0, ""),
     "ds-sync": ("ds-sync", 0, ""),
@@ -193,7 +194,9 @@ def prepare(task: str, scheme: str, rate: float) -> Training:
 def synchronise(scheme: str, workers: int) -> Synchronisation:
     """The recipes' synchronisations, and what only this study compares them with."""
     name, share, policy = SCHEMES[scheme]
-    drop = Drop(share, policy, segment_bytes=SEGMENT) if policy else None
+    if policy in ("local", "random") and name == "mlt":
+        return Synchronisation(lossy_mean(devices.AXIS, Drop(share, segment_bytes=SEGMENT), policy))
+    drop = Drop(share, segment_bytes=SEGMENT) if policy == "agreed" else None
     match name:
         case "mlt-feedback":
             own = Average(lambda _: (), lambda variables, state, step: (variables, state))  # what a rank left out, too

@@ -1,9 +1,10 @@
 """Plans for 300 random clusters of hosts and racks beside what else there is: by runs and by the planner's own model.
 
     python benchmarks/hosts.py results.jsonl
+    python benchmarks/hosts.py unlike.jsonl unlike
 
 Every finished cluster is a line of the file; a run that is stopped goes on where it ended. The clusters, and what a
-plan's choice is compared with, are those of `tests.planner.random_hosts`.
+plan's choice is compared with, are those of `tests.planner.random_hosts`; with "unlike" NICs have unlike rates.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tqdm import tqdm
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.planner.random_hosts import Comparison, compared  # noqa: E402
+from tests.planner.random_hosts import Comparison, compared, random_cluster, unlike_cluster  # noqa: E402
 
 CLUSTERS = 300
 
 
 def main() -> int:
     """Measures what is missing, and prints the worst; 1 if a plan is slower than a rival or its model is off."""
-    results = Path(sys.argv[1])
+    results, make = Path(sys.argv[1]), unlike_cluster if sys.argv[2:] == ["unlike"] else random_cluster
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     known = {line["seed"] for line in lines}
     with results.open("a") as file:
@@ -33,7 +34,7 @@ def main() -> int:
             if seed in known:
                 continue
             start = time.process_time()
-            found = [each._asdict() for each in compared(seed)]
+            found = [each._asdict() for each in compared(seed, make)]
             lines.append({"seed": seed, "cpu_s": time.process_time() - start, "choices": found})
             file.write(json.dumps(lines[-1]) + "\n")
             file.flush()

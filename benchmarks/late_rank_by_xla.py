@@ -1,6 +1,7 @@
-"""Four processes over Gloo, one late: when the others have done their part, and when the sum is there.
+"""Four processes, one late: when the others have done their part, and when the sum is there.
 
-Run from the repository's root: `.venv/bin/python benchmarks/late_rank_by_xla.py 1`, for buffers of 1 MiB.
+Run from the repository's root: `.venv/bin/python benchmarks/late_rank_by_xla.py 1`, for buffers of 1 MiB over Gloo, or
+`… 64 cuda` over NCCL, where the processes share one GPU if there is only one.
 
 Rank 3 comes 2 s late to each step. XLA's own collectives run everything; the core is not loaded.
 """
@@ -17,9 +18,13 @@ from typing import Any
 RANKS, LATE, SECONDS, TURNS = 4, 3, 2.0, 3
 
 
-def job(mebibytes: int, rank: int, port: int) -> None:
+def job(mebibytes: int, platform: str, rank: int, port: int) -> None:
     """One process: prints, for each part, the seconds from the step's start to its end on this rank."""
-    os.environ |= {"JAX_PLATFORMS": "cpu", "PJRT_NPROC": "32", "JAXCOMM_EXECUTOR": "xla"}
+    os.environ |= {
+        "JAX_PLATFORMS": "cpu" if platform == "cpu" else f"{platform},cpu",
+        "PJRT_NPROC": "32",
+        "JAXCOMM_EXECUTOR": "xla",
+    }
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -47,7 +52,7 @@ def job(mebibytes: int, rank: int, port: int) -> None:
         return lambda v: run(program, v, in_lines(size, 4, schedule.num_chunks), ranks, lax.add)
 
     def whole_collectives(v: Any) -> Any:
-        return late_join.run(join, v, in_lines(size, 4, join.num_chunks), ranks, lax.add, "cpu")
+        return late_join.run(join, v, in_lines(size, 4, join.num_chunks), ranks, lax.add, platform)
 
     parts = {
         "others' reduce-scatter by permutes": permuted(straggler.precondition),
@@ -84,16 +89,26 @@ def job(mebibytes: int, rank: int, port: int) -> None:
     multihost_utils.sync_global_devices("end")
 
 
-def main(mebibytes: str) -> None:
+def main(mebibytes: str, platform: str) -> None:
     """Starts the processes and prints a table."""
+    from jaxcomm.gpu.checks import ranks
     from jaxcomm.report.tables import table
+
+    gpus = ranks.gpus() if platform == "cuda" else RANKS
+    environment = os.environ | (ranks.SHARED if gpus < RANKS else {})
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, __file__, mebibytes]
+    command = [sys.executable, __file__, mebibytes, platform]
     started = [
-        subprocess.Popen([*command, str(rank), str(port)], stdout=subprocess.PIPE, text=True) for rank in range(RANKS)
+        subprocess.Popen(
+            [*command, str(rank), str(port)],
+            env=environment | {"JAX_LOCAL_DEVICE_IDS": str(rank % gpus)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(RANKS)
     ]
     lines = [line for process in started for line in process.communicate(timeout=240)[0].splitlines() if "\t" in line]
     if any(process.returncode for process in started):
@@ -108,7 +123,8 @@ def main(mebibytes: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        job(*map(int, sys.argv[1:]))
+    size, on, *place = [*sys.argv[1:], "cpu"] if len(sys.argv) == 2 else sys.argv[1:]
+    if place:
+        job(int(size), on, *map(int, place))
     else:
-        main(sys.argv[1])
+        main(size, on)

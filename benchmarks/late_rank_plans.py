@@ -2,11 +2,13 @@
 
     jaxcomm profile --late rank=3,ms=20 --out profile.json
     python benchmarks/late_rank_plans.py profile.json
-    jaxcomm launch -n 4 -- jaxcomm profile --late rank=3,ms=20 --out profile.json
+    jaxcomm launch -n 4 -- jaxcomm profile --executor core --late rank=3,ms=20 --out profile.json
     jaxcomm launch -n 4 benchmarks/late_rank_plans.py profile.json
 
 Both take turns in one launch, A B A B, and each rank writes its buffer before each call. The times are from the late
-rank's arrival to the end, medians of all turns, of the process that ends last.
+rank's arrival to the end, medians of all turns, of the process that ends last. With `--again 4` all schedules of the
+profile are timed again, as `jaxcomm profile` times them, in four blocks between blocks of these turns: the last two
+columns are the plan's schedule by these blocks beside its turns, and the longest of them beside the shortest.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from absl import app, flags
 from jaxcomm import planner, profile
 from jaxcomm.cli.common import arguments, job, progress
 from jaxcomm.distributed.job import is_job
-from jaxcomm.measure.schedules import take_turns
-from jaxcomm.plan.timed import single
+from jaxcomm.measure.schedules import FINALISTS, take_turns
+from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.plan.values import Plain
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
@@ -27,6 +29,7 @@ from jaxcomm.simulate.executor_costs import TimedCosts
 
 SIZES = flags.DEFINE_string("sizes", "64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB", "bytes per rank")
 TURNS = flags.DEFINE_integer("turns", 14, "of each side", lower_bound=2)
+AGAIN = flags.DEFINE_integer("again", 0, "blocks in which the profile's schedules are timed again", lower_bound=0)
 
 
 def main(words: list[str]) -> None:
@@ -46,22 +49,46 @@ def main(words: list[str]) -> None:
     sizes = arguments.sizes(SIZES.value)
     with progress.Bar(len(sizes), "measuring") as bar:
         for nbytes in sizes:
-            turns = {"least": TURNS.value, "most": TURNS.value, "late_s": late.median_s, "seconds": np.inf}
-            (direct, planned), _ = take_turns(mesh, [usual, made], nbytes, late.rank, **turns)
+            blocks = max(1, AGAIN.value)
+            count = -(-TURNS.value // blocks)
+            turns = {"least": count, "most": count, "late_s": late.median_s, "seconds": np.inf}
+            found_direct, found_planned, again = list[float](), list[float](), list[float]()
+            for _ in range(blocks):
+                (direct, planned), _ = take_turns(mesh, [usual, made], nbytes, late.rank, **turns)
+                found_direct += direct.late
+                found_planned += planned.late
+                if AGAIN.value:
+                    again.append(timed_again(measured, made.schedule_for(nbytes), mesh, nbytes, late))
             phases = [costs.phases(plan.schedule_for(nbytes), nbytes) for plan in (usual, made)]
             usually, predicted = (float(delays.exposed(before)) + after for before, after in phases)
-            found, beside = np.median(planned.late), np.median(direct.late)
-            pairs = np.array(direct.late) / np.array(planned.late)
+            found, beside = np.median(found_planned), np.median(found_direct)
+            pairs = np.array(found_direct) / np.array(found_planned)
             spec = made.collectives[made.index_for(nbytes)].schedule
             times = [seconds_text(float(each)) for each in (beside, found, predicted)]
             ratios = [f"{beside / found:.2f}", f"{np.sum(pairs > 1)} of {len(pairs)}", f"{usually / beside:.2f}"]
             ratios.append(f"{predicted / found:.2f}")
+            if again:
+                ratios += [f"{np.median(again) / found:.2f}", f"{max(again) / min(again):.2f}"]
             rows.append([bytes_text(nbytes), spec_text(spec), *times, *ratios])
             bar.update()
     if job.is_first():
         head = ["bytes", "the plan runs", "direct", "plan", "predicted", "direct/plan", "pairs won"]
         head += ["direct by the profile/direct", "predicted/plan"]
+        head += ["timed again/plan", "most/least of these"] * (AGAIN.value > 0)
         print(table(head, rows))
+
+
+def timed_again(measured, schedule, mesh, nbytes: int, late) -> float:
+    """The time after the late rank's arrival of the plan's schedule in one block of all schedules of a profile."""
+    named = measured.timed_schedules.schedules
+    plans = [single(timed_spec(each.kind, each.chunks), measured.ranks, late.rank) for each in named]
+    at = next(
+        index
+        for index, each in enumerate(named)
+        if each.kind == schedule.kind and each.chunks in (None, schedule.num_chunks)
+    )
+    asked = {"seconds": 0.0, "least_s": late.median_s, "finalists": FINALISTS}
+    return float(np.median(take_turns(mesh, plans, nbytes, late.rank, **asked)[0][at].late))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
 
 import jax
 import optax
+from lossy_means import lossy_mean
 from scipy import stats
 
 import jaxcomm
 import language  # joins the job
 from common import devices, synchronisation
+from common.synchronisation import Synchronisation
 from common.training import Training
 from jaxcomm.report.tables import table
 from jaxcomm.train import Drop
@@ -43,19 +45,16 @@ def main() -> None:
     parser.add_argument("--bound", type=float, default=0.1, help="share of each tensor that may stay lost; default 0.1")
     args = parser.parse_args()
     jaxcomm.init(deadline_s=600)  # while processes compile on few processors, the first one waits for the last
+    drop = Drop(args.bound, policy="network", segment_bytes=SEGMENT_BYTES)
     ways = {
-        "exact": ("jaxcomm", None),
-        "network": ("mlt", Drop(args.bound, policy="network", segment_bytes=SEGMENT_BYTES)),
-        "random": ("mlt", Drop(args.bound, policy="random", segment_bytes=SEGMENT_BYTES)),
+        "exact": synchronisation.by_name("jaxcomm", jax.device_count()),
+        "network": synchronisation.by_name("mlt", jax.device_count(), drop=drop),
+        "random": Synchronisation(lossy_mean(devices.AXIS, drop, "random")),
     }
     rows: list[list[object]] = []
     for name, optimizer in OPTIMIZERS.items():
         task = dataclasses.replace(language.python_help(devices.AXIS), optimizer=optimizer)
-        workers = jax.device_count()
-        trainings = {
-            way: Training(task, synchronisation.by_name(how, workers, drop=drop), devices.mesh())
-            for way, (how, drop) in ways.items()
-        }
+        trainings = {way: Training(task, how, devices.mesh()) for way, how in ways.items()}
         nats: dict[str, list[float]] = {way: [] for way in ways}
         lost: dict[str, list[float]] = {way: [] for way in ways}
         for seed in range(args.seeds):

@@ -92,9 +92,9 @@ def pre_trained(known: int) -> Any:
     return jax.tree.map(np.asarray, state.worker.variables["params"]["front"])
 
 
-def allowed(bound: float, policy: str) -> Drop:
-    """The drop policy: at most `bound` of each kernel of the front, or of the back."""
-    return Drop(0.0, policy, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
+def allowed(bound: float) -> Drop:
+    """The drop: at most `bound` of each kernel of the front, or of the back."""
+    return Drop(0.0, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
 
 
 def _below(part: data.Images, known: int) -> data.Images:

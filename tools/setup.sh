@@ -8,6 +8,7 @@
 #   tools/setup.sh installed   .venv-bare and .venv-all: a wheel of this package, installed without extras and with all
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core, and JAX's plugin, which
 #                           compiles for GPUs; no driver, no GPU
+#   tools/setup.sh tpu      libtpu from PyPI in build/tpu_plugin, which compiles for TPUs; no TPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh testbed  where root calls: ip, tc and nft, for the tests that make hosts of their own
 #   tools/setup.sh fuzz     clang with libFuzzer
@@ -22,10 +23,11 @@ main() {
     newest) setup_newest ;;
     installed) setup_installed ;;
     cuda) setup_cuda ;;
+    tpu) setup_tpu ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
     testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
-    *) fail "usage: tools/setup.sh python|newest|installed|cuda|bazel|testbed|fuzz" ;;
+    *) fail "usage: tools/setup.sh python|newest|installed|cuda|tpu|bazel|testbed|fuzz" ;;
   esac
 }
 
@@ -83,6 +85,15 @@ setup_cuda() {
   install "${wheels[@]}"
   rm -rf build/cuda_plugin
   install --no-deps --target build/cuda_plugin "jax-cuda13-plugin==$jax" "jax-cuda13-pjrt==$jax"
+}
+
+setup_tpu() {
+  local library
+  library=$(.venv/bin/python -c 'from importlib.metadata import requires
+print(next(each.split(";")[0] for each in requires("jax") if each.startswith("libtpu")))')
+  echo "Installing XLA's compiler for TPUs into build/tpu_plugin (213 MB)"
+  rm -rf build/tpu_plugin
+  install --no-deps --target build/tpu_plugin "$library"
 }
 
 # The packages that pyproject.toml names, and those of extras.

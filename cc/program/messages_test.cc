@@ -52,10 +52,10 @@ TEST(Messages, RefusesEveryPrefixAndEveryWordOutOfBounds) {
   }
   Words longer = whole;
   longer.push_back(0);
-  EXPECT_EQ(Refusal(longer), "messages: word 19: more words follow the last round");
+  EXPECT_EQ(Refusal(longer), "messages word 19: more words follow the last round");
   Words to_itself = whole;
   to_itself[10] = 0;
-  EXPECT_EQ(Refusal(to_itself), "messages: word 11: a message goes to its own rank");
+  EXPECT_EQ(Refusal(to_itself), "messages word 11: a message goes to its own rank");
 }
 
 }  // namespace

@@ -9,30 +9,16 @@
 namespace jaxcomm {
 namespace {
 
+// clang-format off
 // Two ranks, one chunk: rank 0 sums both, then rank 1 copies.
 std::vector<uint32_t> SumThenCopy() {
-  return {Program::kMagic,
-          1,
-          2,
-          1,
-          2,  //
-          0,
-          0,
-          2,
-          1,
-          0,
-          /*reads*/ 0,
-          1,
-          /*writes*/ 0,  //
-          1,
-          0,
-          1,
-          1,
-          1,
-          /*reads*/ 0,
-          /*writes*/ 1,
-          /*waits*/ 0};
+  return {
+      Program::kMagic, 1, 2, 1, 2,
+      0, 0, 2, 1, 0, /*reads*/ 0, 1, /*writes*/ 0,
+      1, 0, 1, 1, 1, /*reads*/ 0, /*writes*/ 1, /*waits*/ 0,
+  };
 }
+// clang-format on
 
 Status DecodeStatus(const std::vector<uint32_t>& words) { return Program::Decode(words.data(), words.size()).status(); }
 
@@ -74,19 +60,22 @@ TEST_P(MistakeTest, IsNamedWithItsPlace) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MistakeTest,
-    testing::Values(Mistake{"magic", 0, 7, "not a jaxcomm program"}, Mistake{"version", 1, 2, "version 2 is not known"},
-                    Mistake{"no_rank", 2, 0, "no rank or no chunk"}, Mistake{"many_ranks", 2, 1u << 30, "ranks is"},
-                    Mistake{"many_ops", 4, 1u << 30, "more ops than"},
-                    Mistake{"rank", 5, 2, "rank is 2, must be below 2"},
-                    Mistake{"chunk", 6, 1, "chunk is 1, must be below 1"}, Mistake{"reads_nothing", 7, 0, ""},
-                    Mistake{"reads_twice", 11, 0, "reads names an entry twice"},
-                    Mistake{"waits_for_itself", 20, 1, "waits is 1, must be below 1"}),
+    testing::Values(Mistake{"magic", 0, 7, "not a jaxcomm program"},
+                    Mistake{"version", 1, 2, "word 1: the version is 2, must be in [1, 2)"},
+                    Mistake{"no_rank", 2, 0, "word 2: the number of ranks is 0"},
+                    Mistake{"many_ranks", 2, 1u << 30, "the number of ranks is"},
+                    Mistake{"many_ops", 4, 1u << 30, "word 4: the number of ops is 1073741824"},
+                    Mistake{"rank", 5, 2, "word 5: a rank is 2, must be in [0, 2)"},
+                    Mistake{"chunk", 6, 1, "word 6: a chunk is 1, must be in [0, 1)"},
+                    Mistake{"reads_nothing", 7, 0, "word 7: the number of reads is 0, must be in [1, 3)"},
+                    Mistake{"reads_twice", 11, 0, "word 12: a rank to read stands twice in its list"},
+                    Mistake{"waits_for_itself", 20, 1, "word 20: an op to wait for is 1, must be in [0, 1)"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ProgramTest, WordsAfterTheLastOpAreRefused) {
   std::vector<uint32_t> words = SumThenCopy();
   words.push_back(0);
-  EXPECT_NE(DecodeStatus(words).message().find("1 words follow the last op"), std::string::npos);
+  EXPECT_NE(DecodeStatus(words).message().find("word 21: more words follow the last op"), std::string::npos);
 }
 
 TEST(RegistryTest, FindsWhatWasAddedAndRefusesWhatIsMalformed) {

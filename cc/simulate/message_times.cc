@@ -8,13 +8,26 @@
 #include <vector>
 
 namespace jaxcomm {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+// A shared link: it is idle from `idle` on; `waiting` are the messages that have reached it, by number.
+struct Link {
+  double idle = kNever;
+  bool is_due = false;  // whether it is to be looked at again
+  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<int64_t>> waiting;
+};
+
+}  // namespace
 
 void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   std::vector<int64_t> waits(network.waits, network.waits + network.nodes);
-  std::vector<double> idle(static_cast<size_t>(network.links), -std::numeric_limits<double>::infinity());
-  // The head's arrival at its next link, the message, the number of the link.
-  using Head = std::tuple<double, int64_t, int64_t>;
-  std::priority_queue<Head, std::vector<Head>, std::greater<Head>> on_the_way;
+  std::vector<Link> links(static_cast<size_t>(network.links));
+  // When a message reaches its next link, or a link with waiting messages (-1) can pass one: time, message, link.
+  using Event = std::tuple<double, int64_t, int64_t>;
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
+  std::vector<int64_t> next_stage(network.stages.first, network.stages.first + network.messages);
   std::vector<int64_t> can_start;
   for (int64_t node = 0; node < network.nodes; ++node) {
     if (waits[static_cast<size_t>(node)] == 0) can_start.push_back(node);
@@ -26,33 +39,56 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
       if (--waits[static_cast<size_t>(after)] == 0) can_start.push_back(after);
     }
   };
-  while (!can_start.empty() || !on_the_way.empty()) {
-    int64_t now;
-    if (!can_start.empty()) {
-      now = can_start.back();
-      can_start.pop_back();
-      times.free[now] += times.start[now];
-      if (network.stages.first[now] < network.stages.first[now + 1]) {
-        on_the_way.emplace(times.start[now], now, network.stages.first[now]);
-        continue;
-      }
-    } else {  // no message can overtake the first: all others start later
-      auto [head, message, place] = on_the_way.top();
-      on_the_way.pop();
-      now = message;
-      const int64_t entry = network.stages.members[place] * network.messages + now;
-      double& idle_from = idle[static_cast<size_t>(network.link[entry])];
-      head = std::max(head, idle_from);
-      idle_from = head + network.taken[entry];
-      times.free[now] = std::max(times.free[now], head + network.slowest[entry]);
-      if (place + 1 < network.stages.first[now + 1]) {
-        on_the_way.emplace(head, now, place + 1);
-        continue;
-      }
-    }
+  const auto arrive = [&](int64_t now) {
     times.end[now] += times.free[now];
     release(network.after_end, now, times.end[now]);
     release(network.after_free, now, times.free[now]);
+  };
+  const auto entry_of = [&](int64_t message) {
+    return network.stages.members[next_stage[static_cast<size_t>(message)]] * network.messages + message;
+  };
+  // A link that is faster than the message serves it at any time before its arrival, and others meanwhile.
+  const auto can_pass = [&](const Link& link, int64_t message) {
+    const int64_t entry = entry_of(message);
+    return link.idle - (network.slowest[entry] - network.taken[entry]);
+  };
+  while (!can_start.empty() || !events.empty()) {
+    if (!can_start.empty()) {
+      const int64_t now = can_start.back();
+      can_start.pop_back();
+      times.free[now] += times.start[now];
+      if (network.stages.first[now] < network.stages.first[now + 1]) {
+        events.emplace(times.start[now], now, network.link[entry_of(now)]);
+      } else {
+        arrive(now);
+      }
+      continue;
+    }
+    const auto [time, reaching, number] = events.top();
+    events.pop();
+    Link& link = links[static_cast<size_t>(number)];
+    if (reaching >= 0) {
+      link.waiting.push(reaching);
+      if (link.is_due) continue;
+    }
+    link.is_due = true;
+    const int64_t first = link.waiting.top();
+    const double head = std::max(time, can_pass(link, first));
+    if (head > time) {
+      events.emplace(head, -1, number);
+      continue;
+    }
+    link.waiting.pop();
+    const int64_t entry = entry_of(first);
+    link.idle = std::max(head, link.idle) + network.taken[entry];
+    link.is_due = !link.waiting.empty();
+    if (link.is_due) events.emplace(std::max(time, can_pass(link, link.waiting.top())), -1, number);
+    times.free[first] = std::max(times.free[first], head + network.slowest[entry]);
+    if (++next_stage[static_cast<size_t>(first)] < network.stages.first[first + 1]) {
+      events.emplace(head, first, network.link[entry_of(first)]);
+    } else {
+      arrive(first);
+    }
   }
 }
 

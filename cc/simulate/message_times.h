@@ -1,10 +1,11 @@
-// When the messages of a schedule run: each as soon as what it awaits is over, those that share a link first come,
-// first served.
+// When the messages of a schedule run: each as soon as what it awaits is over. Of those that wait for a shared link the
+// one of the least number passes first.
 //
 //   MessageTimes times{start, free, end};   // by message, what is known before
 //   FindTimes(network, times);              // and what follows from it
 //
-// A message passes a link as its bytes come in: its first byte goes on to the next link at once.
+// A message passes a link as its bytes come in: its first byte goes on to the next link at once. A link that is faster
+// than the message serves it at any time before its arrival, and others meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct MessageNetwork {
   // As [stage][message]:
   const int64_t* link;    // the links that it passes
   const double* taken;    // seconds that it takes of the link
-  const double* slowest;  // seconds from its first byte's passing the link to its last one's
+  const double* slowest;  // seconds from its first byte's passing the link to its last one's, no less than `taken`
 };
 
 // By node, in seconds.

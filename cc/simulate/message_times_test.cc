@@ -34,7 +34,7 @@ TEST(FindTimes, AMessageWaitsForArrivalsAndForPorts) {
   EXPECT_EQ(end, (std::vector<double>{17, 29, 19, 29}));
 }
 
-TEST(FindTimes, ASharedLinkServesWhoComesFirst) {
+TEST(FindTimes, ASharedLinkServesOneMessageAfterTheOther) {
   // Three messages over links 0 and then 1; the second comes first, and link 1 is slower.
   const Lists none({{}, {}, {}}), stages({{0, 1}, {0, 1}, {1}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, -1, 1, 1, 1};
@@ -44,6 +44,29 @@ TEST(FindTimes, ASharedLinkServesWhoComesFirst) {
             {start.data(), free.data(), end.data()});
   EXPECT_EQ(free, (std::vector<double>{8, 4, 24}));  // 1 waits at link 0 until 3, and at link 1 until 4
   EXPECT_EQ(end, (std::vector<double>{8.5, 4.5, 24.5}));
+}
+
+TEST(FindTimes, OfThoseThatWaitTheFirstInOrderPasses) {
+  // The last of three messages comes first; while the link serves it the second reaches it before the first.
+  const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
+  const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
+  const std::vector<double> taken = {4, 4, 4};
+  std::vector<double> start = {2, 1, 0}, free = {1, 1, 1}, end = {0, 0, 0};
+  FindTimes({3, 3, 1, none, none, waits.data(), stages, link.data(), taken.data(), taken.data()},
+            {start.data(), free.data(), end.data()});
+  EXPECT_EQ(end, (std::vector<double>{8, 12, 4}));
+}
+
+TEST(FindTimes, AFastLinkServesOthersBesideASlowMessage) {
+  // Its ports hold up the first for 6 seconds, of which the link needs 2: the second passes meanwhile, the third starts
+  // before the link is free, as long as that is done with it in time.
+  const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
+  const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
+  const std::vector<double> taken = {2, 2, 2}, slowest = {6, 2, 6};
+  std::vector<double> start = {0, 1, 1}, free = {6, 2, 6}, end = {0, 0, 0};
+  FindTimes({3, 3, 1, none, none, waits.data(), stages, link.data(), taken.data(), slowest.data()},
+            {start.data(), free.data(), end.data()});
+  EXPECT_EQ(end, (std::vector<double>{6, 4, 7}));
 }
 
 }  // namespace

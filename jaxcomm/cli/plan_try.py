@@ -60,7 +60,7 @@ def tried(
     """The plan with the schedules that were fastest here; all processes of a job call it, and get the first one's.
 
     Args:
-      made: from this profile.
+      made: from this profile. Entries that the core does not run stay as they are.
       profile: says who is late.
       limit_s: seconds; a range that has begun ends its first turns.
       each_range: called after each byte range.
@@ -91,7 +91,9 @@ def tried(
     if nbytes is not None:
         sizes = {made.collectives[made.index_for(nbytes)].min_bytes: nbytes}
     todo = [
-        entry for entry in made.collectives if entry.selector is None and sizes.get(entry.min_bytes, inf) <= MOST_BYTES
+        entry
+        for entry in made.collectives
+        if entry.selector is None and _is_cores(entry) and sizes.get(entry.min_bytes, inf) <= MOST_BYTES
     ]
     delays = _delays(profile, _LATE_PART * limit_s / max(1, len(todo)))
     hosts = members.connected().hosts if is_job() else (0,) * made.ranks
@@ -158,7 +160,8 @@ def _with(entry: Entry, chosen: Spec, measured: MeasuredTimes) -> Entry:
     slower = {each.schedule for each in measured.candidates} - {chosen}
 
     def judged(offer: Alternative) -> Alternative:
-        if offer.verdict == "ideal_delay" or offer.schedule not in {chosen, entry.schedule, *slower}:
+        is_tried = _is_cores(offer) and offer.schedule in {chosen, entry.schedule, *slower}
+        if offer.verdict == "ideal_delay" or not is_tried:
             return offer
         return offer.model_copy(update={"verdict": "chosen" if offer.schedule == chosen else "slower_here"})
 
@@ -172,10 +175,15 @@ def _with(entry: Entry, chosen: Spec, measured: MeasuredTimes) -> Entry:
 
 def _candidates(entry: Entry) -> list[Spec]:
     """Those with the least predicted times."""
-    offers = [offer for offer in entry.alternatives if offer.verdict != "ideal_delay"]
+    offers = [offer for offer in entry.alternatives if offer.verdict != "ideal_delay" and _is_cores(offer)]
     ordered = [entry.schedule, *(offer.schedule for offer in sorted(offers, key=lambda offer: offer.seconds))]
     found: list[Spec] = [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)]
     return found[:CANDIDATES]
+
+
+def _is_cores(runs: Entry | Alternative) -> bool:
+    """Whether the core runs a schedule on CPUs, which is what is tried."""
+    return runs.executor is None and runs.schedule.kind != "lax"
 
 
 def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:

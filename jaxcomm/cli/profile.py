@@ -34,7 +34,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="host devices or GPUs, at least 2 (8); a job's are all measured")
     parser.add_argument("--on", choices=["cpu", "cuda", "tpu"], default="cpu", help="host devices (cpu), GPUs or TPUs")
     parser.add_argument(
-        "--executor", choices=["core", "xla"], help="time ours, or XLA's own collectives (ours, where they run)"
+        "--executor",
+        choices=["core", "xla"],
+        help="time only ours, or only XLA's own collectives. Without it: between CPU processes both, by turns, and a "
+        "plan chooses between them; between host devices ours, as XLA's make all wait for a late one; elsewhere the "
+        "one that runs plans there",
     )
     parser.add_argument(
         "--sizes",
@@ -47,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.seconds,
         metavar="S",
         help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); of a job, for transfers and "
-        f"schedules ({SECONDS:g})",
+        f"schedules ({SECONDS:g} for ours, {XLA_SECONDS:g} for XLA's)",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")

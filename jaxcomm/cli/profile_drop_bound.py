@@ -46,13 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--shares",
         type=arguments.fractions,
         default=[0.01, 0.05, 0.1, 0.2, 0.3],
-        help="what to lose, up to the first that costs rounds (1%%,5%%,10%%,20%%,30%%)",
-    )
-    parser.add_argument(
-        "--policy",
-        choices=["agreed", "local", "random"],
-        default="agreed",
-        help="which segments are lost: those that the ranks agree on, each rank's own, or random ones (agreed)",
+        help="what to drop, up to the first that costs rounds (1%%,5%%,10%%,20%%,30%%)",
     )
     parser.add_argument("--repeats", type=int, default=10, help="trainings of each share, with seeds 0, 1, … (10)")
     parser.add_argument("--max-rounds", type=int, default=500, help="rounds in which the target must be reached (500)")
@@ -84,7 +78,6 @@ def run(args: Namespace) -> int:
         train=args.train,
         target=args.target,
         falling=args.falling,
-        policy=args.policy,
         max_rounds=args.max_rounds,
         margin=args.margin,
         baseline=baseline,
@@ -138,7 +131,6 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
         source=digest,
         target=args.target,
         falling=args.falling,
-        policy=args.policy,
         max_rounds=args.max_rounds,
     )
 
@@ -148,7 +140,7 @@ def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Ca
     from jaxcomm.train import Drop
 
     def rounds(share: float, seed: int) -> int | None:
-        drop: Drop | None = Drop(share, args.policy) if share else None
+        drop: Drop | None = Drop(share) if share else None
         name = f"{f'dropping {share:.3g}' if share else 'without drops'}, {seed + 1} of {args.repeats}"
 
         def show(count: int, metric: float) -> None:
@@ -174,7 +166,7 @@ def _dry_run(args: Namespace, trainings: Trainings) -> int:
     print(
         f"Would train {args.train} {args.repeats} times without drops, to {args.target:g} in at most {args.max_rounds}"
     )
-    print(f"rounds; and as often losing each of {lost} of every gradient ({args.policy}), up to the first")
+    print(f"rounds; and as often dropping each of {lost} of every gradient, up to the first")
     print("share that is not tolerated.")
     print(f"{kept} of {len(shares) * args.repeats} trainings are done. Then complete {args.out}.")
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from jaxcomm.cli.common import job, output, progress
 from jaxcomm.measure import placement
+from jaxcomm.measure.by_xla import SECONDS as XLA_SECONDS
 from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processes
 from jaxcomm.measure.schedules import JOB_SIZES, schedules_of
 from jaxcomm.report.tables import bytes_text, seconds_text, table
@@ -14,13 +15,14 @@ from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 def print_dry_run(args: Namespace, ranks: int) -> None:
     """For --dry-run."""
-    sizes, seconds = args.sizes or list(SIZES), args.seconds or SECONDS
+    sizes, seconds, with_xla = args.sizes or list(SIZES), _seconds(args), _with_xla(args)
     lates = [late._asdict() for late in args.late]
     if args.json:
         output.print_json(
             "profile-dry-run",
             {
                 "on": "processes",
+                **({"executor": "all"} if with_xla else {}),
                 "devices": ranks,
                 "sizes": sizes,
                 "seconds": seconds,
@@ -32,24 +34,36 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
     late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.late)
     print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time,")
     print(f"at up to {len(sizes)} sizes from {bytes_text(min(sizes))} to {bytes_text(max(sizes))};")
-    count = len(schedules_of(ranks))
-    print(f"then {count} schedules, with nobody late and with one rank late, in all for {seconds:g} s;")
+    count = f"{len(schedules_of(ranks))} schedules"
+    count += f" and {len(schedules_of(ranks, 'xla'))} of XLA's collectives" if with_xla else ""
+    print(f"then {count}, with nobody late and with one rank late, in all for {seconds:g} s;")
     print("then, between several hosts, count the packets that get lost, for 5 s;")
     print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
 
 
 def measure(args: Namespace) -> Measured:
     """Measures; the first process shows how far it is."""
-    seconds, late = args.seconds or SECONDS, {each.rank: each.seconds for each in args.late}
+    late = {each.rank: each.seconds for each in args.late}
+    with_xla, seconds = _with_xla(args), _seconds(args)
 
     def measured(update: Callable[[float], object]) -> Measured:
         sizes, whole = args.sizes or SIZES, args.sizes or JOB_SIZES
-        return measure_processes(sizes, args.steps, whole, seconds=seconds, late=late, progress=update)
+        return measure_processes(
+            sizes, args.steps, whole, with_xla=with_xla, seconds=seconds, late=late, progress=update
+        )
 
     if not job.is_first():
         return measured(lambda share: None)
     with progress.Bar(1.0, "measuring the job's links") as bar:
         return measured(lambda share: bar.update(share - bar.n))
+
+
+def _with_xla(args: Namespace) -> bool:
+    return bool(args.executor != "core")
+
+
+def _seconds(args: Namespace) -> float:
+    return float(args.seconds or SECONDS + XLA_SECONDS * _with_xla(args))
 
 
 def table_of(measured: Measured) -> str:

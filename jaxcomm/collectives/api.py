@@ -50,9 +50,9 @@ def psum(
         return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
     check_drop("psum", drop)
     axes.check("psum", axis_name)
-    ranks = _ranks(axis_name, axis_index_groups)
+    _ranks(axis_name, axis_index_groups)  # groups of unlike sizes are refused
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
-    return bounded_sum(x, drop, total, ranks, axis_name, axis_index_groups)[0]
+    return bounded_sum(x, drop, total, axis_name, axis_index_groups)[0]
 
 
 def pmean(

@@ -26,20 +26,19 @@ Reduce = Callable[[Any], Any]
 Arrays = list[jax.Array]
 
 
-def bounded_sum(x: Any, drop: Drop, total: Reduce, ranks: int, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
+def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
     """The sum of a tree over the ranks without what the drop leaves out, and what this rank left out.
 
     Args:
       x: tree of arrays.
       drop: what may be left out; only floating-point arrays of as many segments as that takes are touched.
       total: sums a tree over the ranks; called twice at most.
-      ranks: how many there are.
       axis_name: the axes that distinguish this rank from the others.
       groups: of indices along the axis, which sum among themselves.
 
     Returns:
-      The sums, but with "agreed" times `ranks` over the ranks whose part is in them, and a tree like `x` of what was
-      left out; what the network will lose is not known here.
+      The sums, and a tree like `x` of what was left out; what the network will lose is not known here. With "network"
+      a sum of which parts get lost is as many times the mean of those that came as there are ranks.
 
     Raises:
       ValueError: bounds of tensors that are not there, or a tensor without one.
@@ -52,25 +51,16 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, ranks: int, axis_name: Any, g
     leaves = [jnp.asarray(leaf) for _, leaf in paths]
     names = [leaf_name(path) for path, _ in paths]
     drop.check(names)
-    if drop.policy == "random":
-        cut = [i for i, leaf in enumerate(leaves) if leaf.size and drop.share(names[i], leaf)]
-    else:
-        cut = [i for i, leaf in enumerate(leaves) if drop.dropped(names[i], leaf)]
+    cut = [i for i, leaf in enumerate(leaves) if drop.dropped(names[i], leaf)]
     rest = [i for i in range(len(leaves)) if i not in set(cut)]
     flat, whole = [_constant(leaves[i]).reshape(-1) for i in cut], [leaves[i] for i in rest]
     if drop.policy == "agreed":
         dropped = [drop.dropped(names[i], leaves[i]) for i in cut]
         sums, exact, kept = _agreed(flat, dropped, whole, drop, total)
-    elif drop.policy == "network":
+    else:
         allowed = AllowedDrop(tuple(drop.share(names[i], leaves[i]) for i in cut), drop.segment_bytes)
         sums, kept = _by_network(flat, drop, allowed, axis_name, groups)
         exact = total(whole) if whole else []
-    else:
-        if drop.policy == "local":
-            kept = [_least_left_out(x, drop.dropped(names[i], x), drop) for i, x in zip(cut, flat, strict=True)]
-        else:
-            kept = _left_out_at_random(flat, [drop.share(names[i], leaves[i]) for i in cut], drop, axis_name)
-        sums, exact = _averaged(flat, kept, whole, drop, total, ranks)
     results, left_out = list(leaves), [jnp.zeros_like(leaf) for leaf in leaves]
     for i, result in zip(rest, exact, strict=True):
         results[i] = result
@@ -108,7 +98,7 @@ def _agreed(
     flat: Sequence[jax.Array], dropped: Sequence[int], whole: Sequence[jax.Array], drop: Drop, total: Reduce
 ) -> tuple[Arrays, Arrays, Arrays]:
     size = drop.segment_bytes
-    matter = total([segments.importance(x, _seed(drop, x), size, segments.NO_SAMPLE)[0] for x in flat]) if flat else []
+    matter = total([_importance(x, size) for x in flat]) if flat else []
     kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
     packed = [segments.pack(x, axes.as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
     sums = total([*packed, *whole])
@@ -128,13 +118,6 @@ def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Dro
     return known
 
 
-def _least_left_out(x: jax.Array, count: int, drop: Drop) -> jax.Array:
-    """1 for the segments of this rank that are kept: all but at most `count` of the least below the median."""
-    matter, median = segments.importance(x, _seed(drop, x), drop.segment_bytes, drop.sample_stride)
-    least = jnp.argsort(matter)[:count]
-    return jnp.ones_like(matter).at[least].set(~(matter[least] < median))
-
-
 def _by_network(
     flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
 ) -> tuple[Arrays, Arrays]:
@@ -143,45 +126,17 @@ def _by_network(
         return [], []
     important = []
     for x in flat:
-        matter, _ = segments.importance(x, _seed(drop, x), drop.segment_bytes, segments.NO_SAMPLE)
+        matter = _importance(x, drop.segment_bytes)
         important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
     over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
     _, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
     return sums, [jnp.ones(each.shape) for each in important]
 
 
-def _left_out_at_random(flat: Sequence[jax.Array], shares: Sequence[float], drop: Drop, axis_name: Any) -> Arrays:
-    """1 for the segments of this rank that are kept, each with probability 1 − share."""
-    key = jax.random.fold_in(jax.random.key(jnp.asarray(drop.seed, jnp.uint32)), lax.axis_index(axes.names(axis_name)))
-    kept = []
-    for i, (x, share) in enumerate(zip(flat, shares, strict=True)):
-        drawn = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - share, (segments.count(x, drop.segment_bytes),))
-        kept.append(drawn.astype(jnp.float32))
-    return kept
-
-
-def _averaged(
-    flat: Sequence[jax.Array],
-    kept: Sequence[jax.Array],
-    whole: Sequence[jax.Array],
-    drop: Drop,
-    total: Reduce,
-    ranks: int,
-) -> tuple[Arrays, Arrays]:
-    """Sums in which each segment counts `ranks` over those that kept it."""
-    scaled = [_scale(x, keep, drop) for x, keep in zip(flat, kept, strict=True)]
-    sums, counts, rest = total(
-        [scaled, [axes.as_varying(keep, x) for keep, x in zip(kept, flat, strict=True)], [*whole]]
-    )
-    averaged = [
-        _scale(part, jnp.where(count > 0, ranks / count, 0), drop) for part, count in zip(sums, counts, strict=True)
-    ]
-    return averaged, rest
+def _importance(x: jax.Array, segment_bytes: int) -> jax.Array:
+    seed = axes.as_varying(jnp.uint32(0), x)
+    return segments.importance(x, seed, segment_bytes, segments.NO_SAMPLE)[0]
 
 
 def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:
     return segments.scale(axes.as_varying(x, factors), axes.as_varying(factors, x), drop.segment_bytes)
-
-
-def _seed(drop: Drop, x: jax.Array) -> jax.Array:
-    return axes.as_varying(jnp.asarray(drop.seed, jnp.uint32), x)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
     from jaxcomm.profile import Layer
 
-Policy = Literal["agreed", "local", "network", "random"]
+Policy = Literal["agreed", "network"]
 _MIN_NETWORK_SEGMENT = 1024  # bytes: importance is marked per segment of at least this size
 
 
@@ -29,22 +29,16 @@ class Drop:
     """The share of a gradient that a sum may leave out, and the ranks that choose it.
 
     Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
-    sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
-    those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
-    averaged over the ranks that kept it. Policy "network" leaves out what the network loses, and nothing where it loses
-    nothing: between processes over UDP packets that get lost are not sent again while the share allows it, but for
+    sum carries 1 − p of the bytes. Policy "network" leaves out what the network loses, and nothing where it loses
+    nothing: between processes over UDP packets that get lost are not sent again while the share allows it, except
     those of the half of a tensor's segments that matter most; every element is averaged over the ranks whose packets
-    came. Policy "random" is what the others are compared with, a network that knows nothing of
-    gradients: each rank loses each segment with probability p, even the only one of a tensor, and each is averaged over
-    the ranks that kept it. Only "agreed" saves bytes, and only "network" the time of what is lost.
+    came. It saves the time of what is lost.
 
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
-      policy: "agreed", "local", "network" or "random".
+      policy: "agreed" or "network".
       bounds: other shares by tensor, named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
       segment_bytes: size of a segment, a multiple of 8; with "network" 1024 at least.
-      sample_stride: one of `sample_stride` elements is in the sample of "local".
-      seed: of that sample, and of what "random" loses; a uint32. Pass the step's number for others in every step.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
     appendix A; that the ranks agree is ours.
@@ -54,12 +48,10 @@ class Drop:
     policy: Policy = "agreed"
     bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
     segment_bytes: int = 4096
-    sample_stride: int = 20
-    seed: jax.Array | int = 0
 
     @classmethod
     def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
-        """The drops that a plan allows: every layer its share, segments and sample as planned.
+        """The drops that a plan allows: every layer its share, in segments as planned.
 
         The sum is refused where a tensor is no layer of the plan, or a layer no tensor.
 
@@ -85,7 +77,6 @@ class Drop:
             policy=policy,
             bounds={layer.name: layer.share for layer in plan.drops.layers},
             segment_bytes=plan.drops.segment_bytes,
-            sample_stride=round(1 / plan.drops.sample),
         )
 
     @classmethod
@@ -116,7 +107,7 @@ class Drop:
             if not (isinstance(share, Real) and 0 <= share < 1):
                 raise ValueError(f"Drop: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
         if self.policy not in get_args(Policy):
-            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed", "local", "network" or "random"')
+            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed" or "network"')
         if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
             raise ValueError(f"Drop: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
         if self.policy == "network" and self.segment_bytes < _MIN_NETWORK_SEGMENT:
@@ -124,10 +115,6 @@ class Drop:
                 f'Drop: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
                 f"{_MIN_NETWORK_SEGMENT} or more"
             )
-        if not (isinstance(self.sample_stride, int) and 1 <= self.sample_stride < 2**32):
-            raise ValueError(f"Drop: sample_stride is {self.sample_stride!r}; it must be from 1 to below 2^32")
-        if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:
-            raise ValueError(f"Drop: seed is {self.seed}; it must be from 0 to below 2^32")
 
     def check(self, names: Sequence[str]) -> None:
         """Every bound is of one of these tensors, and each of these has one.

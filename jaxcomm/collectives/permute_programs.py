@@ -28,15 +28,15 @@ def compiled(schedule: Schedule, nbytes: int) -> Permutes:
     return _compiled(schedule, nbytes >= _LARGE)
 
 
-def why_not(schedule: Schedule, nbytes: int, checks_vma: bool = False) -> str | None:
+def why_not(schedule: Schedule, nbytes: int, in_rounds: bool = False) -> str | None:
     """The reason for which no call of this size runs a schedule by permutes; None: it does.
 
     Args:
       schedule: any schedule.
       nbytes: of one rank's operands.
-      checks_vma: whether types say along which axes a value differs.
+      in_rounds: whether a late join, too, runs in rounds, and not as whole collectives.
     """
-    if schedule.kind == "late_join" and not checks_vma:
+    if schedule.kind == "late_join" and not in_rounds:
         length = schedule.num_chunks * ((schedule.ranks - 1).bit_length() + 1)
     else:
         length = compiled(schedule, nbytes).length

@@ -63,7 +63,8 @@ class _PermutedCall:
       groups: indices along the axes.
       devices: along the axes.
       platform: of the devices.
-      checks_vma: whether types say along which axes a value differs, which lax's psum of groups refuses.
+      checks_vma: whether types say along which axes a value differs, which lax's psum of groups refuses; on TPUs it
+        refuses groups of unlike sizes, such as the late rank's and the others'.
     """
 
     collective: CoreCollective
@@ -86,10 +87,11 @@ class _PermutedCall:
             if schedule is None:
                 return None
             on = Ranks(self.axes, [group for group in self.groups if len(group) == size], self.devices)
-            if reason := why_not(schedule, nbytes, self.checks_vma):
+            is_whole = schedule.kind == "late_join" and not self.checks_vma and self.platform != "tpu"
+            if reason := why_not(schedule, nbytes, not is_whole):
                 self._refuse(reason)
                 return None
-            if schedule.kind == "late_join" and not self.checks_vma:
+            if is_whole:
                 run_it: Any = partial(late_join.run, schedule, platform=self.platform)
             else:
                 run_it = partial(run, compiled(schedule, nbytes))
@@ -149,7 +151,7 @@ def lower(
     if max(map(len, groups)) == 1:
         return None
     platforms = context.platforms or context.module_context.platforms
-    avals: Sequence[Any] = context.avals_in
+    avals = [_varying(aval) for aval in context.avals_in]
     checks_vma = any(aval.manual_axis_type.varying for aval in avals)
     where_called = f"{name} over '{axes}'"
     call = _PermutedCall(collective, where_called, plan, where, forced, over, groups, devices, platforms[0], checks_vma)
@@ -164,8 +166,15 @@ def lower(
         unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
         return partitioned_module(context, operands, f"permutes {digest}", module, unsharded)
     rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
-    results: Sequence[Any] = rule(context, *operands)
+    results: Sequence[Any] = rule(context.replace(avals_in=avals), *operands)
     return results
+
+
+def _varying(aval: Any) -> Any:
+    """The operand's type, along whose axes values that are still to be reduced differ: ppermute takes no others."""
+    axes = aval.manual_axis_type
+    whole = axes.varying | axes.unreduced | axes.reduced
+    return aval.update(manual_axis_type=axes.update(varying=whole, unreduced=frozenset(), reduced=frozenset()))
 
 
 def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import math
 import socket
 import time
@@ -16,11 +14,11 @@ import numpy as np
 from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.clocks import Floats
-from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, late_text
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, provenance
 from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
-from jaxcomm.profile.schema import Collective, Profile, Provenance
+from jaxcomm.profile.schema import Collective, Profile
 
 Platform = Literal["cpu", "cuda", "tpu"]
 SECONDS: Final = 150.0  # for the schedules; XLA compiles each of them for each size
@@ -67,14 +65,12 @@ def measure_by_xla(
     if not 0 < seconds < math.inf:
         raise ProfileError(f"seconds is {seconds}; it must be above 0.\n  Cure: change it and measure again.")
     mesh = jax.sharding.Mesh(np.array(found), ("data",))
-    latest = max(late, key=lambda rank: late[rank], default=len(found) - 1)
     with communicator.use_plan(None), errors.translated():
         timed = time_schedules(
             mesh,
             "xla",
-            latest,
+            late,
             sizes,
-            late_s=late.get(latest, 0.0),
             seconds=seconds,
             progress=lambda share: progress(0.9 * share),
         )
@@ -93,12 +89,7 @@ def measure_by_xla(
         collective=Collective(bytes=samples[-1].bytes, seconds=tables["lax"][-1].together_s),
         hosts=_hosts(found) if processes > 1 else [],
         timed_schedules=timed,
-        provenance=Provenance(
-            source=where + late_text(late),
-            tool="jaxcomm profile",
-            versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        ),
+        provenance=provenance(where, late),
     )
 
 
@@ -168,6 +159,13 @@ def _devices(count: int | None, on: Platform) -> list[Any]:
         raise ProfileError(
             f"JAX has no {on.upper()} devices ({error}).\n  Cure: measure where there are some."
         ) from error
+    try:
+        jax.devices("cpu")
+    except RuntimeError:
+        raise ProfileError(
+            f"JAX_PLATFORMS leaves out the CPU, on which ranks of {on.upper()} devices are made late and wait.\n"
+            f"  Cure: JAX_PLATFORMS={on},cpu."
+        ) from None
     if count is not None and jax.process_count() > 1:
         raise ProfileError(f"devices is {count}, but all of this job are measured.\n  Cure: leave it out.")
     if len(found) < (count or 2):

@@ -5,8 +5,6 @@ On GPUs also what NCCL's own allreduce costs, which a plan may choose.
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import os
 import platform
 import time
@@ -16,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, late_text, loop, run, zeros
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, loop, provenance, run, zeros
 from jaxcomm.measure.schedules import SECONDS, SIZES, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
-from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
+from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile
 
 CALLS_PER_SIZE = 40
 LOOPS = 5  # of as many calls, of each executor
@@ -76,13 +74,11 @@ def measure_devices(
     timed = None
     with communicator.use_plan(None):
         if on == "cpu":
-            latest = max(late, key=lambda rank: late[rank], default=devices - 1)
             timed = time_schedules(
                 mesh,
                 "memory",
-                latest,
+                late,
                 sizes,
-                late_s=late.get(latest, 0.0),
                 seconds=seconds,
                 progress=lambda share: progress(0.9 * share),
             )
@@ -106,12 +102,7 @@ def measure_devices(
         collective=Collective(bytes=samples[-1].bytes, seconds=samples[-1].seconds),
         executors=executors,
         timed_schedules=timed,
-        provenance=Provenance(
-            source=host + late_text(late),
-            tool="jaxcomm profile",
-            versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        ),
+        provenance=provenance(host, late),
     )
 
 

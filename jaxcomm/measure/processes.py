@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -19,11 +17,11 @@ from jaxcomm.measure.placement import Exchanges
 from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST
-from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
+from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
 SECONDS: Final = 50.0  # for transfers and schedules
-_TRANSFERS: Final = 0.2  # of them, for the transfers
+_TRANSFERS: Final = {False: 0.2, True: 0.05}  # of them, for the transfers; with XLA's collectives
 
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
@@ -41,6 +39,7 @@ def measure_processes(
     steps: int = 50,
     schedule_sizes: Sequence[int] = JOB_SIZES,
     *,
+    with_xla: bool = False,
     seconds: float = SECONDS,
     late: Mapping[int, float] | None = None,
     progress: Progress = lambda share: None,
@@ -60,7 +59,8 @@ def measure_processes(
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
       steps: rows of `arrivals`, at least 1.
       schedule_sizes: bytes per rank for which whole schedules are timed.
-      seconds: for transfers and schedules, roughly; a fifth of them for transfers.
+      with_xla: whether XLA's own collectives take turns with ours, all by the host's clock (see `measure.clocks`).
+      seconds: for transfers and schedules, roughly; a fifth of them for transfers, or a twentieth with XLA's.
       late: seconds by rank by which to make ranks late on purpose, in the psums only.
       progress: called with the finished share, from 0 to 1.
 
@@ -81,17 +81,16 @@ def measure_processes(
             "  Cure: jaxcomm launch -n 4 -- jaxcomm profile, or jax.distributed.initialize() in each process."
         )
     job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
-    found = measure_transfers(job, sizes, _TRANSFERS * seconds, lambda share: progress(0.4 * share))
+    found = measure_transfers(job, sizes, _TRANSFERS[with_xla] * seconds, lambda share: progress(0.4 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
-    latest = max(late, key=lambda rank: late[rank], default=len(devices) - 1)
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     timed = time_schedules(
         mesh,
         "messages",
-        latest,
+        late,
         schedule_sizes,
-        late_s=late.get(latest, 0.0),
-        seconds=(1 - _TRANSFERS) * seconds,
+        with_xla=with_xla,
+        seconds=(1 - _TRANSFERS[with_xla]) * seconds,
         progress=lambda share: progress(0.4 + 0.5 * share),
     )
     packet_loss = _count_lost_packets(job, found)
@@ -99,12 +98,7 @@ def measure_processes(
     progress(1.0)
     hosts = len({*found.hosts})
     where = f"{len(devices)} ranks in {len(job.processes)} processes on {hosts} host{'s' * (hosts != 1)}"
-    provenance = Provenance(
-        source=where + psum_loop.late_text(late),
-        tool="jaxcomm profile",
-        versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    )
+    provenance = psum_loop.provenance(where, late)
     document = {
         "format": FORMAT,
         "version": VERSION,

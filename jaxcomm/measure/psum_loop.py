@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
+from jaxcomm.profile.schema import Provenance
 
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
@@ -47,24 +50,13 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
     import jax
 
     from jaxcomm import collectives, ffi
-    from jaxcomm.jax_compat.contexts import trying_plans
-
-    spec: Any = jax.sharding.PartitionSpec
 
     def steps(x: Any, seconds: Any, count: Any) -> Any:
         own = seconds[jax.lax.axis_index("data")]
 
         return jax.lax.fori_loop(0, count, lambda _, x: collectives.psum(ffi.delay(x / 2, own), "data", plan=plan), x)
 
-    specs = (spec("data"), spec(), spec())
-    mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)
-    looped = jax.jit(mapped, donate_argnums=0)
-
-    def run_it(x: Any, seconds: Any, count: int) -> Any:
-        with trying_plans(False):  # every call runs the schedule that it is timed for
-            return looped(x, seconds, count)
-
-    return run_it
+    return _jitted(mesh, steps)
 
 
 def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
@@ -72,8 +64,6 @@ def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]
     import jax
 
     from jaxcomm import collectives, ffi
-
-    spec: Any = jax.sharding.PartitionSpec
 
     def steps(x: Any, seconds: Any, count: Any) -> Any:
         own = seconds[jax.lax.axis_index("data")]
@@ -85,9 +75,24 @@ def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]
 
         return jax.lax.fori_loop(0, count, step, x)
 
+    return _jitted(mesh, steps)
+
+
+def _jitted(mesh: Any, steps: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, int], Any]:
+    import jax
+
+    from jaxcomm.jax_compat.contexts import trying_plans
+
+    spec: Any = jax.sharding.PartitionSpec
     specs = (spec("data"), spec(), spec())
     mapped = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=spec("data"), check_vma=False)
-    return jax.jit(mapped, donate_argnums=0)
+    looped = jax.jit(mapped, donate_argnums=0)
+
+    def run_it(x: Any, seconds: Any, count: int) -> Any:
+        with trying_plans(False):  # every call runs the schedule that it is timed for
+            return looped(x, seconds, count)
+
+    return run_it
 
 
 def zeros(mesh: Any, nbytes: int) -> Any:
@@ -110,9 +115,14 @@ def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]
     return recorded(count)
 
 
-def late_text(late: Mapping[int, float]) -> str:
-    """The ranks that were made late, for a profile's provenance."""
-    return "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(late.items()))
+def provenance(source: str, late: Mapping[int, float]) -> Provenance:
+    """The provenance of what is measured here and now, with the ranks that were made late."""
+    return Provenance(
+        source=source + "".join(f", rank {rank} made {s * 1e3:g} ms late" for rank, s in sorted(late.items())),
+        tool="jaxcomm profile",
+        versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
 
 
 def check_arguments(ranks: int, sizes: Sequence[int], steps: int, late: Mapping[int, float]) -> None:

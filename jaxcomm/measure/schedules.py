@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,6 +34,14 @@ LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
 MOST_LATE_S: Final = 0.02  # if the schedule takes less
 
 
+class Name(NamedTuple):
+    """A schedule that is timed: its executor, its kind, and its chunks where these can be chosen."""
+
+    executor: TimedExecutor
+    kind: TimedKind
+    chunks: int | None
+
+
 class TurnTimes(NamedTuple):
     """Seconds from the last arrival to the end in the process that ends last, the median call of each turn.
 
@@ -48,26 +56,26 @@ class TurnTimes(NamedTuple):
 def time_schedules(
     mesh: Any,
     executor: TimedExecutor,
-    late: int,
+    late: Mapping[int, float],
     sizes: Sequence[int] = SIZES,
     *,
-    late_s: float = 0.0,
+    with_xla: bool = False,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
     """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks;
     on XLA's collectives also `lax.psum`, and late joins.
 
-    The default and the three that are fastest after the late rank have more turns than the others: plans choose among
-    them.
+    Of each executor the default and the three that are fastest after the late rank have more turns than the others:
+    plans choose among them.
 
     Args:
       mesh: the ranks, along one axis "data"; all of their processes call this.
       executor: the one that runs their sums.
-      late: the rank that is made late.
+      late: seconds by rank by which ranks are late in training. The latest of them is made late, the last rank if there
+        is none, by at least 10 and at most 20 ms; a schedule that takes longer is timed with a rank that is later.
       sizes: bytes per rank; the largest are left out as far as the time does not suffice, but never the first.
-      late_s: how late that rank is in training, at least 10 and at most 20 ms of which count; a schedule that takes
-        longer is timed with a rank that is later.
+      with_xla: whether XLA's collectives take turns with an executor of ours; then the host's clock times all.
       seconds: for all of it, roughly.
       progress: called with the finished share, from 0 to 1.
 
@@ -75,9 +83,15 @@ def time_schedules(
       JaxcommError: a process ended, or missed the deadline.
     """
     sizes = sorted({size // 4 * 4 for size in sizes})
-    plans = _plans(schedules_of(mesh.size, executor), mesh.size, late, executor, sizes[-1])
-    found: dict[tuple[TimedKind, int | None], list[ScheduleSample]] = {name: [] for name in plans}
-    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late_s))
+    from jaxcomm.collectives import permutes
+
+    executors: list[TimedExecutor] = [executor, "xla"] if with_xla and executor != "xla" else [executor]
+    if executor != "xla":
+        permutes.require_core()
+    latest = max(late, key=lambda rank: late[rank], default=mesh.size - 1)
+    plans = {name: plan for each in executors for name, plan in _plans(mesh.size, latest, each, sizes[-1]).items()}
+    found: dict[Name, list[ScheduleSample]] = {name: [] for name in plans}
+    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late.get(latest, 0.0)))
     begun, pauses_s = time.monotonic(), len(plans) * (1 + _CALLS) * late_s
     round_s, before = pauses_s, _FEW_BYTES
     for index, size in enumerate(sizes):
@@ -92,18 +106,27 @@ def time_schedules(
             mesh,
             [*plans.values()],
             size,
-            late,
-            executor=executor,
+            latest,
+            executor=executors[-1],
             seconds=for_size,
             least_s=late_s,
             finalists=FINALISTS,
+            groups=[executors.index(name.executor) for name in plans],
         )
         before = max(size, _FEW_BYTES)
         for name, times in zip(plans, timed, strict=True):
             found[name].append(ScheduleSample(bytes=size, **times._asdict()))
         progress((index + 1) / len(sizes))
-    tables = [TimedSchedule(kind=kind, chunks=chunks, samples=each) for (kind, chunks), each in found.items()]
-    return TimedSchedules(executor=executor, late=late, schedules=tables)
+    tables = [
+        TimedSchedule(
+            kind=name.kind,
+            chunks=name.chunks,
+            executor="xla" if name.executor == "xla" != executor else None,
+            samples=each,
+        )
+        for name, each in found.items()
+    ]
+    return TimedSchedules(executor=executor, late=latest, schedules=tables)
 
 
 def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[tuple[TimedKind, int | None]]:
@@ -130,6 +153,7 @@ def take_turns(
     least: int = FEWEST,
     most: int = MOST,
     finalists: int | None = None,
+    groups: Sequence[int] | None = None,
 ) -> tuple[list[TurnTimes], float]:
     """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
 
@@ -140,7 +164,8 @@ def take_turns(
       plans: what to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
-      executor: the one that runs the plans' sums: of "xla" the host's clock tells the times, of others the core.
+      executor: the one that runs the plans' sums: of "xla" the host's clock tells the times, also where some plans run
+        on others; of others the core does.
       seconds: for all of it, roughly.
       late_s: by how long that rank comes after the others; None: as long as the schedule takes and a little more, at
         least `least_s`.
@@ -149,6 +174,7 @@ def take_turns(
       most: turns of finalists, if the time suffices; at least 5 or `most`.
       finalists: plans that have more than `least` turns: the first, and those that were fastest after the late rank;
         None: all.
+      groups: by plan the number of its group, each of which has finalists of its own; None: all are one group.
 
     Returns:
       The times of each plan, and the seconds of a round of all.
@@ -175,35 +201,37 @@ def take_turns(
                 rows[index].append((together, after, by_s))
             round_s = round_s or agreed(time.monotonic() - started)
             if len(rows[0]) == least:
-                running = _finalists(rows, finalists or len(plans))
+                running = _finalists(rows, finalists or len(plans), groups or [0] * len(plans))
                 left, share = agreed(seconds - (time.monotonic() - begun)), len(running) / len(plans)
                 rounds = int(min(most, max(least, FEWEST_OF_FINALISTS, least + left // (round_s * share))))
     columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
     return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
 
 
-def _finalists(rows: Sequence[Sequence[tuple[float, float, float]]], count: int) -> list[int]:
-    """The first plan, and the others with the least medians with one rank late, `count` in all."""
+def _finalists(rows: Sequence[Sequence[tuple[float, float, float]]], count: int, groups: Sequence[int]) -> list[int]:
+    """Of each group the first plan, and the others with the least medians with one rank late, `count` in all."""
     after = [float(np.median([row[1] for row in each])) for each in rows]
-    return sorted([0, *sorted(range(1, len(rows)), key=lambda index: after[index])[: count - 1]])
+    found: list[int] = []
+    for group in {*groups}:
+        first, *others = [index for index, each in enumerate(groups) if each == group]
+        found += [first, *sorted(others, key=lambda index: after[index])[: count - 1]]
+    return sorted(found)
 
 
-def _plans(
-    names: Sequence[tuple[TimedKind, int | None]], ranks: int, late: int, executor: TimedExecutor, most_bytes: int
-) -> dict[tuple[TimedKind, int | None], Plan]:
-    """A plan for each schedule; without those whose template needs OR-Tools, where that is not installed, and without
-    those that the executor would leave to another one."""
+def _plans(ranks: int, late: int, executor: TimedExecutor, most_bytes: int) -> dict[Name, Plan]:
+    """A plan for each schedule that is timed on an executor; without those whose template needs OR-Tools, where that is
+    not installed, and without those that the executor would leave to another one."""
     from jaxcomm.collectives.permute_programs import why_not
 
     found = {}
-    for name in names:
+    for kind, chunks in schedules_of(ranks, executor):
         try:
-            plan = single(timed_spec(*name), ranks, late, "xla" if executor == "xla" and name[0] != "lax" else None)
+            plan = single(timed_spec(kind, chunks), ranks, late, "xla" if executor == "xla" and kind != "lax" else None)
             reasons = {why_not(plan.schedules[0], size) for size in (0, most_bytes)} if executor == "xla" else {}
             if reason := next(filter(None, reasons), None):
-                say(f"{name[0]} is not timed: {reason}")
+                say(f"{kind} is not timed: {reason}")
             else:
-                found[name] = plan
+                found[Name(executor, kind, chunks)] = plan
         except PlanError as error:
-            say(f"{name[0]} is not timed: {error}")
+            say(f"{kind} is not timed: {error}")
     return found

@@ -27,7 +27,6 @@ class TrainingKey(Value):
     source: Text
     target: Annotated[float, Field(strict=True, allow_inf_nan=False)]
     falling: bool
-    policy: Literal["agreed", "local", "random"]
     max_rounds: Positive
 
 

@@ -3,7 +3,7 @@
 Layers are in forward order. Those in front come first in every queue, as the next forward pass needs them first, but
 are dropped first, too: a trained model's front layers bear more of it (Wang et al., "Towards Domain-Specific Network
 Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into segments; one whose mean
-|g| is below the median of a sample of the gradient's |g| is small, and goes before a large one.
+|g| is not above the median of its tensor's segments is small, and goes before a large one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Drops(Value):
     """The parts of its gradients that a training may drop; used only where a training asks for it.
 
     No layer drops more than the share `bound`, which comes from `source`, and all together not more than `budget`.
-    Segments have `segment_bytes`; the `small_share` of them is small, by the median of a `sample` of a gradient.
+    Segments have `segment_bytes`; the `small_share` of them is small.
     `rounds` are the predicted extra steps when the budget is used up and small gradients go first (null: not measured).
     A step's gradients take `bsp_seconds` by rings that lose nothing, `seconds` with this policy. `status` and `gap`
     say how far the solver of the shares got.
@@ -80,7 +80,6 @@ class Drops(Value):
     source: Annotated[str, Field(max_length=4096)]
     budget: Share
     segment_bytes: Annotated[int, Field(ge=8, le=2**30, multiple_of=8, strict=True)] = 4096
-    sample: Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)] = 0.05
     small_share: Annotated[float, Field(gt=0, lt=1, strict=True, allow_inf_nan=False)] = 0.5
     queues: Queues
     layers: Annotated[tuple[Tolerant, ...], Field(fail_fast=True, min_length=1, max_length=MAX_LAYERS)]

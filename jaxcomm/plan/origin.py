@@ -23,7 +23,7 @@ class Delay(Value):
 
 
 class TimedBasis(Value):
-    """The whole schedules that were timed on the ranks' own executor, on whose times the choice rests.
+    """The whole schedules that were timed on an executor, on whose times the choice rests.
 
     `schedules` of them were timed at `sizes` sizes from `smallest` to `largest` bytes. `margins` are the least and the
     most that one must save of another's time, by the deviation of its turns; `model_error` is the median error, as a
@@ -50,7 +50,7 @@ class Assumptions(Value):
     `alpha_assumed` no measurement gives `alpha_s`, and no schedule that uses a delay was considered. A rank can
     exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
     times as long (null: not measured). `delay` is null when no arrivals were measured, `timed` when no whole schedules
-    were timed.
+    were timed; `timed_by_xla` is of XLA's collectives, where these took turns with the executor of `timed`.
     """
 
     alpha_s: Seconds
@@ -64,6 +64,7 @@ class Assumptions(Value):
     min_gain: Seconds
     delay: Delay | None
     timed: TimedBasis | None = None
+    timed_by_xla: TimedBasis | None = None
 
 
 class PlanProvenance(Value):

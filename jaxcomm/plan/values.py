@@ -14,6 +14,7 @@ MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
 MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
 LEAST_CHAINED: Final = 2**14  # the least that each counts as: small ones have many rounds, too
+MAX_ALTERNATIVES: Final = 64  # of an entry
 MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
@@ -174,11 +175,15 @@ Verdict = Literal[
 ]
 
 
+ExecutorName = Literal["xla"]
+
+
 class Alternative(Value):
     """A schedule that was considered for an entry, and what became of it.
 
     `seconds` is the mean over the profiled delays, from the late rank's arrival on, for the entry's reference size;
-    `gain` is what that saves of the fastest schedule that cannot use a delay, as a share (negative: it is slower).
+    `gain` is what that saves of the fastest schedule that cannot use a delay, as a share (negative: it is slower);
+    `executor` is as in `Entry`.
     Verdicts:
 
       chosen           the entry's schedule
@@ -195,6 +200,7 @@ class Alternative(Value):
     seconds: Seconds
     gain: Number
     verdict: Verdict
+    executor: ExecutorName | None = None
 
 
 class Predicted(Value):
@@ -256,9 +262,6 @@ class ScheduleSelector(Value):
         return self.rank == ANY_RANK
 
 
-ExecutorName = Literal["xla"]
-
-
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
 
@@ -271,7 +274,7 @@ class Entry(Value):
     max_bytes: Count | None
     schedule: Spec
     predicted: Predicted
-    alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
+    alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=MAX_ALTERNATIVES)] = ()
     selector: ScheduleSelector | None = None
     measured: MeasuredTimes | None = None
     executor: ExecutorName | None = None

@@ -12,9 +12,10 @@ from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance, TimedBasis
+from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     Chain,
     Entry,
@@ -28,11 +29,12 @@ from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_selectors
+from jaxcomm.planner.schedules import Setting, WithXla, choose, choose_executor, entries, solved, with_selectors
 from jaxcomm.planner.schedules.timed_basis import basis
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, find_straggler
 from jaxcomm.profile.cluster import Cluster
+from jaxcomm.profile.timed_schedules import TimedSchedules
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
 from jaxcomm.simulate.executor_costs import TimedCosts
@@ -97,7 +99,12 @@ def plan(
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, error)) if min_gain is None else min_gain
     setting = _setting(profile, executed, ports, least_gain, min_gain is not None)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
+    both = _with_xla(setting, profile) if executed is None else None
     network, decision = profile.network, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    by_xla = plan_step(profile, both.by_xla, time_limit=time_limit, seed=seed, log=log) if both else None
+    stepped = both.by_xla if both and decision and by_xla and _saves(both, by_xla.step, decision.step) else setting
+    if stepped is not setting:
+        decision = by_xla
     split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
     over = transport.decide(profile)
     profile = transport.with_resends(profile, over)
@@ -107,11 +114,14 @@ def plan(
     divided = groups.decide(profile, model_bytes, seed)
     step = decision.step if decision else None
     if step:
-        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.packet_loss, policy, divided)})
+        step = step.model_copy(update={"accepting": relaxed_steps(step, stepped, profile.packet_loss, policy, divided)})
     known = decision.known if decision else {}
     if not decision and profile.collective:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)}
-    found = with_selectors(setting, entries(setting, known, progress), known if decision else ())
+    own = known if stepped is setting else {nbytes: choose(setting, nbytes) for nbytes in known}
+    found = with_selectors(setting, entries(setting, own, progress), own if decision else ())
+    if both:
+        found = both.entries(found, known if decision else {}, stepped is not setting)
     searches = [each for each in (decision.results if decision else ()) if each.status != "NOT_NEEDED"]
     return Plan(
         matches=Matches(ranks=profile.ranks),
@@ -121,7 +131,7 @@ def plan(
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
         halves=halves.decide(setting),
-        assumptions=_assumptions(profile, ports, least_gain, basis(setting, found)),
+        assumptions=_assumptions(profile, ports, least_gain, setting, both, found),
         executors=executed,
         step=step,
         rails=split,
@@ -151,7 +161,7 @@ def _setting(
     """The setting of all searches, without solved schedules."""
     late, link = LateRanks.of(profile), profile.link
     links = Cluster(link.alpha_s, link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0)
-    timed = profile.timed_schedules if executed is None else None
+    timed = _timed(profile)[0] if executed is None else None
     return Setting(
         ranks=profile.ranks,
         links=links,
@@ -166,7 +176,30 @@ def _setting(
     )
 
 
-def _assumptions(profile: Profile, ports: int, least_gain: float, timed: TimedBasis | None) -> Assumptions:
+def _timed(profile: Profile) -> list[TimedSchedules | None]:
+    """The timed schedules of the ranks' own executor, and those of XLA's collectives beside them."""
+    found = list(profile.timed_schedules.by_executor().values()) if profile.timed_schedules else []
+    return [*found, None, None][:2]
+
+
+def _with_xla(setting: Setting, profile: Profile) -> WithXla | None:
+    """The two executors to choose between; None if one was timed, or none."""
+    timed = _timed(profile)[1]
+    if timed is None:
+        return None
+    links = replace(setting.links, nics=tuple(profile.nics))
+    return WithXla(setting, replace(setting, timed=TimedCosts.of(timed, profile.ranks, links)))
+
+
+def _saves(both: WithXla, by_xla: Step, own: Step) -> bool:
+    """Whether a step saves enough by XLA's collectives: as much as each of its calls must."""
+    least = max(both.least_gain(each.schedule, each.bytes, choose(both.own, each.bytes)) for each in by_xla.planned)
+    return by_xla.seconds < (1 - least) * own.seconds
+
+
+def _assumptions(
+    profile: Profile, ports: int, least_gain: float, setting: Setting, both: WithXla | None, found: Sequence[Entry]
+) -> Assumptions:
     link = profile.link
     return Assumptions(
         alpha_s=link.alpha_s,
@@ -179,7 +212,8 @@ def _assumptions(profile: Profile, ports: int, least_gain: float, timed: TimedBa
         incast=profile.incast,
         min_gain=least_gain,
         delay=_delay(profile),
-        timed=timed,
+        timed=basis(setting, found),
+        timed_by_xla=basis(both.by_xla, found) if both else None,
     )
 
 

@@ -163,7 +163,7 @@ class Cluster:
         return found
 
     def shared(self, src: Ints, dst: Ints) -> tuple[Ints, Floats]:
-        """The shared links on the way of every message, and their seconds per byte, as [STAGES, messages]; -1: none."""
+        """By message, as [STAGES, messages], the shared links on its way and their seconds per byte; else -1 and 0."""
         link = np.full((STAGES, len(src)), -1)
         beta = np.zeros((STAGES, len(src)))
         between = self.beta
@@ -187,4 +187,4 @@ class Cluster:
                 beta[stage] = between * uplink[rack[end]]
         # Every stage has links of its own, numbered one after the other.
         first = np.cumsum([0, *(link.max(axis=1, initial=-1) + 1)])[:STAGES, None]
-        return np.where(link < 0, -1, link + first), beta
+        return np.where(link < 0, -1, link + first), np.where(link < 0, 0.0, beta)

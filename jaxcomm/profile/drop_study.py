@@ -61,14 +61,13 @@ class Excess(NamedTuple):
 class Trials(Value):
     """The trials: a function `train`, to a target that its metric rises to, or falls to, in at most `max_rounds`.
 
-    `baseline` are the rounds to the target without drops, by seed; `policy` that of the drops; `margin` the share of
-    the baseline's mean by which a tolerated share may prolong the training.
+    `baseline` are the rounds to the target without drops, by seed; `margin` the share of the baseline's mean by
+    which a tolerated share may prolong the training.
     """
 
     train: Text
     target: Annotated[float, Field(strict=True, allow_inf_nan=False)]
     falling: bool = False
-    policy: Literal["agreed", "local", "random"]
     max_rounds: Positive
     margin: Annotated[Share, Field(gt=0)]
     baseline: Annotated[list[Positive], Field(min_length=2, max_length=4096)]

@@ -28,7 +28,7 @@ def summary(study: Trials) -> str:
             interval = f"{cost.low:+.3g} to {cost.high:+.3g}"
             rows.append([f"{trial.share:.3g}", f"{mean + cost.mean:.4g}", f"{cost.mean:+.3g}", interval, cost.verdict])
     lines = [
-        f"{study.train} bears drops of {bound} ({study.policy}): to {study.target:g} in {mean:.4g} rounds,",
+        f"{study.train} bears drops of {bound}: to {study.target:g} in {mean:.4g} rounds,",
         f"means of {count} trainings each; {study.margin:.3g} more, {study.margin * mean:.3g} rounds, are tolerated.",
         "",
         table(["lost", "rounds", "more", "90% interval", "verdict"], rows),
@@ -85,7 +85,7 @@ def svg(study: Trials) -> str:
         for share, cost in lost:
             if cost.mean is None:
                 axes.annotate("not reached", (share, mean), rotation=90, ha="center", fontsize=8)
-        axes.set_xlabel(f"share of each gradient that is lost, % ({study.policy})")
+        axes.set_xlabel("share of each gradient that is dropped, %")
         axes.set_ylabel(f"rounds to {study.target:g}")
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=8, loc="lower left")

@@ -35,9 +35,8 @@ def drops_section(policy: Drops) -> str:
 def _words(policy: Drops) -> Iterator[str]:
     yield drops_headline(policy)
     yield (
-        f"A gradient is dropped in segments of {bytes_text(policy.segment_bytes)}; one whose mean size is below the "
-        f"median of {policy.sample:.0%} of its layer's gradients is small and goes before a large one "
-        f"({policy.small_share:.0%} are small)."
+        f"A gradient is dropped in segments of {bytes_text(policy.segment_bytes)}; one whose mean size is not above "
+        f"the median of its layer's segments is small and goes before a large one ({policy.small_share:.0%} are small)."
     )
     yield "The times are for rings in which every round waits for the slowest rank, and packets are lost at random."
     if policy.rounds is not None:

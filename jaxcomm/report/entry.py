@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from jaxcomm import simulate
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, LateJoin, Stragglers
+from jaxcomm.plan.values import Alternative, Broadcast, Chain, Entry, Hierarchical, LateJoin, Stragglers
 from jaxcomm.report.tables import seconds_text
-from jaxcomm.report.words import selector_text
+from jaxcomm.report.words import selector_text, spec_text
 from jaxcomm.schedules import Schedule
+
+_LAX: Final = "jax.lax's own collective"
 
 
 def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
@@ -27,11 +30,17 @@ def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
 def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     if entry.schedule.kind == "nccl":
         yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
-    if entry.schedule.kind == "lax":
+    is_of_several, is_lax = plan.assumptions.timed_by_xla is not None, entry.schedule.kind == "lax"
+    if is_lax and not is_of_several:
         yield "Executor: jax.lax's own collective, as without a plan: no timed schedule saves enough of its time."
-        return
-    if entry.executor == "xla":
+    elif entry.executor == "xla":
         yield "Executor: XLA's own collectives, without a deadline; jaxcomm.stats() does not count these calls."
+    elif is_of_several:
+        yield f"Executor: {_executor(entry)}."
+    if is_of_several:
+        yield _otherwise(entry)
+    if is_lax:
+        return
     if schedule.precondition is None:
         yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
         return
@@ -67,6 +76,24 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
         f"{seconds_text(plain - after)} of {seconds_text(plain)}, from {seconds_text(before)} on."
     )
+
+
+def _otherwise(entry: Entry) -> str:
+    """The least that an entry's calls would take by each of the other executors."""
+    fastest: dict[str, Alternative] = {}
+    for offer in sorted(entry.alternatives, key=lambda offer: offer.seconds):
+        if offer.verdict not in ("ideal_delay", "too_many_ports"):
+            fastest.setdefault(_executor(offer), offer)
+    others = [
+        f"{seconds_text(offer.seconds)} by {name}" + f" ({spec_text(offer.schedule)})" * (name != _LAX)
+        for name, offer in fastest.items()
+        if name != _executor(entry)
+    ]
+    return f"Otherwise these calls would take {' or '.join(others)}."
+
+
+def _executor(runs: Entry | Alternative) -> str:
+    return "XLA's collectives" if runs.executor == "xla" else _LAX if runs.schedule.kind == "lax" else "the core"
 
 
 def _selector(entry: Entry) -> Iterator[str]:

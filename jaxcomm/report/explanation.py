@@ -30,7 +30,7 @@ from jaxcomm.report.words import (
     fit_text,
     nobody_late_text,
     range_text,
-    spec_text,
+    runs_text,
     timed_text,
 )
 from jaxcomm.schedules import Schedule
@@ -82,7 +82,7 @@ def summary(plan: Plan) -> str:
         rows.append(
             [
                 range_text(entry),
-                spec_text(entry.schedule) + " (calls select)" * bool(entry.selector),
+                runs_text(entry) + " (calls select)" * bool(entry.selector),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
                 f"{1 - seconds.seconds / plain_seconds(plan, entry):z.0%}",
@@ -146,6 +146,12 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     yield f"A round takes {seconds_text(given.alpha_s)} and moves {speed} per rank ({fit}; {given.link_source})."
     if given.timed:
         yield timed_text(given.timed)
+    if given.timed_by_xla:
+        yield timed_text(given.timed_by_xla)
+        yield (
+            "Both took turns by one clock, the host's. XLA's collectives take the place of the core where they save "
+            "more of its time than turns deviate by chance (95%), at the timed sizes on both sides."
+        )
     if given.incast:
         more = given.incast - 1
         yield f"Where a host exchanges with several others, and not as in a ring, a byte takes {more:.1%} longer."
@@ -203,19 +209,20 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     header = ["considered", f"time for {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
     offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
     # An option that needs a delay which always suffices has a row where it differs from the others.
-    distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
+    distinct = {(offer.schedule, offer.executor, offer.seconds): offer for offer in offers}.values()
     cells: list[list[str | None]] = [
-        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
+        [runs_text(offer), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
     if found := entry.measured:
         header = [*header, f"measured for {bytes_text(found.bytes)}"]
         seconds = {each.schedule: each.seconds for each in found.candidates} | {entry.schedule: found.seconds}
-        measured = [seconds.get(offer.schedule) for offer in sorted(distinct, key=lambda offer: offer.seconds)]
+        ordered = sorted(distinct, key=lambda offer: offer.seconds)
+        measured = [None if offer.executor else seconds.get(offer.schedule) for offer in ordered]
         cells = [[*row, seconds_text(each) if each else None] for row, each in zip(cells, measured, strict=True)]
     return "\n".join(
         [
-            f"{range_text(entry)}: why {spec_text(entry.schedule)}",
+            f"{range_text(entry)}: why {runs_text(entry)}",
             *(f"  {line}" for line in (*meaning(plan, entry, schedule), *measured_lines(entry))),
             textwrap.indent(table(header, cells), "  "),
         ]

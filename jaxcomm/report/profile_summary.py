@@ -26,6 +26,17 @@ def summary(measured: Profile) -> str:
     return table(["profile", "value"], [*_rows(measured)])
 
 
+def _missing(measured: Profile) -> list[str]:
+    """What a run's record does not show, and no other profile has added."""
+    known = {
+        "hosts": measured.hosts or measured.topology,
+        "NICs": measured.nics or measured.incast is not None,
+        "incast": measured.incast is not None,
+        "times of other schedules": measured.timed_schedules,
+    }
+    return [name for name, value in known.items() if not value]
+
+
 def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     link = measured.link
     yield "ranks", str(measured.ranks)
@@ -50,12 +61,14 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     if nics := [f"rank {rank} {nic:.3g} × slower" for rank, nic in enumerate(measured.nics) if nic > 1]:
         more = f" and {len(nics) - _SHOWN} more" if len(nics) > _SHOWN else ""
         yield "NICs", ", ".join(nics[:_SHOWN]) + more
+    elif measured.incast is not None:  # a job measured its links, NICs among them
+        yield "NICs", "alike: differences below a quarter count as none"
     if schedules := measured.timed_schedules:
         sizes = [sample.bytes for sample in schedules.schedules[0].samples]
         ends = f"{bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
         yield "schedules", f"{len(schedules.schedules)} timed at {len(sizes)} size{'s' * (len(sizes) != 1)}, {ends}"
-    if measured.provenance.tool == RUN_TOOL:
-        yield "not recorded", "hosts, NICs, incast, times of other schedules: `jaxcomm profile` measures them"
+    if measured.provenance.tool == RUN_TOOL and (missing := _missing(measured)):
+        yield "not recorded", f"{', '.join(missing)}: `jaxcomm profile` in a job of the same processes measures them"
     if measured.incast:
         yield (
             "incast",

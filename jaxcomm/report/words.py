@@ -8,8 +8,10 @@ from typing import Final
 from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.origin import Delay, TimedBasis
 from jaxcomm.plan.values import (
+    Alternative,
     Chain,
     DirectJoin,
+    Entry,
     HalvingDoubling,
     Hierarchical,
     HierarchicalHalves,
@@ -102,6 +104,11 @@ def range_text(entry: EntryRange) -> str:
     return low if entry.max_bytes == entry.min_bytes else f"{low} – {bytes_text(entry.max_bytes + 1)}"
 
 
+def runs_text(runs: Entry | Alternative) -> str:
+    """A schedule with its parameters, and its executor where that is not the platform's own."""
+    return spec_text(runs.schedule) + ", by XLA" * (runs.executor == "xla")
+
+
 def spec_text(spec: Spec) -> str:
     """A schedule with its parameters, such as `straggler, 14 chunks`."""
     match spec:
@@ -111,21 +118,21 @@ def spec_text(spec: Spec) -> str:
             return f"halving/doubling, {spec.order.replace('_', ' ')}"
         case Hierarchical():
             early = f", {spec.within} within and {spec.across} across early" if spec.late else ""
-            return f"hierarchical, {spec.chunks} chunk{'s' * (spec.chunks != 1)}{early}"
+            return f"hierarchical, {_chunks(spec.chunks)}{early}"
         case HierarchicalHalves():
             return "hierarchical halves"
-        case DirectJoin():
-            return f"direct join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
-        case LateJoin():
-            return f"late join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
-        case StragglerSpec():
-            return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case DirectJoin() | LateJoin() | StragglerSpec():
+            return f"{spec.kind.replace('_', ' ')}, {_chunks(spec.chunks)}"
         case Stragglers():
-            return f"{len(spec.late)} stragglers, {spec.chunks} chunks"
+            return f"{len(spec.late)} stragglers, {_chunks(spec.chunks)}"
         case Chain():
-            return f"chain of {len(spec.late)} stragglers, {spec.chunks} chunks"
+            return f"chain of {len(spec.late)} stragglers, {_chunks(spec.chunks)}"
         case Hybrid():
-            return f"hybrid, {spec.covered} of {spec.chunks} chunks"
+            return f"hybrid, {spec.covered} of {_chunks(spec.chunks)}"
         case Transfers():
-            return f"solved schedule {spec.index}, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+            return f"solved schedule {spec.index}, {_chunks(spec.chunks)}"
     return spec.kind.replace("_", "/")
+
+
+def _chunks(count: int) -> str:
+    return f"{count} chunk{'s' * (count != 1)}"

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from jaxcomm.schedules.list_scheduling import PendingMove, in_rounds
+from jaxcomm.schedules.ports import Links, arrival
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, loads, measure
-from jaxcomm.schedules.tiers import arrival, ports_between
 
 Half = Literal["reduce_scatter", "all_gather"]
 
@@ -141,10 +141,11 @@ def _scatter_on_hosts(
 ) -> Table:
     members = [[rank for rank, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
     rack_of = racks or (0,) * len(members)
+    links = Links(hosts, rack_of, nic == "rank", slow, nics or (1.0,) * len(hosts), (1.0,) * len({*rack_of}))
     moves: list[PendingMove] = []
 
     def send(src: int, dst: int, chunk: int, priority: tuple[float, int]) -> None:
-        ports = ports_between(src, dst, hosts, nic == "rank", slow, nics or (1.0,) * len(hosts))
+        ports = links.between(src, dst)
         moves.append(PendingMove(priority, src, dst, chunk, Op.REDUCE, False, arrival(ports), ports))
 
     for owner, home in enumerate(hosts):

@@ -77,7 +77,7 @@ def hierarchical(
     for name, given, count in (("nics", nics, ranks), ("uplinks", uplinks, max(racks, default=-1) + 1)):
         if len(given) not in (0, count) or not all(each > 0 for each in given):
             raise ValueError(f"{name} is {list(given)}; it must be {count} positive numbers, or none")
-    unlike = tuple(() if len({*given}) < 2 else tuple(map(float, given)) for given in (nics, uplinks))
+    unlike = () if len({*nics}) < 2 else tuple(map(float, nics)), tuple(map(float, uplinks))
     return _made((tuple(hosts), nic, float(slow), chunks, tuple(sorted(late)), within, across, tuple(racks), *unlike))
 
 

@@ -13,21 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.ffi.cpu import CPU
+from jaxcomm.schedules.ports import PortUse
 from jaxcomm.schedules.schedule import Op, Table
 
-Port = tuple[str, int]
-
 _EXCHANGE: Final = 2  # for the core, beside the numbers of Op
-
-
-class PortUse(NamedTuple):
-    """A port that a move takes for `seconds`, at any time from its start until it has arrived.
-
-    Of a fast and a slow link, the fast one carries other moves meanwhile.
-    """
-
-    port: Port
-    seconds: float
 
 
 class PendingMove(NamedTuple):

@@ -1,143 +1,196 @@
-"""The owners of chunks where links have unlike rates: a rank whose link is faster sums more of the chunks."""
+"""The ways of chunks where links have unlike rates: trees along which they are summed so that all links end at once.
+
+A chunk is summed along a tree of ranks, and its sum comes back along the same tree. Ranks whose links are faster sum
+more of the chunks. A host, or a rack, either sums its parts on one of its ranks before it sends them on, which spares
+what its ranks share, or its ranks send on their own, which spares the links of the rank that would sum.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence, Set
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
 from typing import Final, NamedTuple
 
-_PARTS: Final = 1 << 20  # that shares are rounded to, so that turns are the same on every machine
-_HALVINGS: Final = 60
+from jaxcomm.schedules.ports import Links, Port
+
+# The price of a link is its load beside the busiest link's to the power of 2^5: almost only the busiest links count.
+_SQUARINGS: Final = 5
 
 
-def balanced(slowness: Sequence[float], owned: float | None = None) -> list[float]:
-    """The share of the chunks that each node owns, with which all links are done at once.
+class Way(NamedTuple):
+    """The tree of a chunk: the rank that sums all, and by rack and by host the rank that sums their parts.
 
-    Of a chunk, a node sends its part to the owner and gets the sum back: one chunk each way. The owner receives the
-    parts of the other n − 1 and sends the sum to them. So node i's link carries 1 + (n−2)·wᵢ buffers each way, and is
-    done at T with wᵢ = (T/rᵢ − 1)/(n−2). With T = max(max rᵢ, 2(n−1)/Σ 1/rᵢ), which no all-reduce can beat, the shares
-    sum to 1 at least; a node with rᵢ = T owns nothing.
-
-    Args:
-      slowness: rᵢ, how many times as long a byte takes through node i's link, above 0.
-      owned: chunks that the owner's link carries each way beyond the one of the others; None: n − 2.
-
-    Returns:
-      Shares wᵢ that sum to 1.
+    None: the ranks of the host, or the hosts of the rack, send on their own.
     """
-    nodes = len(slowness)
-    owned = nodes - 2 if owned is None else owned
-    least = max(*slowness, (owned + nodes) / sum(1 / each for each in slowness), 0.0)
-    shares = [least / each - 1 for each in slowness]
-    # Two like nodes leave nothing to share out: each link carries a chunk once each way, with any owner.
-    return _normal(shares if sum(shares) > 1e-9 * nodes else [1.0] * nodes)
+
+    top: int
+    racks: tuple[int | None, ...]
+    hosts: tuple[int | None, ...]
 
 
-def lane_shares(nics: Sequence[float]) -> list[float]:
-    """The share of the chunks that each rank of a host exchanges with other hosts, through a NIC of its own.
+class Ways:
+    """Finds the way of one chunk after the other: the cheapest tree at prices that rise with the links' loads."""
 
-    A rank with a share a sums these for its host, so its port within carries 1 + (m−2)·a buffers each way; its NIC is
-    busy for `nics[i]` times a. The shares are those with which the busiest of all these is done as early as it can be.
+    def __init__(self, links: Links, late: Set[int] = frozenset()) -> None:
+        """Takes the links, and the late ranks, whose part is not awaited in `early` chunks."""
+        self._links, self._late = links, late
+        self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
 
-    Args:
-      nics: by rank, how many times as long as a buffer within the host its NIC takes for what leaves the host.
+    @property
+    def load(self) -> float:
+        """The load of the busiest link, in times of a chunk within a host; of early chunks what is left for later."""
+        both = defaultdict[Port, float](float)
+        for loads in self._loads.values():
+            for port, seconds in loads.items():
+                both[port] += seconds
+        return max(both.values(), default=0.0)
+
+    def next(self, early: bool = False) -> Way:
+        """The way of the next chunk, which loads the links from now on.
+
+        Args:
+          early: whether the others sum their parts before the late ranks come. What they send is free then; ranks of a
+            late rank's host sum for no others.
+        """
+        late = self._late if early else frozenset[int]()
+        way = _Cheapest(self._links, late, self._loads[early]).way()
+        for child, parent in _edges(way, self._links):
+            both = [(parent, child)] if late and child not in late else [(child, parent), (parent, child)]
+            for use in (use for move in both for use in self._links.between(*move)):
+                self._loads[early][use.port] += use.seconds
+        return way
+
+
+def _edges(way: Way, links: Links) -> Iterator[tuple[int, int]]:
+    """The children and parents of a way's tree."""
+    for rank, host in enumerate(links.hosts):
+        end, root = way.hosts[host], way.racks[links.racks[host]]
+        if end is not None and rank != end:
+            yield rank, end
+        elif root is not None and rank != root:
+            yield rank, root
+        elif rank != way.top:
+            yield rank, way.top
+
+
+class _Offer(NamedTuple):
+    """The price of bringing parts to a parent, less the parent's own: summed on a rank, or `apart` by so many ranks."""
+
+    summed: float
+    end: int
+    apart: float
+    ranks: int
+
+    def under(self, parent: float) -> tuple[float, int | None]:
+        """The price under a parent that takes `parent` for each part, and the rank that sums, if any."""
+        whole, each = self.summed + parent, self.apart + self.ranks * parent
+        return (each, None) if each < whole else (whole, self.end)
+
+
+class _Cheapest:
+    """The cheapest way at the prices of one moment.
+
+    Of every rank it knows the prices as a child, which sends its part and gets the sum, and as a parent, which gets
+    that part and sends the sum, by the rack that is at the other end.
     """
-    inner = len(nics) - 2
 
-    def shares(time: float) -> list[float]:
-        most = (time - 1) / inner if inner > 0 else 1.0
-        return [max(0.0, min(most, time / nic)) for nic in nics]
+    def __init__(self, links: Links, absent: Set[int], loads: dict[Port, float]) -> None:
+        self._links, self._absent, self._loads = links, absent, loads
+        self._most = max(loads.values(), default=0.0) or 1.0
+        ranks, self._racks = range(len(links.hosts)), range(max(links.racks) + 1)
+        self._members = [[rank for rank in ranks if links.hosts[rank] == host] for host in range(max(links.hosts) + 1)]
+        self._inner = [self._pair("send", "receive", rank) for rank in ranks]
+        self._outer = [[self._outside(rank, away) for away in self._racks] for rank in ranks]
+        self._offers = [[self._offer(host, away) for away in self._racks] for host in range(len(self._members))]
 
-    return _normal(shares(_least(lambda time: sum(shares(time)) >= 1, 2 + inner + sum(nics))))
+    def way(self) -> Way:
+        """The way itself."""
+        tops = self._may_sum(range(len(self._links.hosts)))
+        roots = {rank: self._summed_in_rack(rank) for rank in range(len(self._links.hosts))}
+        racks = {(rack, away): self._rack_offer(rack, away, roots) for rack in self._racks for away in self._racks}
+        found: tuple[float, Way] | None = None
+        for top in tops:
+            home = self._rack_of(top)
+            price, ends = roots[top]
+            heads: list[int | None] = []
+            for rack in self._racks:
+                cost, head, own = (0.0, top, ends) if rack == home else self._under(racks[rack, home], rack, top, roots)
+                price += cost
+                heads.append(head)
+                ends = ends | own
+            if found is None or price < found[0]:
+                found = price, Way(top, tuple(heads), tuple(ends[host] for host in range(len(self._members))))
+        assert found
+        return found[1]
 
+    def _rack_of(self, rank: int) -> int:
+        return self._links.racks[self._links.hosts[rank]]
 
-def turns(shares: Sequence[float], kinds: Sequence[Hashable]) -> list[int]:
-    """The owner of each chunk, by turns in proportion to the shares, among the chunks of each kind.
+    def _pair(self, out: str, into: str, index: int) -> tuple[float, float]:
+        """The prices of a chunk through links of one unit, for a child and for a parent."""
+        sends, receives = self._price((out, index)), self._price((into, index))
+        return (receives, sends) if self._absent else (sends + receives, sends + receives)
 
-    Every node earns its share at every turn; the one that has earned most, of several the first, owns the chunk and
-    pays a whole one.
+    def _price(self, port: Port) -> float:
+        price = self._loads.get(port, 0.0) / self._most
+        for _ in range(_SQUARINGS):
+            price *= price
+        return price
 
-    Args:
-      shares: wᵢ, which sum to 1.
-      kinds: by chunk, what it costs its owner; the nodes get their shares of every kind.
-    """
-    parts = [round(share * _PARTS) for share in shares]
-    earned: dict[Hashable, list[int]] = {kind: [0] * len(parts) for kind in kinds}
-    found = []
-    for kind in kinds:
-        has = earned[kind] = [before + part for before, part in zip(earned[kind], parts, strict=True)]
-        owner = has.index(max(has))
-        has[owner] -= sum(parts)
-        found.append(owner)
-    return found
+    def _outside(self, rank: int, away: int) -> tuple[float, float]:
+        """The prices of a chunk between the rank and one of another host, in the rack `away`."""
+        links, host, rack = self._links, self._links.hosts[rank], self._rack_of(rank)
+        pairs = [(links.nics[rank], self._pair("NIC out", "NIC in", rank))]
+        if not links.per_rank:
+            pairs.append((links.nics[rank], self._pair("host out", "host in", host)))
+        if rack != away:
+            pairs.append((links.uplinks[rack], self._pair("uplink out", "uplink in", rack)))
+        child, parent = (links.slow * sum(cost * pair[side] for cost, pair in pairs) for side in (0, 1))
+        return child, parent
 
+    def _may_sum(self, ranks: Sequence[int]) -> list[int]:
+        """Of these ranks, those that may sum for other hosts, too."""
+        hosts = {self._links.hosts[rank] for rank in self._absent}
+        punctual = [rank for rank in ranks if rank not in self._absent]
+        return [rank for rank in punctual if self._links.hosts[rank] not in hosts] or punctual or [*ranks]
 
-class Roots(NamedTuple):
-    """The rack that sums a chunk of all, and by rack the place of the host that sums those of its hosts."""
+    def _summed_on(self, end: int) -> float:
+        """The price of summing a host's parts on one of its ranks."""
+        members = self._members[self._links.hosts[end]]
+        children = sum(self._inner[rank][0] for rank in members if rank != end)
+        return children + (len(members) - 1) * self._inner[end][1]
 
-    rack: int
-    hosts: tuple[int, ...]
+    def _offer(self, host: int, away: int) -> _Offer:
+        members = self._members[host]
+        ends = [rank for rank in members if rank not in self._absent] or members
+        price, end = min((self._summed_on(end) + self._outer[end][away][0], end) for end in ends)
+        apart = math.inf if self._absent else sum(self._outer[rank][away][0] for rank in members)
+        return _Offer(price, end, apart, len(members))
 
+    def _summed_in_rack(self, root: int) -> tuple[float, dict[int, int | None]]:
+        """The price of summing a rack's parts on one of its ranks, and the ranks on which its hosts sum theirs."""
+        own, rack = self._links.hosts[root], self._rack_of(root)
+        price, ends = self._summed_on(root), dict[int, int | None]({own: root})
+        for host, each in enumerate(self._links.racks):
+            if each == rack and host != own:
+                cost, ends[host] = self._offers[host][rack].under(self._outer[root][rack][1])
+                price += cost
+        return price, ends
 
-def roots(
-    racks: Sequence[Sequence[int]], hosts: Sequence[float], uplinks: Sequence[float], late: Set[int], count: int
-) -> list[Roots]:
-    """The roots of each of `count` chunks.
+    def _rack_offer(self, rack: int, away: int, roots: dict[int, tuple[float, dict[int, int | None]]]) -> _Offer:
+        ranks = self._may_sum([rank for rank in roots if self._rack_of(rank) == rack])
+        price, root = min((roots[rank][0] + self._outer[rank][away][0], rank) for rank in ranks)
+        return _Offer(price, root, 0.0, 0)
 
-    Args:
-      racks: the hosts of each rack.
-      hosts: by host, how many times as long a byte takes through its NICs.
-      uplinks: the same by rack, through its uplink.
-      late: hosts whose part the others do not await: these own chunks by their rates, as only results leave them then.
-    """
-    out = [[host in late for host in members] for members in racks]
-    is_out = [all(each) for each in out]
-    top_shares = _among(is_out, uplinks) if late and not all(is_out) else rack_shares(racks, hosts, uplinks)
-    tops = turns(top_shares, [None] * count)
-    places = []
-    for rack, members in enumerate(racks):
-        slowness = [hosts[host] for host in members]
-        if any(out[rack]) and not is_out[rack]:
-            shares = _among(out[rack], slowness)
-        else:
-            shares = balanced(slowness, _owned(len(members), len(racks), top_shares[rack]))
-        places.append(turns(shares, [rack == top for top in tops]))
-    return [Roots(top, tuple(each)) for top, *each in zip(tops, *places, strict=True)]
-
-
-def rack_shares(racks: Sequence[Sequence[int]], hosts: Sequence[float], uplinks: Sequence[float]) -> list[float]:
-    """The share of the chunks that each rack sums, with which its uplink and its hosts are done as early as those of
-    the others; for the arguments see `roots`."""
-    count = len(racks)
-    if count < 3:  # both uplinks carry every chunk once, on whichever side its owner is
-        return [1 / count] * count
-
-    def shares(time: float) -> list[float]:
-        found = []
-        for members, uplink in zip(racks, uplinks, strict=True):
-            room = sum(max(0.0, time / hosts[host] - 1) for host in members) - _owned(len(members), count, 0.0)
-            found.append(max(0.0, min(time / uplink - 1, room)) / (count - 2))
-        return found
-
-    return _normal(shares(_least(lambda time: sum(shares(time)) >= 1, 2.0 * len(hosts) * max(*hosts, *uplinks))))
-
-
-def _least(is_enough: Callable[[float], bool], most: float) -> float:
-    """The least number up to `most`, which is enough, that is."""
-    low, high = 0.0, most
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
-
-
-def _owned(hosts: int, racks: int, top: float) -> float:
-    """Chunks that the NIC of a rack's root carries each way beyond one; its rack sums a share `top` of them for all."""
-    return hosts - 2 + (1 + (racks - 2) * top if racks > 1 else 0)
-
-
-def _among(absent: Sequence[bool], slowness: Sequence[float]) -> list[float]:
-    return _normal([0.0 if out else 1 / each for out, each in zip(absent, slowness, strict=True)])
-
-
-def _normal(shares: Sequence[float]) -> list[float]:
-    return [share / sum(shares) for share in shares]
+    def _under(
+        self, offer: _Offer, rack: int, top: int, roots: dict[int, tuple[float, dict[int, int | None]]]
+    ) -> tuple[float, int | None, dict[int, int | None]]:
+        """The price of a rack's parts under the top, the rank that sums them, and those that sum its hosts'."""
+        home, parent = self._rack_of(top), self._outer[top][rack][1]
+        hosts = [host for host, each in enumerate(self._links.racks) if each == rack]
+        apart = {host: self._offers[host][home].under(parent) for host in hosts}
+        price = sum(cost for cost, _ in apart.values())
+        if not self._absent and price < offer.summed + parent:
+            return price, None, {host: end for host, (_, end) in apart.items()}
+        return offer.summed + parent, offer.end, roots[offer.end][1]

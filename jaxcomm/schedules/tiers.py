@@ -8,9 +8,10 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from jaxcomm.schedules.find_template import template as find_template
-from jaxcomm.schedules.list_scheduling import PendingMove, PortUse
+from jaxcomm.schedules.list_scheduling import PendingMove
 from jaxcomm.schedules.one_late_rank import straggler_table
-from jaxcomm.schedules.owners import Roots, lane_shares, roots, turns
+from jaxcomm.schedules.owners import Way, Ways
+from jaxcomm.schedules.ports import Links, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
 LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
@@ -40,10 +41,12 @@ class Tiers:
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
         homes = racks or (0,) * len(self._members)
+        self._links = Links(
+            hosts, homes, nic == "rank", slow, nics or (1.0,) * len(hosts), uplinks or (1.0,) * len({*homes})
+        )
         self._racks = [[g for g, rack in enumerate(homes) if rack == r] for r in sorted({*homes})]
         self._late_hosts = {hosts[rank] for rank in late}
-        self._nics = nics or (1.0,) * len(hosts)
-        is_unlike = len({*self._nics}) > 1 or len({*uplinks}) > 1
+        is_unlike = len({*nics}) > 1 or len({*uplinks}) > 1
         # A late rank that also had to carry its host's sums through its NIC would do more than anybody else.
         least = min(map(len, self._members))
         self._spare = 0
@@ -61,35 +64,29 @@ class Tiers:
         one_late_host = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1
         self._templated = one_late_host and across > 0 and not is_unlike
         self._template_rows = self._rows_by_chunk() if self._templated else {}
-        self._lane_shares = [self._shares_of(members) for members in self._members]
-        self._host_nics = [
-            max(share * self._nics[rank] for share, rank in zip(shares, members, strict=True))
-            for shares, members in zip(self._lane_shares, self._members, strict=True)
-        ]
-        self._lanes: list[list[int]] = []  # by host, the place of the rank that has its sum of a chunk
-        self._roots: dict[bool, list[Roots]] = {}  # by whether the late ranks' part is awaited
+        self._ways: list[Way] = []  # by chunk, where links are unlike
         if is_unlike:
-            self._pace = max(1.0, slow * max(self._host_nics))
-            count = -(-chunks // self._channels)
-            self._roots = {
-                early: roots(self._racks, self._host_nics, uplinks or (1.0,) * len(self._racks), absent, count)
-                for early, absent in ((False, set[int]()), (True, self._late_hosts))
-            }
-            self._lanes = [self._lanes_of(host) for host in range(len(self._members))]
+            ways = Ways(self._links, late)
+            self._ways = [ways.next(chunk < max(within, across)) for chunk in range(chunks)]
+            self._pace = max(1.0, ways.load / chunks)
 
     def sum(self, chunk: int) -> None:
         """Adds the moves of one chunk."""
         turn, time, slow = chunk // self._channels, self._pace * chunk, self._slow
-        ends = [self._end(members, chunk) for members in self._members]
-        for members, end in zip(self._members, ends, strict=True):
+        ends = {
+            host: end for host, members in enumerate(self._members) if (end := self._end(members, chunk)) is not None
+        }
+        for host, end in ends.items():
+            members = self._members[host]
             early = chunk < self._within
             absent = self._late & {*members} if early else set[int]()
             self._gather(members, members.index(end), absent, chunk, turn, early, time, self._lead, 0)
         if self._templated and chunk < self._across:
-            self._by_template(chunk, ends, turn, time)
+            self._by_template(chunk, [*ends.values()], turn, time)
         else:
             self._by_turns(chunk, ends, turn)
-        for members, end in zip(self._members, ends, strict=True):
+        for host, end in ends.items():
+            members = self._members[host]
             start = members.index(end)
             rest = members[start + 1 :] + members[:start]
             absent = self._late if chunk < self._within else set[int]()
@@ -103,35 +100,19 @@ class Tiers:
         if not self._late or self._within == self._across == self._chunks:
             return math.inf
         sizes = [len(members) for members in self._members]
-        unit = self._slow * max(self._host_nics)
+        nics = [[self._links.nics[rank] for rank in members] for members in self._members]
+        unit = self._slow * max(1 / sum(1 / nic for nic in own) if self._per_rank else max(own) for own in nics)
         tiers = (max(sizes), self._within), (len(sizes), self._across * unit)
         return max((nodes - 2) / (nodes - 1) * work for nodes, work in tiers if nodes > 1)
-
-    def _shares_of(self, members: list[int]) -> list[float]:
-        """The share of the chunks that each rank of a host sends on through its NIC."""
-        hosts = len(self._members)
-        if not self._per_rank or hosts == 1:
-            return [1 / len(members)] * len(members) if self._per_rank else [1.0] * len(members)
-        each_way = 2 * (hosts - 1) / hosts  # what leaves a host, in buffers, if all are alike
-        return lane_shares([self._slow * self._nics[rank] * each_way for rank in members])
-
-    def _lanes_of(self, host: int) -> list[int]:
-        """By chunk, the place of the rank that has a host's sum: by the rates of their NICs, whatever the host sums."""
-        rack = next(index for index, members in enumerate(self._racks) if host in members)
-        kinds = []
-        for chunk in range(self._chunks):
-            root = self._roots[chunk < min(self._within, self._across)][chunk // self._channels]
-            kinds.append((self._racks[rack][root.hosts[rack]] == host) * (1 + (root.rack == rack)))
-        return turns(self._lane_shares[host], kinds)
 
     @property
     def _lead(self) -> float:
         return LEAD * self._slow
 
-    def _end(self, members: list[int], chunk: int) -> int:
+    def _end(self, members: list[int], chunk: int) -> int | None:
         """The rank of a host that has its sum of a chunk."""
-        if self._lanes and self._per_rank:
-            return members[self._lanes[self._hosts[members[0]]][chunk]]
+        if self._ways:
+            return self._ways[chunk].hosts[self._hosts[members[0]]]
         rails = members
         if self._spare:
             (late,) = self._late
@@ -170,32 +151,36 @@ class Tiers:
         if meet != nodes[root]:
             self._move(meet, nodes[root], chunk, Op.REDUCE, (time, step))
 
-    def _by_turns(self, chunk: int, ends: list[int], turn: int) -> None:
+    def _by_turns(self, chunk: int, ends: dict[int, int], turn: int) -> None:
         """Across hosts and racks, each of which is the root in turn."""
         early = chunk < min(self._within, self._across)
-        tops, spreads = [], []
-        unlike = self._roots[early][turn] if self._roots else None
+        way = self._ways[chunk] if self._ways else None
+        heads, spreads = [], []
         for rack, members in enumerate(self._racks):
-            root, count = unlike.hosts[rack] if unlike else turn % len(members), len(members)
-            nodes = [ends[host] for host in members]
-            late = {ends[host] for host in members if host in self._late_hosts} if early else set[int]()
-            time = self._pace * (chunk - (0 if unlike else root * self._channels))
+            count = len(members)
+            time = self._pace * (chunk if way else chunk - turn % count * self._channels)
+            nodes = [rank for host in members for rank in ([ends[host]] if host in ends else self._members[host])]
+            top = way.racks[rack] if way else nodes[turn % count]
+            if top is None:
+                heads += nodes
+                continue
+            root = nodes.index(top)
+            late = {node for node in nodes if self._hosts[node] in self._late_hosts} if early else set[int]()
             self._gather(nodes, root, late, chunk, turn // count, early, time, 0.0, 1)
-            tops.append(nodes[root])
-            rest = nodes[root + 1 :] + nodes[:root]
-            spreads.append((time, _spread(nodes[root], rest, late, turn // count)))
-        if len(tops) > 1:
+            heads.append(top)
+            spreads.append((time, _spread(top, nodes[root + 1 :] + nodes[:root], late, turn // count)))
+        if len(heads) > 1:
             turn //= max(map(len, self._racks))
-            pairs = zip(tops, self._racks, strict=True)
-            late = {top for top, members in pairs if early and self._late_hosts & {*members}}
-            root = unlike.rack if unlike else turn % len(tops)
+            root = heads.index(way.top) if way else turn % len(heads)
+            late_racks = {self._links.racks[host] for host in self._late_hosts} if early else set[int]()
+            late = {head for head in heads if self._links.racks[self._hosts[head]] in late_racks}
             time = self._pace * chunk
-            self._gather(tops, root, late, chunk, turn // len(tops), early, time, 0.0, 1)
-            spreads.insert(0, (time, _spread(tops[root], tops[root + 1 :] + tops[:root], late, turn // len(tops))))
+            self._gather(heads, root, late, chunk, turn // len(heads), early, time, 0.0, 1)
+            spreads.insert(0, (time, _spread(heads[root], heads[root + 1 :] + heads[:root], late, turn // len(heads))))
         for time, copies in spreads:
             for step, (src, dst) in enumerate(copies):
                 lead = len(self._members) + step
-                priority = time + (self._pace / 4 if unlike else self._slow) * lead, 1
+                priority = time + (self._pace / 4 if way else self._slow) * lead, 1
                 self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
@@ -237,31 +222,9 @@ class Tiers:
     ) -> None:
         if (src, dst, exchange) not in self._known_ports:
             links = [(src, dst), (dst, src)][: 1 + exchange]
-            self._known_ports[src, dst, exchange] = tuple(
-                use
-                for link in links
-                for use in ports_between(*link, self._hosts, self._per_rank, self._slow, self._nics)
-            )
+            self._known_ports[src, dst, exchange] = tuple(use for link in links for use in self._links.between(*link))
         ports = self._known_ports[src, dst, exchange]
         self.moves.append(PendingMove(priority, src, dst, chunk, op, exchange, arrival(ports), ports))
-
-
-def ports_between(
-    src: int, dst: int, hosts: Sequence[int], per_rank: bool, slow: float, nics: Sequence[float]
-) -> tuple[PortUse, ...]:
-    """The links that a chunk takes, where NICs are the ranks' or else the hosts'."""
-    if hosts[src] == hosts[dst]:
-        return PortUse(("send", src), 1.0), PortUse(("receive", dst), 1.0)
-    out, into = slow * nics[src], slow * nics[dst]
-    ranks = PortUse(("NIC out", src), out), PortUse(("NIC in", dst), into)
-    if per_rank:
-        return ranks
-    return PortUse(("host out", hosts[src]), out), PortUse(("host in", hosts[dst]), into), *ranks
-
-
-def arrival(ports: Sequence[PortUse]) -> float:
-    """Seconds until a chunk has arrived: as long as its slowest link takes."""
-    return max(use.seconds for use in ports)
 
 
 def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock
+from jaxcomm.simulate.parts_bound import least_time
 
 PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
 
@@ -161,7 +162,8 @@ def lower_bound(
     log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
     rank's port moves the buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits
     into it. Where NICs are unlike, the same holds for hosts and their rates: each sends its buffer once, and all
-    together 2(h-1) of them.
+    together 2(h-1) of them; and `parts_bound` counts the same for racks and other parts, of which a delay hides no more
+    than itself.
 
     Args:
       ranks: number of ranks n.
@@ -179,6 +181,7 @@ def lower_bound(
         rates = [1 / (each * nbytes * beta) for each in slowness]  # buffers per second
         messages = 2 * (len(rates) - 1) - delays.seconds * (sum(rates) - min(rates))
         volume = np.maximum(volume, np.maximum(max(slowness) * nbytes * beta, messages / sum(rates)))
+        volume = np.maximum(volume, least_time(topology) * nbytes * beta - delays.seconds)
     return _rounds(ranks, ports) * alpha + float(volume.mean())
 
 

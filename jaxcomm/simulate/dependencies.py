@@ -42,7 +42,8 @@ class Dependencies(NamedTuple):
     point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
     only for ports. An earlier message has the smaller index; points are an exception. Where one port of a message is
     faster than the other, it serves the message at any time between its start and its arrival, and others meanwhile:
-    points say when. A point comes `early` seconds, of a chunk of one byte, before the end of what it awaits.
+    points say when; so do both ports where a shared link on the way is slower. A point comes `early` seconds, of a
+    chunk of one byte, before the end of what it awaits.
     """
 
     round: Ints
@@ -66,7 +67,8 @@ class Dependencies(NamedTuple):
         known, points = _chunk_edges(ends, uses, np.tile(message, 2), schedule.num_rounds + 1, len(keys))
         round_, src = keys // (n * n), keys % n
         dst = (src + keys // n % n) % n
-        remote, slower = network.remote(src, dst), network.port_beta(src, dst)
+        remote = network.remote(src, dst)
+        slower = np.maximum(network.port_beta(src, dst), network.shared(src, dst)[1].max(axis=0))
         early, on_end = [np.zeros(points)], [known]
         on_free: list[Ints] = []
         for rank, beta in zip((src, dst), network.port_betas(src, dst), strict=True):

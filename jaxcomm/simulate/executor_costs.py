@@ -186,6 +186,20 @@ class TimedCosts(Costs):
         is_expected = is_modelled and self.model.cost(schedule, nbytes, math.inf) < EXPECTED * known
         return 1 - math.exp(-max(_error(each, is_expected) for each in turns))
 
+    def margin_over(self, schedule: Schedule | None, nbytes: int, of: TimedCosts, other: Schedule) -> float:
+        """The share of the time of another executor's schedule, timed in the same turns, that a schedule must save.
+
+        That is how far its turns deviate from the other's by chance (95 %); where one of the two was not timed, the
+        error of its executor's model. `schedule` is None for lax.
+        """
+        at = [self.sizes.index(size) for size in self.about(nbytes)]
+        samples = self._samples(schedule) if schedule else self._tables.get(("lax", None))
+        others = of._samples(other)
+        unknown = [costs.errors[i] for costs, found in ((self, samples), (of, others)) if not found for i in at]
+        if not samples or not others:
+            return 1 - math.exp(-max(unknown))
+        return 1 - math.exp(-max(_error(_ratios(samples[i].late, others[i].late), of_median=False) for i in at))
+
     @property
     def error(self) -> float:
         """The model's error on schedules that it was not fitted to, as a share of the time: the median of all sizes."""

@@ -26,9 +26,10 @@ class Times(NamedTuple):
 
 
 class Links:
-    """The links that messages pass and share with others: first come, first served.
+    """The links that messages pass and share with others: of those that wait, the one of the earliest round is served.
 
-    A message passes a link as its bytes come in: its first byte goes on to the next link at once.
+    A message passes a link as its bytes come in: its first byte goes on to the next link at once. A link that is faster
+    than the slowest one on a message's way serves it at any time before its arrival, and others meanwhile.
     """
 
     def __init__(self, needs: Dependencies, link: Ints) -> None:
@@ -56,12 +57,13 @@ class Links:
             for known, at_points in ((ready, nothing - np.inf), (port_s, -early_s), (lag_s, nothing))
         )
         taken = np.ascontiguousarray(link_s, np.float64)
+        slowest = np.broadcast_to(np.maximum(taken.max(axis=0), port_s), taken.shape).copy()
         lists = (self._after_end, self._after_free)
         arrays = (
             *(array for each in lists for array in (each.first, each.members)),
             self._waits,
             *(self._stages.first, self._stages.members, self._link),
-            *(taken, np.maximum(taken, port_s), start, free, end),
+            *(taken, slowest, start, free, end),
         )
         CPU.call("simulate", len(ready), len(start), self._shared, *(array.ctypes.data for array in arrays))
         return Times(*(each[: len(ready)] for each in (start, free, end)))

@@ -13,8 +13,8 @@ from jaxcomm.profile.cluster import Cluster
 class Network(Cluster):
     """A cluster whose links lose packets; by default they lose none.
 
-    What ranks share serves messages in the order in which they reach it: it is never idle while one waits, as under
-    fair sharing, but the first is through earlier.
+    What ranks share serves one message after the other, of those that wait the one of the earliest round: it is never
+    idle while one waits, as under fair sharing, but the first is through earlier.
 
     Attributes:
       packet_loss: of the links; None: they lose no packets.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 
 
 class BoundedDropState(NamedTuple):
-    """The number of steps so far, and with error feedback what this rank left out of the last one (else None)."""
+    """With error feedback what this rank left out of the last step, else None."""
 
-    step: jax.Array
     left_out: Any
 
 
@@ -34,8 +32,7 @@ def bounded_drop(
 ) -> optax.GradientTransformation:
     """Averages gradients over the ranks of `axis_name`, leaving out at most what `drop` says of each.
 
-    Takes the place of `jaxcomm.pmean` on the gradients: chain it before the optimizer, inside `jax.shard_map`. Every
-    step takes another sample.
+    Takes the place of `jaxcomm.pmean` on the gradients: chain it before the optimizer, inside `jax.shard_map`.
 
     Args:
       axis_name: axis of the mesh, or several.
@@ -45,8 +42,8 @@ def bounded_drop(
         next one. The state then differs between ranks: `left_out` belongs to the shards of `axis_name`.
 
     Raises:
-      ValueError: error feedback with a policy other than "agreed": these average over those who kept a segment, so what
-        the others left out is not missing from the mean, and would count twice.
+      ValueError: error feedback with the policy "network": it averages over the ranks whose packets came, so what is
+        lost of the others is not missing from the mean, and would count twice.
       NameError, PlanError, JaxcommError: as `jaxcomm.psum`.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
@@ -56,15 +53,15 @@ def bounded_drop(
     check_drop("train.bounded_drop", allowed)
     if error_feedback and allowed.policy != "agreed":
         raise ValueError(
-            f'bounded_drop: error_feedback is for the policy "agreed"; "{allowed.policy}" averages over those who kept '
-            "a segment, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+            'bounded_drop: error_feedback is for the policy "agreed"; "network" averages over the ranks whose packets '
+            "came, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
         )
 
     def init(params: optax.Params) -> BoundedDropState:
         def nothing(leaf: jax.Array) -> jax.Array:
             return axes.varying(jnp.zeros_like(leaf), axes.names(axis_name))
 
-        return BoundedDropState(jnp.zeros((), jnp.uint32), jax.tree.map(nothing, params) if error_feedback else None)
+        return BoundedDropState(jax.tree.map(nothing, params) if error_feedback else None)
 
     def update(
         updates: optax.Updates, state: BoundedDropState, params: optax.Params | None = None
@@ -74,13 +71,12 @@ def bounded_drop(
         ranks = lax.axis_size(axes.names(axis_name))
         if error_feedback:
             updates = jax.tree.map(lambda leaf, more: leaf + more.astype(leaf.dtype), updates, state.left_out)
-        seeded = dataclasses.replace(allowed, seed=state.step + jnp.uint32(allowed.seed))
-        sums, left_out = bounded_sum(updates, seeded, partial(psum, axis_name=axis_name, plan=plan), ranks, axis_name)
+        sums, left_out = bounded_sum(updates, allowed, partial(psum, axis_name=axis_name, plan=plan), axis_name)
         means = jax.tree.map(lambda leaf: leaf / ranks, sums)
         if not error_feedback:
-            return means, BoundedDropState(state.step + 1, None)
+            return means, BoundedDropState(None)
         fed_back = jax.tree.map(lambda leaf, before: leaf.astype(before.dtype), left_out, state.left_out)
-        return means, BoundedDropState(state.step + 1, fed_back)
+        return means, BoundedDropState(fed_back)
 
     made: optax.GradientTransformation = transformations.GradientTransformation(init, update)
     return made

@@ -29,7 +29,6 @@ _PLAN = flags.DEFINE_string("plan", None, "plan.json: schedules for the collecti
 _BOUND = flags.DEFINE_float(
     "bound", None, "mlt: share of each tensor that may be left out (the plan's, or 0.1)", 0, 0.99
 )
-_POLICY = flags.DEFINE_enum("policy", "agreed", ["agreed", "local", "random"], "mlt: who leaves out what")
 _LOCAL = flags.DEFINE_integer(
     "local_steps", 8, "local-sgd, racks, outer-steps: steps from one average to the next", lower_bound=1
 )
@@ -58,7 +57,7 @@ def run(
     name: str,
     make: Callable[[str | None], Task],
     *,
-    drop: Callable[[float, str], Drop] = Drop,
+    drop: Callable[[float], Drop] = Drop,
     own: Sequence[flags.FlagHolder[Any]] = (),
     plan: Callable[[int], Plan] | None = None,
     training: Callable[[Task, Synchronisation, Mesh], Training] = Training,
@@ -68,7 +67,7 @@ def run(
     Args:
       name: of the recipe.
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
-      drop: what "mlt" may leave out, given --bound and --policy; without --bound, a plan may say it.
+      drop: what "mlt" may leave out, given --bound; without it, a plan may say it.
       own: the recipe's own flags, which a run that goes on must have had, too.
       plan: makes the plan that runs without --plan, for a number of workers.
       training: makes what trains; it may do more between the steps, and measure more.
@@ -80,7 +79,7 @@ def run(
     how = synchronisation.by_name(SYNC.value, mesh.size, drop=given, every=_LOCAL.value, plan=chosen)
     trained = training(make(devices.AXIS if how.average is None else None), how, mesh)
     folder = out(name)
-    settings = {flag.name: flag.value for flag in (SYNC, _SEED, _BOUND, _POLICY, _LOCAL, *own)}
+    settings = {flag.name: flag.value for flag in (SYNC, _SEED, _BOUND, _LOCAL, *own)}
     checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": chosen and chosen.hash})
     state = checkpoints.latest(trained.init(_SEED.value))
     done = int(state.step)
@@ -97,11 +96,11 @@ def run(
         checkpoints.save(done, state)
 
 
-def _given(drop: Callable[[float, str], Drop], plan: Plan | None, make: Callable[[str | None], Task]) -> Drop:
+def _given(drop: Callable[[float], Drop], plan: Plan | None, make: Callable[[str | None], Task]) -> Drop:
     """The part of gradients that "mlt" may leave out."""
     if _BOUND.value is not None or plan is None or plan.drops is None:
-        return drop(0.1 if _BOUND.value is None else _BOUND.value, _POLICY.value)
-    planned = Drop.of(plan, _POLICY.value)
+        return drop(0.1 if _BOUND.value is None else _BOUND.value)
+    planned = Drop.of(plan)
     try:
         planned.check([layer.name for layer in tolerance.layers(make)])
     except ValueError as error:

@@ -21,6 +21,7 @@ from jaxcomm import schedules
 from jaxcomm.collectives import permutes
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
+from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.report.explanation import explanation
 from tests.collectives import test_partial_manual, test_transforms
 from tests.collectives.lax_cases import MESH, MESH_2D, P, X, compare, sharded
@@ -237,6 +238,27 @@ def test_a_plan_has_permutes_run_on_tpus_where_it_asks(no_plan: None) -> None:
     ring = make((0, None, SPECS["ring"]))
     assert "collective_permute" in text(asking(ring)) and "all_reduce" not in text(asking(ring))
     assert "collective_permute" not in text(ring) and "all_reduce" in text(ring)
+
+
+def test_late_joins_run_in_rounds_on_tpus_whose_groups_are_alike(no_plan: None) -> None:
+    with jaxcomm.use_plan(single(timed_spec("late_join", 4), 8, 3, "xla")):
+        step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "d"), P("d"), P("d"), False))
+        text = step.trace(X).lower(lowering_platforms=("tpu",)).as_text()
+    assert "collective_permute" in text and "all_reduce" not in text
+
+
+def test_unreduced_values_are_scattered_by_permutes(monkeypatch: pytest.MonkeyPatch, no_plan: None) -> None:
+    monkeypatch.setenv("JAXCOMM_EXECUTOR", "xla")
+    with jax.set_mesh(jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))):
+        x, w = jax.device_put(np.arange(16.0).reshape(8, 2), P("d")), jax.device_put(np.ones((8, 3)), P("d"))
+        gather = jax.shard_map(
+            lambda w: jaxcomm.all_gather(w, "d", tiled=True, to="reduced"),
+            in_specs=P("d"),
+            out_specs=P(None, reduced={"d"}),
+        )
+        step = jax.jit(jax.grad(lambda w: jnp.einsum("ij,kl->il", x, gather(w)).sum())).lower(w).compile()
+        assert "collective-permute" in step.as_text() and "reduce-scatter" not in step.as_text()
+        np.testing.assert_allclose(step(w), np.full((8, 3), x.sum()))
 
 
 def test_explain_names_the_executor() -> None:

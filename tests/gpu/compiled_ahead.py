@@ -1,13 +1,14 @@
-"""Programs compiled for GPUs of a described kind, on a machine without any.
+"""Programs compiled for GPUs of a described kind, or for TPUs, on a machine without any.
 
 XLA's compiler for CUDA is in the wheels of JAX's plugin, which `make test` installs into a folder of its own: JAX names
 a plugin without a GPU as an error in every program, and one process cannot have our custom calls in both of its XLAs.
 A topology is `processes x hosts x GPUs`, as XLA names it:
-"1x1x8" is one host of eight GPUs, "1x8x1" eight hosts of one.
+"1x1x8" is one host of eight GPUs, "1x8x1" eight hosts of one. One of TPUs is as libtpu names it: "v5e:2x4".
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,15 @@ needs_plugin = pytest.mark.skipif(
     reason="JAX's CUDA plugin is not installed; JAXCOMM_CUDA=ON make test brings it",
 )
 
+needs_libtpu = pytest.mark.skipif(
+    find_spec("libtpu") is None, reason="XLA's compiler for TPUs, libtpu, is not installed; make test-tpu brings it"
+)
+NO_TPU: Final = {  # so that libtpu does not ask a server of Google's cloud for the TPUs of this machine
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+}
+
 
 class Compiled(NamedTuple):
     """A compiled step: XLA's text, processor seconds that lowering and compiling took, and bytes beside operands."""
@@ -60,12 +70,12 @@ class Compiled(NamedTuple):
 def compile_for(
     topology: str, body: Callable[..., Any], *shapes: jax.ShapeDtypeStruct, donate: bool = False
 ) -> Compiled:
-    """Compiles `body` under `shard_map` over the axis "data" of all GPUs.
+    """Compiles `body` under `shard_map` over the axis "data" of all devices.
 
     Args:
       topology: as above.
-      body: takes and returns arrays whose first dimension is that of one GPU.
-      shapes: of the operands on all GPUs together.
+      body: takes and returns arrays whose first dimension is that of one device.
+      shapes: of the operands on all devices together.
       donate: whether the first operand's memory may be used.
     """
     mesh = mesh_of(topology, ("data",))
@@ -81,10 +91,15 @@ def compile_partly_manual(topology: str, body: Callable[..., Any], shape: tuple[
 
 
 def mesh_of(topology: str, axes: tuple[str, ...]) -> Any:
-    """A mesh of the topology's GPUs; a second axis has two of them."""
+    """A mesh of the topology's devices; a second axis has two of them."""
     from jax.experimental import topologies
 
-    described: Any = topologies.get_topology_desc(platform="cuda", target_config=H100, topology=topology)
+    described: Any
+    if ":" in topology:
+        os.environ.update(NO_TPU)
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    else:
+        described = topologies.get_topology_desc(platform="cuda", target_config=H100, topology=topology)
     count = len(described.devices)
     return topologies.make_mesh(described, (count,) if len(axes) == 1 else (count // 2, 2), axes)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 
 from jaxcomm import plan, profile
@@ -66,6 +68,76 @@ def test_a_job_times_xlas_collectives_and_runs_the_plan_of_it(tmp_path: Path) ->
     assert "10 whole schedules were timed by XLA's collectives" in done.stdout.replace("\n[0]     ", " ")
 
 
+PROFILE_BOTH_AND_SUM = """
+import re, sys
+from jaxcomm.cli import main
+words = ["profile", "--sizes", "4KiB,16KiB", "--seconds", "5", "--steps", "12", "--late", "rank=1,ms=40"]
+assert main(words) == 0
+import jax, jaxcomm, numpy as np
+from jax.experimental import multihost_utils
+from jaxcomm import plan, planner
+from jaxcomm.gpu.checks.expected import by_numpy
+from tests.planner.test_executors_timed_together import SIZES, together
+first, ranks = jax.process_index() == 0, jax.device_count()
+if first:
+    assert main(["plan", "profile.json"]) == 0 and main(["explain", "plan.json"]) == 0
+multihost_utils.sync_global_devices("planned")
+mesh = jax.make_mesh((ranks,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+split = jax.NamedSharding(mesh, jax.P("data"))
+values = np.random.default_rng(0).standard_normal((ranks, 4099)).astype(np.float32) * 100
+x = jax.make_array_from_callback(values.shape, split, lambda at: values[at])
+always = dict.fromkeys(SIZES, 1.5)
+profiles = {"core": together(0.5, ranks=ranks), "lax": together(2.0, ranks=ranks),
+            "ring": together(1.0, "ring", always, ranks), "late_join": together(1.0, "late_join", always, ranks)}
+plans = {name: planner.plan(each) for name, each in profiles.items()} | {"measured": plan.load("plan.json")}
+for name, made in plans.items():
+    with jaxcomm.use_plan(made):
+        step = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=jax.P("data"),
+                                     out_specs=jax.P("data"), check_vma=False)).lower(x).compile()
+    own = np.asarray(step(x).addressable_shards[0].data)
+    everybody = multihost_utils.process_allgather(own[0])
+    assert len({row.tobytes() for row in everybody}) == 1
+    np.testing.assert_allclose(own[0], values.sum(0), rtol=1e-5, atol=1e-3)
+    if name == "ring":
+        assert own[0].tobytes() == by_numpy(made.schedules[-1], values)[0].tobytes()
+    runs = [word for word in ("all-reduce", "collective-permute", "jaxcomm_collective")
+            if word in re.sub("%[^ ]*", "", step.as_text())]
+    print("ran", name, made.executor_for(False, 4 * 4099), runs)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 3])
+def test_a_job_times_both_executors_and_the_faster_one_runs(tmp_path: Path, processes: int) -> None:
+    (tmp_path / "script.py").write_text(PROFILE_BOTH_AND_SUM)
+    done = launch(tmp_path, processes, "script.py")
+    assert done.returncode == 0, done.stderr + done.stdout
+    tables = profile.load(tmp_path / "profile.json").timed_schedules
+    assert tables and tables.executor == "messages"
+    parts = tables.by_executor()
+    assert {name: len(part.schedules) for name, part in parts.items()} == {
+        "messages": len(schedules_of(processes)),
+        "xla": len(schedules_of(processes, "xla")),
+    }
+    for part in parts.values():  # of each executor four have more turns than three
+        assert sorted(len(each.samples[0].late) > 3 for each in part.schedules)[-4:] == [True] * 4
+    ran = {
+        line.split()[2]: line.split(maxsplit=3)[3] for line in done.stdout.splitlines() if line.startswith("[0] ran ")
+    }
+    measured = ran.pop("measured").split()[0]
+    assert measured == str(plan.load(tmp_path / "plan.json").executor_for(False, 4 * 4099))
+    assert ran == {
+        "core": "None ['jaxcomm_collective']",
+        "lax": "lax ['all-reduce']",
+        "ring": "xla ['collective-permute']",
+        "late_join": "xla ['all-reduce', 'collective-permute']",
+    }
+    words = " ".join(line.removeprefix("[0]").strip() for line in done.stdout.splitlines())
+    assert f"{len(schedules_of(processes))} whole schedules were timed between processes" in words
+    assert f"{len(schedules_of(processes, 'xla'))} whole schedules were timed by XLA's collectives" in words
+    assert "Executor: " in words and "Otherwise these calls would take " in words
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -104,3 +176,16 @@ def test_a_dry_run_says_that_xlas_collectives_are_timed(capsys: pytest.CaptureFi
     assert (found["on"], found["executor"], found["devices"], found["seconds"]) == ("tpu", "xla", 4, 150.0)
     assert main(["profile", "--on", "tpu", "--executor", "core"]) == 1
     assert "no executor of ours runs on TPUs.\n  Cure: --executor xla" in capsys.readouterr().err
+
+
+def test_a_platform_without_the_cpu_beside_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = jax.devices()
+
+    def without_cpus(backend: str | None = None) -> list[Any]:
+        if backend == "cpu":
+            raise RuntimeError("Unknown backend cpu")
+        return devices
+
+    monkeypatch.setattr(jax, "devices", without_cpus)
+    with pytest.raises(ProfileError, match=r"JAX_PLATFORMS leaves out the CPU.*\n  Cure: JAX_PLATFORMS=cuda,cpu\."):
+        measure_by_xla(on="cuda")

@@ -105,7 +105,7 @@ def trained(folder: Path) -> list[str]:
 def test_the_share_whose_cost_is_within_the_margin_is_found(folder: Path, capsys: Capture) -> None:
     assert drop_bound("--layers", "training.py:layers", "--svg", "rounds.svg") == 0
     printed = capsys.readouterr().out
-    assert "training.py:train bears drops of 0.1 of each gradient (agreed): to 1 in" in printed
+    assert "training.py:train bears drops of 0.1 of each gradient: to 1 in" in printed
     assert [line.split()[-1] for line in printed.splitlines() if line.startswith(" 0.")] == ["tolerated", "much"]
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials
@@ -184,12 +184,9 @@ def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
 def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: Capture) -> None:
     words = ["--shares", "1%", "--repeats", "2"]
     assert drop_bound(*words) == 0
-    for change, message in (
-        (["--policy", "local"], "keeps trainings with another policy: 'agreed', not 'local'"),
-        (["--max-rounds", "400"], "keeps trainings with another max_rounds: 500, not 400"),
-    ):
-        assert drop_bound(*words, *change) == 1
-        assert f"error: profile.json.trainings.json: {message}.\n  Cure: remove the file" in capsys.readouterr().err
+    assert drop_bound(*words, "--max-rounds", "400") == 1
+    message = "keeps trainings with another max_rounds: 500, not 400"
+    assert f"error: profile.json.trainings.json: {message}.\n  Cure: remove the file" in capsys.readouterr().err
     (folder / "training.py").write_text(TRAINING + "\n")
     assert drop_bound(*words) == 1
     assert "keeps trainings from before training.py was changed" in capsys.readouterr().err
@@ -320,7 +317,6 @@ def trials(**changes: Any) -> dict[str, Any]:
     found = Trials(
         train="a.py:train",
         target=0.9,
-        policy="agreed",
         max_rounds=100,
         margin=0.05,
         baseline=[40, 41],

@@ -27,7 +27,8 @@ ENVIRONMENT = {
 PROFILE_PLAN_AND_SUM = """
 import sys
 from jaxcomm.cli import main
-words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "2", "--steps", "12", "--late", "rank=2,ms=40"]
+words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "2", "--steps", "12", "--late", "rank=2,ms=40",
+         "--executor", "core"]
 assert main([*words, "--out", "profile.json"]) == 0
 import jax, jaxcomm, numpy as np
 from jax.experimental import multihost_utils
@@ -108,7 +109,7 @@ def test_a_trial_says_what_would_be_measured(tmp_path: Path) -> None:
     assert sorted(line for line in done.stdout.splitlines() if "Gloo" not in line) == [
         "[0] Would time exchanges between 2 ranks, all at once and one pair at a time,",
         "[0] at up to 2 sizes from 1 KiB to 1 MiB;",
-        "[0] then 7 schedules, with nobody late and with one rank late, in all for 50 s;",
+        "[0] then 7 schedules and 10 of XLA's collectives, with nobody late and with one rank late, in all for 200 s;",
         "[0] then record who arrives when in 50 steps; then write profile.json.",
         "[0] then, between several hosts, count the packets that get lost, for 5 s;",
     ]

@@ -24,7 +24,7 @@ from jaxcomm.report import profile_summary
 @pytest.fixture(scope="module")
 def timed() -> TimedSchedules:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
-    return time_schedules(mesh, "memory", 2, [4096, 65538], late_s=0.012, seconds=0.1)
+    return time_schedules(mesh, "memory", {2: 0.012}, [4096, 65538], seconds=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_every_kind_is_timed_with_nobody_late_and_with_one_rank_late(timed: Time
 def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
     with trying_plans(True):
-        time_schedules(mesh, "memory", 2, [4096, 4097], seconds=0.1)
+        time_schedules(mesh, "memory", {2: 0.0}, [4096, 4097], seconds=0.1)
         run = psum_loop.timed_loop(mesh, single(timed_spec("ring", None), 4, 2))
         ffi.reset_stats()
         run(psum_loop.zeros(mesh, 4096), np.zeros(4), 80).block_until_ready()

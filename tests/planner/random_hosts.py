@@ -12,6 +12,7 @@ from jaxcomm.profile import Profile
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
+from jaxcomm.simulate.parts_bound import least_time
 
 SIZES = (2**14, 2**20, 2**26)
 # A range's choice may take 2 % longer for a size in it, and gains below 2 % are not taken.
@@ -114,6 +115,12 @@ def unlike_cluster(seed: int) -> Profile:
         },
         "a test",
     )
+
+
+def beside_bound(topology: Topology, multiple: int = 16) -> float:
+    """A run without latency of the schedule with shares, of so many chunks per rank, in times of the bound."""
+    run = simulate.run(_hierarchical(topology, multiple * len(topology.hosts)), 1, Network(0.0, 1.0, topology))
+    return float(run.finish_s.max()) / least_time(topology)
 
 
 def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:

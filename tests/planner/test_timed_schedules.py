@@ -22,10 +22,11 @@ def timed(
     noise: tuple[float, ...] = NOISE,
     kind: str = "straggler",
     executor: TimedExecutor = "memory",
+    ranks: int = RANKS,
 ) -> TimedSchedules:
     """The default takes 0.1 ns a byte; one kind of schedule is faster by `gains` where a rank is late, others not."""
     tables, default = [], "lax" if executor == "xla" else "direct"
-    for name, chunks in schedules_of(RANKS, executor):
+    for name, chunks in schedules_of(ranks, executor):
         samples = []
         for nbytes in SIZES:
             usual = 5e-6 + 1e-10 * nbytes
@@ -33,14 +34,15 @@ def timed(
             turns = [own * each for each in (noise if name != default else [1.0] * len(noise))]
             samples.append(ScheduleSample(bytes=nbytes, together=[2 * own] * len(noise), late=turns, late_by_s=0.02))
         tables.append(TimedSchedule(kind=name, chunks=chunks, samples=samples))
-    return TimedSchedules(executor=executor, late=LATE, schedules=tables)
+    return TimedSchedules(executor=executor, late=min(LATE, ranks - 1), schedules=tables)
 
 
-def profile(schedules: TimedSchedules | None, late_s: float = 0.02, **fields: object) -> Profile:
+def profile(schedules: TimedSchedules | None, late_s: float = 0.02, ranks: int = RANKS, **fields: object) -> Profile:
+    late = min(LATE, ranks - 1)
     document = {
-        "ranks": RANKS,
+        "ranks": ranks,
         "link": Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test"),
-        "arrivals": [[late_s * (rank == LATE) for rank in range(RANKS)]] * 30,
+        "arrivals": [[late_s * (rank == late) for rank in range(ranks)]] * 30,
         "timed_schedules": schedules,
         "provenance": Provenance(source="a test", tool="pytest"),
     }

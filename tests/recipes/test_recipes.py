@@ -227,7 +227,7 @@ def test_a_step_that_jit_partitions_is_that_of_xla_and_goes_on_after_an_interrup
     same_bits(*[ocp.StandardCheckpointer().restore(folder / "checkpoints/12/default") for folder in folders])
 
 
-@pytest.mark.parametrize("words", [[], ["--policy=local"], ["--bound=0.3"]])
+@pytest.mark.parametrize("words", [[], ["--bound=0.3"]])
 def test_mlt_leaves_out_what_the_plan_says(recipes, monkeypatch, tmp_path, words):
     import images
     import language
@@ -243,7 +243,7 @@ def test_mlt_leaves_out_what_the_plan_says(recipes, monkeypatch, tmp_path, words
         raise JaxcommError(repr(drop))
 
     monkeypatch.setattr(recipe.synchronisation, "by_name", by_name)
-    expected = {"": Drop.of(made), "--policy=local": Drop.of(made, "local"), "--bound=0.3": Drop(0.3)}["".join(words)]
+    expected = {"": Drop.of(made), "--bound=0.3": Drop(0.3)}["".join(words)]
     with flagsaver.flagsaver(), jaxcomm.use_plan(None), pytest.raises(JaxcommError, match=re.escape(repr(expected))):
         flags.FLAGS(["images.py", "--sync=mlt", f"--plan={tmp_path / 'plan.json'}", *words])
         recipe.run("digits", images.digits)

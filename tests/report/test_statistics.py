@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jaxcomm.report.measurements import summary
 
 import jaxcomm
 from jaxcomm import planner, profile, schedules, simulate
@@ -188,13 +189,22 @@ def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Cap
     Stats([site(), site(nbytes=2**20)]).save(file)
     assert main(["profile", "import", str(file), "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "rank 2, last in 9 of 9 steps" in shown and "hosts, NICs, incast, times of other schedules" in shown
+    assert "rank 2, last in 9 of 9 steps" in shown
+    assert "hosts, NICs, incast, times of other schedules: `jaxcomm profile` in a job of the same processes" in shown
     assert profile.load(out).arrivals == profile.from_stats(file).arrivals == profile.read_any(file).arrivals
     assert main(["profile", "import", str(file), "--out", str(tmp_path / "none.json"), "--dry-run"]) == 0
     assert not (tmp_path / "none.json").exists()
     file.write_text("{")
     assert main(["profile", "import", str(file)]) == 1
     assert str(file) in capsys.readouterr().err
+
+
+def test_a_summary_names_slow_nics_and_only_what_is_missing() -> None:
+    run = profile.from_stats([site(), site(nbytes=2**20)])
+    slow = summary(run.model_copy(update={"nics": [1.0, 1.0, 2.5, 1.0]}))
+    assert "rank 2 2.5 × slower" in slow and "hosts, incast, times of other schedules:" in slow
+    alike = summary(run.model_copy(update={"incast": 1.0}))
+    assert "NICs          alike" in alike and "hosts, times of other schedules:" in alike
 
 
 def test_a_run_of_this_process_is_recorded_and_profiled(tmp_path: Path) -> None:

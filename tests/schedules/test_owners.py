@@ -1,4 +1,4 @@
-"""The owners of chunks where links have unlike rates."""
+"""The ways of chunks, and so the owners, where links have unlike rates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.schedules.owners import balanced, lane_shares, rack_shares, roots, turns
+from jaxcomm.schedules.owners import Way, Ways
+from jaxcomm.schedules.ports import Links
 from jaxcomm.simulate import Network
 
-RATES = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=12)
+RATES = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=8)
 
 
 def least(slowness: list[float]) -> float:
@@ -21,54 +22,57 @@ def least(slowness: list[float]) -> float:
     return max(*slowness, 2 * (nodes - 1) / sum(1 / each for each in slowness))
 
 
+def links(hosts: tuple[int, ...], nics: list[float], racks: tuple[int, ...] = (), **fields: object) -> Links:
+    homes = racks or (0,) * (max(hosts) + 1)
+    made = Links(hosts, homes, True, 1.0, tuple(nics), (1.0,) * (max(homes) + 1))
+    return made._replace(**fields)
+
+
+def ways(given_: Links, chunks: int, late: frozenset[int] = frozenset()) -> tuple[list[Way], float]:
+    """The ways of some chunks, and the time of the busiest link for a buffer of them."""
+    made = Ways(given_, late)
+    return [made.next(bool(late)) for _ in range(chunks)], made.load / chunks
+
+
 @given(slowness=RATES)
-def test_shares_have_all_links_done_at_the_bound(slowness: list[float]) -> None:
-    shares = balanced(slowness)
-    assert sum(shares) == pytest.approx(1)
-    loads = [each * (1 + (len(slowness) - 2) * share) for each, share in zip(slowness, shares, strict=True)]
-    assert min(shares) >= 0
-    assert max(loads) <= least(slowness) * (1 + 1e-9)
+def test_all_links_are_done_at_the_bound(slowness: list[float]) -> None:
+    _, load = ways(links(tuple(range(len(slowness))), slowness), 32 * len(slowness))
+    assert least(slowness) * (1 - 1e-9) <= load <= 1.06 * least(slowness)
 
 
-@given(slowness=RATES, count=st.integers(1, 200))
-def test_turns_are_never_a_whole_chunk_from_the_shares(slowness: list[float], count: int) -> None:
-    shares = balanced(slowness)
-    owned = Counter(turns(shares, [None] * count))
-    for node, share in enumerate(shares):
-        assert abs(owned[node] - share * count) < len(shares) / 2 + 1e-3
+def test_like_links_take_turns() -> None:
+    found, load = ways(links((0, 1, 2, 3, 4), [1.0] * 5), 10)
+    assert Counter(way.top for way in found) == dict.fromkeys(range(5), 2)
+    assert load == pytest.approx(1.6)
 
 
-def test_nodes_have_their_shares_of_every_kind() -> None:
-    found = turns([0.5, 0.25, 0.25], ["a", "b"] * 8)
-    assert Counter(found[::2]) == Counter(found[1::2]) == {0: 4, 1: 2, 2: 2}
+def test_a_slow_rank_owns_nothing() -> None:
+    found, load = ways(links((0, 1, 2, 3), [1.0, 1.0, 1.0, 4.0]), 60)
+    assert 3 not in {way.top for way in found}
+    assert load == pytest.approx(4.0)
 
 
-def test_like_links_take_turns_in_their_order() -> None:
-    assert turns(balanced([1.0] * 5), [None] * 10) == [*range(5)] * 2
-    assert turns(balanced([3.0, 3.0]), [None] * 4) == [0, 1, 0, 1]
+def test_a_fast_nic_of_a_host_sends_most_of_its_sums() -> None:
+    found, load = ways(links((0, 0, 1, 1), [8.0, 2.0, 2.0, 2.0]), 64)
+    ends = Counter(way.hosts[0] for way in found)
+    assert ends[0] < 0.3 * ends[1]
+    assert load <= 1.75, "by its rates host 0 needs 1.6"
 
 
-def test_a_lane_is_no_wider_than_its_rank_can_sum() -> None:
-    """One fast NIC of four would sum all for its host; its port within carries (m−2) times that."""
-    assert lane_shares([1.0, 1.0, 1.0]) == pytest.approx([1 / 3] * 3)
-    shares = lane_shares([100.0, 0.1, 100.0, 100.0])
-    assert shares[1] > 0.9
-    shares = lane_shares([2.0, 0.1, 2.0, 2.0])
-    assert 1 + 2 * shares[1] == pytest.approx(max(1 + 2 * shares[1], 2.0 * shares[0]))
-
-
-def test_a_rack_of_slow_hosts_sums_for_all_less_often() -> None:
-    racks = [[0, 1], [2, 3], [4, 5]]
-    assert rack_shares(racks, [1.0] * 6, [1.0] * 3) == pytest.approx([1 / 3] * 3)
-    slow = rack_shares(racks, [1.0] * 4 + [2.0, 2.0], [1.0] * 3)
-    assert slow[2] < slow[0] == pytest.approx(slow[1])
-    tops = Counter(each.rack for each in roots(racks, [1.0] * 6, [1.0, 1.0, 3.0], set(), 300))
-    assert tops[2] < tops[0]
+def test_a_rack_behind_a_slow_uplink_sends_one_sum_and_one_behind_a_fast_uplink_all_parts() -> None:
+    racks, nics = (0, 1, 1), [1.0, 1.0, 1.0]
+    slow, load = ways(links((0, 1, 2), nics, racks, uplinks=(4.0, 4.0)), 30)
+    assert None not in {root for way in slow for root in way.racks}
+    assert load == pytest.approx(4.0)
+    fast, load = ways(links((0, 1, 2), [1.0, 4.0, 3.5], racks), 60)
+    assert sum(way.racks[1] is None for way in fast) > 30, "a root in rack 1 would carry three times its own part"
+    assert load <= 1.05 * least([1.0, 4.0, 3.5])
 
 
 def test_late_hosts_own_nothing_that_the_others_sum_before() -> None:
-    found = roots([[0, 1, 2, 3]], [1.0, 1.0, 1.0, 2.0], [1.0], {1}, 70)
-    assert Counter(each.hosts[0] for each in found) == {0: 28, 2: 28, 3: 14}
+    found, load = ways(links((0, 1, 2, 3), [1.0, 1.0, 1.0, 2.0]), 70, frozenset({1}))
+    assert {way.top for way in found} == {0, 2, 3}
+    assert load == pytest.approx(2.0), "what the slow rank must receive once all have come"
 
 
 # One slow rank of n, by how much; the time of many chunks, in times of the bound.

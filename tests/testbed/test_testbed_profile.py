@@ -19,7 +19,19 @@ def test_racks_and_hosts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     out = str(tmp_path / "profile.json")
-    words = ["profile", "--sizes", "1KiB,256KiB,4MiB", "--seconds", "8", "--steps", "5", "--out", out]
+    words = [
+        "profile",
+        "--executor",
+        "core",
+        "--sizes",
+        "1KiB,256KiB,4MiB",
+        "--seconds",
+        "8",
+        "--steps",
+        "5",
+        "--out",
+        out,
+    ]
     command = [sys.executable, "-m", "jaxcomm.cli", *words]
     assert main(["testbed", "run", str(RACKS), "--time-limit", "120", "--", *command]) == 0
     found = profile.load(out)
@@ -36,7 +48,19 @@ def test_a_link_that_loses_packets_is_found_and_the_plan_says_udp(
     hosts = "".join(f'[[hosts]]\nname = "{host}"\n' for host in "abc")
     file, found, made = (tmp_path / name for name in ("loss.toml", "profile.json", "plan.json"))
     file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[packet_loss]]\nhost = "b"\nrate = 0.05\n')
-    words = ["profile", "--sizes", "1KiB,64KiB", "--seconds", "4", "--steps", "5", "--out", str(found)]
+    words = [
+        "profile",
+        "--executor",
+        "core",
+        "--sizes",
+        "1KiB,64KiB",
+        "--seconds",
+        "4",
+        "--steps",
+        "5",
+        "--out",
+        str(found),
+    ]
     command = [sys.executable, "-m", "jaxcomm.cli", *words]
     assert main(["testbed", "run", str(file), "--time-limit", "120", "--", *command]) == 0
     loss = profile.load(found).packet_loss

@@ -12,7 +12,6 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm.collectives.bounded import bounded_sum
 from jaxcomm.train import Drop, bounded_drop
 from tests.train.gradient_cases import RANKS, SEGMENT, SIZE, WIDTH, by_segment, gradients, importance, make_mesh, run
 
@@ -38,63 +37,6 @@ def test_agreed_ranks_leave_out_the_least_and_sum_the_rest_exactly(mesh, bound, 
     np.testing.assert_array_equal(results[0], np.where(np.repeat(gone, WIDTH)[:SIZE], 0, exact))
 
 
-@pytest.mark.parametrize(("bound", "check_vma"), [(0.05, True), (0.1, True), (0.3, True), (0.3, False), (0.9, True)])
-def test_local_ranks_leave_out_their_own_and_segments_are_averaged_over_who_kept_them(mesh, bound, check_vma):
-    g = gradients(1)
-    drop = Drop(bound, "local", segment_bytes=SEGMENT, sample_stride=1)
-    results = np.asarray(run(mesh, lambda x: jaxcomm.pmean(x, "data", drop=drop), g, check_vma=check_vma))
-    assert all(results[0].tobytes() == result.tobytes() for result in results)
-    keep = np.ones((RANKS, 51), bool)
-    for rank, row in enumerate(g):
-        matter = importance(row)
-        median = np.sort(np.abs(row))[(SIZE - 1) // 2]  # the sample is everything
-        small = matter < (median.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-        least = np.argsort(matter)[: int(bound * SIZE / WIDTH)]
-        keep[rank, least[small[least]]] = False
-        assert small[~keep[rank]].all(), "no important segment is left out"
-        assert (~keep[rank]).sum() <= bound * 51
-    assert (~keep).any()
-    mask = np.repeat(keep, WIDTH, axis=1)[:, :SIZE]
-    expected = np.where(mask.any(axis=0), (g * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1), 0)
-    np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("check_vma", [True, False])
-def test_at_random_each_rank_loses_each_segment_and_who_kept_it_is_averaged(mesh, check_vma):
-    g, seeds = gradients(3), jnp.arange(20, dtype=jnp.uint32)
-    total = lambda tree: jaxcomm.psum(tree, "data")  # noqa: E731
-
-    def lossy(x):
-        losses = lambda seed: Drop(0.3, "random", segment_bytes=SEGMENT, seed=seed)  # noqa: E731
-        return jax.lax.map(lambda seed: bounded_sum(x, losses(seed), total, RANKS, "data"), seeds)
-
-    sums, left_out = (np.asarray(each) for each in run(mesh, lossy, g, check_vma=check_vma))
-    assert all(sums[0].tobytes() == each.tobytes() for each in sums)
-    found = []
-    for step in range(20):
-        lost = np.stack([by_segment(row).any(axis=1) for row in left_out[:, step]])
-        mask = ~np.repeat(lost, WIDTH, axis=1)[:, :SIZE]
-        np.testing.assert_array_equal(left_out[:, step], np.where(mask, 0, g))
-        mean = np.where(mask.any(axis=0), (g * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1), 0)
-        np.testing.assert_allclose(sums[0, step] / RANKS, mean, rtol=1e-5, atol=1e-7)
-        found.append(lost)
-    drawn = np.stack(found)  # 20 seeds, 4 ranks, 51 segments: 4080 draws, standard deviation 0.7 %
-    assert drawn.mean() == pytest.approx(0.3, abs=0.03)
-    assert drawn[:, 0].mean(axis=0).max() < 1  # no segment is spared or doomed,
-    pairs = (drawn[:, 0] & drawn[:, 1]).mean()  # the ranks' losses are independent,
-    assert pairs == pytest.approx(0.09, abs=0.03)
-    assert len({each.tobytes() for each in drawn}) == 20  # and every step loses others
-
-
-def test_at_random_even_the_only_segment_of_a_tensor_is_lost_but_no_integer(mesh):
-    tree = {"bias": np.ones((RANKS, 4), np.float32), "count": np.ones((RANKS, 4), np.int32)}
-    seeds = jnp.arange(10, dtype=jnp.uint32)
-    lossy = lambda x, seed: jaxcomm.pmean(x, "data", drop=Drop(0.9, "random", seed=seed))  # noqa: E731
-    result = run(mesh, lambda x: jax.lax.map(lambda seed: lossy(x, seed), seeds), tree)
-    assert {*np.asarray(result["bias"]).ravel().tolist()} == {0.0, 1.0}
-    assert (np.asarray(result["count"]) == 1).all()
-
-
 def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
     tree = {"count": np.arange(RANKS * 40, dtype=np.int32).reshape(RANKS, 40), "bias": gradients(2, WIDTH)}
     drop = Drop(0.5, segment_bytes=SEGMENT)
@@ -103,18 +45,12 @@ def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
     jax.tree.map(np.testing.assert_array_equal, bounded, exact)
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local"])
-def test_what_is_not_finite_matters_most(mesh, policy):
-    g, drop = gradients(6), Drop(0.3, policy, segment_bytes=SEGMENT)
+def test_what_is_not_finite_matters_most(mesh):
+    g, drop = gradients(6), Drop(0.3, segment_bytes=SEGMENT)
     g[1, 300], g[2, 500] = np.nan, -np.inf
     result = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data", drop=drop), g))[0]
     assert np.isnan(result[300])
     assert result[500] == -np.inf
-
-
-def test_local_ranks_leave_out_nothing_that_is_not_below_the_median(mesh):
-    g, drop = np.full((RANKS, SIZE), np.nan, np.float32), Drop(0.3, "local", segment_bytes=SEGMENT)
-    assert np.isnan(run(mesh, lambda x: jaxcomm.psum(x, "data", drop=drop), g)).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -126,9 +62,8 @@ def test_agreed_ranks_hide_nothing_that_is_not_finite_even_where_most_is(mesh, v
     assert np.isfinite(result[45 * WIDTH :]).all() and not result[45 * WIDTH :].any()
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local"])
-def test_a_batch_on_each_rank_is_cut_row_by_row(mesh, policy):
-    drop = Drop(0.3, policy, segment_bytes=SEGMENT)
+def test_a_batch_on_each_rank_is_cut_row_by_row(mesh):
+    drop = Drop(0.3, segment_bytes=SEGMENT)
     rows = np.stack([gradients(8), gradients(9)], axis=1)
     cut = lambda x: jaxcomm.psum(x, "data", drop=drop)  # noqa: E731
     both = np.asarray(run(mesh, jax.vmap(cut), rows))
@@ -238,11 +173,10 @@ def test_error_feedback_keeps_the_types_of_updates_and_state(mesh, params, grads
     assert np.asarray(state.left_out, np.float32).any()
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
-def test_what_is_alike_on_all_ranks_is_summed_too(mesh, policy):
+def test_what_is_alike_on_all_ranks_is_summed_too(mesh):
     g = gradients()[0]
     means = jax.shard_map(
-        lambda x: jaxcomm.pmean(x, "data", drop=Drop(0.3, policy, segment_bytes=SEGMENT)),
+        lambda x: jaxcomm.pmean(x, "data", drop=Drop(0.3, segment_bytes=SEGMENT)),
         mesh=mesh,
         in_specs=P(),
         out_specs=P(),
@@ -251,7 +185,7 @@ def test_what_is_alike_on_all_ranks_is_summed_too(mesh, policy):
     np.testing.assert_allclose(mean[mean != 0], g[mean != 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local", "network", "random"])
+@pytest.mark.parametrize("policy", ["agreed", "network"])
 def test_it_is_not_differentiated(mesh, policy):
     def through(x):
         return jax.grad(lambda x: jaxcomm.psum(x, "data", drop=Drop(0.9, policy, segment_bytes=1024)).sum())(x)
@@ -273,10 +207,9 @@ def train_once(transformation, x):
     return transformation.update(x, transformation.init(x))[0]
 
 
-@pytest.mark.parametrize("policy", ["local", "network", "random"])
-def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused(policy):
-    with pytest.raises(ValueError, match=f'error_feedback is for the policy "agreed"; "{policy}" averages'):
-        bounded_drop("data", Drop(policy=policy), error_feedback=True)
+def test_error_feedback_of_what_a_network_loses_is_refused():
+    with pytest.raises(ValueError, match='error_feedback is for the policy "agreed"; "network" averages'):
+        bounded_drop("data", Drop(policy="network"), error_feedback=True)
 
 
 def test_it_chains_with_optimizers_and_gradient_accumulation(mesh):
@@ -297,7 +230,7 @@ def test_it_chains_with_optimizers_and_gradient_accumulation(mesh):
 
 
 def test_donated_gradients_are_not_needed_any_more(mesh):
-    drop = Drop(0.3, "local", segment_bytes=SEGMENT)
+    drop = Drop(0.3, segment_bytes=SEGMENT)
     step = jax.shard_map(
         lambda x: jaxcomm.psum(x, "data", drop=drop),
         mesh=mesh,
@@ -317,13 +250,10 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
         ({"bound": "10%"}, "bound is '10%'; it is the share of a tensor"),
         ({"bounds": [0.1]}, r"bounds is \[0.1\]; it maps tensors' names to shares"),
-        ({"policy": "global"}, 'policy is "global"; it is "agreed", "local", "network" or "random"'),
+        ({"policy": "local"}, 'policy is "local"; it is "agreed" or "network"'),
         ({"policy": "network", "segment_bytes": 1016}, '1016; with the policy "network" it must be 1024 or more'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),
-        ({"sample_stride": 0}, r"sample_stride is 0; it must be from 1 to below 2\^32"),
-        ({"sample_stride": 2**32}, "sample_stride is 4294967296"),
-        ({"seed": -1}, r"seed is -1; it must be from 0 to below 2\^32"),
     ],
 )
 def test_mistakes_in_the_loss_are_named(change, message):

@@ -21,11 +21,11 @@ REPLICATED, BY_RANK = P(), P("data")
 class Training:
     """A small network on drawn data, jitted and donated; parameters agree, `left_out` is a rank's own."""
 
-    def __init__(self, policy, dtype, accumulate, feedback):
+    def __init__(self, dtype, accumulate, feedback):
         self.mesh = make_mesh()
-        drop = Drop(0.3, policy, segment_bytes=SEGMENT)
+        drop = Drop(0.3, segment_bytes=SEGMENT)
         self.tx = optax.chain(bounded_drop("data", drop, error_feedback=feedback), optax.adam(1e-2))
-        self.specs = (BoundedDropState(REPLICATED, BY_RANK if feedback else None), REPLICATED)
+        self.specs = (BoundedDropState(BY_RANK if feedback else None), REPLICATED)
         if accumulate > 1:
             self.tx = optax.MultiSteps(self.tx, accumulate)
             self.specs = optax.MultiStepsState(REPLICATED, REPLICATED, self.specs, BY_RANK, REPLICATED)
@@ -65,16 +65,15 @@ def bits(tree):
 
 
 CASES = [
-    ("agreed", "bfloat16", 1, True),
-    ("agreed", "float32", 2, True),
-    ("local", "bfloat16", 1, False),
-    ("random", "float32", 1, False),
+    ("bfloat16", 1, True),
+    ("float32", 2, True),
+    ("bfloat16", 1, False),
 ]
 
 
-@pytest.mark.parametrize(("policy", "dtype", "accumulate", "feedback"), CASES)
-def test_a_training_gives_the_same_bits_restored_or_in_a_scan(tmp_path, policy, dtype, accumulate, feedback):
-    training = Training(policy, dtype, accumulate, feedback)
+@pytest.mark.parametrize(("dtype", "accumulate", "feedback"), CASES)
+def test_a_training_gives_the_same_bits_restored_or_in_a_scan(tmp_path, dtype, accumulate, feedback):
+    training = Training(dtype, accumulate, feedback)
     whole = training.go(training.start(), 0, STEPS)
 
     stopped = training.go(training.start(), 0, 3)  # in the middle of an accumulation

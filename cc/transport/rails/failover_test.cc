@@ -54,9 +54,7 @@ TEST_F(FailoverTest, ASilentRailIsFencedAfter100Milliseconds) {
 TEST_F(FailoverTest, TheFirstRailIsFencedThoughTheOtherIsIdle) {
   MakeTwo();
   rails_[0].SetSilent(0, 1, true);
-  RailsMessage& message = New(0, 1, 10, 10);
-  Post(message);
-  Send(message);
+  PostAndSend(New(0, 1, 10, 10));
   Wait(std::chrono::milliseconds(500));
   ExpectAll();
 }
@@ -67,8 +65,7 @@ TEST_F(FailoverTest, TheLastRailIsNotFencedForItsSilence) {
   Run();
   rails_[1].SetSilent(0, 1, true);
   RailsMessage& message = New(0, 1, 10, 10);
-  Post(message);
-  Send(message);
+  PostAndSend(message);
   Wait(std::chrono::seconds(5));
   EXPECT_EQ(message.received.first, 0);
   rails_[1].SetSilent(0, 1, false);
@@ -110,10 +107,7 @@ TEST_F(FailoverTest, ARestoredRailCarriesItsShareAgain) {
   const Status full(Code::kInternal, "no");
   EXPECT_EQ(nodes_[0].rails.Restore(lost, [&] { return full; }).message(), "no");
   EXPECT_EQ(nodes_[0].rails.lost().size(), 1u);
-  rails_[1].Reconnect(0, 1);
-  for (uint32_t process : {0, 1}) {
-    EXPECT_TRUE(nodes_[process].rails.Restore({1 - process, 1, lost.fences}, [] { return Status(); }).ok());
-  }
+  RestoreSecondRail();
   EXPECT_TRUE(nodes_[0].rails.lost().empty());
   Send(posted);
   PostAndSend(40);
@@ -133,11 +127,7 @@ TEST_F(FailoverTest, SharesAreThoseInForceAndTheirHistoryIsKept) {
   rails_[1].Reset(0, 1);
   Run();
   EXPECT_EQ(shares(), (std::vector<uint32_t>{1024, 0}));
-  const Rails::Lost lost = nodes_[0].rails.lost().at(0);
-  rails_[1].Reconnect(0, 1);
-  for (uint32_t process : {0, 1}) {
-    EXPECT_TRUE(nodes_[process].rails.Restore({1 - process, 1, lost.fences}, [] { return Status(); }).ok());
-  }
+  RestoreSecondRail();
   EXPECT_EQ(shares(), (std::vector<uint32_t>{768, 256}));
   std::ostringstream history;
   nodes_[0].rails.states()[1].history.WriteJson(history);
@@ -152,9 +142,7 @@ TEST_F(FailoverTest, ARailThatOneSideAloneHasTakenBackIsLostAgainOnBoth) {
   const Rails::Lost lost = nodes_[0].rails.lost().at(0);
   rails_[1].Reconnect(0, 1);
   EXPECT_TRUE(nodes_[0].rails.Restore(lost, [] { return Status(); }).ok());
-  RailsMessage& message = New(0, 1, kLarge, kMiB);
-  Post(message);
-  Send(message);
+  PostAndSend(New(0, 1, kLarge, kMiB));
   rails_[1].Reset(0, 1);
   Run();
   ExpectAll();
@@ -185,12 +173,10 @@ TEST_F(FailoverTest, MessagesWithoutARailGoOverTheRestoredOne) {
   const Rails::Lost lost = nodes_[0].rails.lost().at(0);
   rails_[1].Reconnect(0, 1);
   RailsMessage &before = New(0, 1, kLarge, kMiB), &meanwhile = New(0, 1, kLarge, kMiB);
-  Post(before);
-  Send(before);
+  PostAndSend(before);
   const auto fail = [&] {
     rails_[0].Reset(0, 1);
-    Post(meanwhile);
-    Send(meanwhile);
+    PostAndSend(meanwhile);
     nodes_[0].rails.Notify(1, "here");
     return Status();
   };
@@ -206,14 +192,9 @@ TEST_F(FailoverTest, ARailThatIsRestoredDuringAPostHasItOnce) {
   rails_[0].BeforePost([&] {
     rails_[1].Reset(0, 1);
     Run();
-    const Rails::Lost lost = nodes_[0].rails.lost().at(0);
-    rails_[1].Reconnect(0, 1);
-    EXPECT_TRUE(nodes_[0].rails.Restore(lost, [] { return Status(); }).ok());
-    EXPECT_TRUE(nodes_[1].rails.Restore({0, 1, lost.fences}, [] { return Status(); }).ok());
+    RestoreSecondRail();
   });
-  RailsMessage& message = New(0, 1, kLarge, kMiB);
-  Post(message);
-  Send(message);
+  PostAndSend(New(0, 1, kLarge, kMiB));
   Run();
   ExpectAll();
 }
@@ -232,9 +213,7 @@ TEST_F(FailoverTest, ARailIsNotRestoredDuringItsPost) {
 
 TEST_F(FailoverTest, NothingIsSentAgainWhileTheRailThatHadItIsFenced) {
   Make(2, {{0, {342, 341, 341}}});
-  RailsMessage& message = New(0, 1, kLarge, 0);
-  Post(message);
-  Send(message);
+  PostAndSend(New(0, 1, kLarge, 0));
   rails_[0].SetSilent(0, 1, true);
   rails_[0].BeforeFence([&] {
     rails_[1].Reset(0, 1);
@@ -313,8 +292,7 @@ TEST_F(FailoverTest, AProcessThatIsCutOffIsNotConnectedAgain) {
   const Rails::Lost lost = nodes_[1].rails.lost().at(0);
   RailsMessage& message = New(0, 1, 10, kMiB);
   message.memory.resize(11);
-  Post(message);
-  Send(message);
+  PostAndSend(message);
   bool was_asked = false;
   rails_[1].BeforeFence([&] {
     was_asked = true;

@@ -189,8 +189,7 @@ TEST_F(RailsTest, AMessageCountsAsSentOnceNoRailReadsIt) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.HoldSents();
   RailsMessage& message = New(0, 1, kLarge, kMiB);
-  Post(message);
-  Send(message);
+  PostAndSend(message);
   Run();
   EXPECT_EQ(message.sent.first, 0);
   for (FakeRail& rail : rails_) {

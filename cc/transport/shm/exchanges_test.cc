@@ -32,8 +32,7 @@ struct Call {
 
 Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool yields = false) {
   Outcome outcome;
-  const Exchange mine{call.id,          call.processes,    rank,
-                      call.fingerprint, WholeConst(bytes), std::chrono::steady_clock::now()};
+  const Exchange mine{call.id, call.processes, rank, call.fingerprint, All(bytes), std::chrono::steady_clock::now()};
   outcome.all = job[call.processes[rank]].TryExchange(mine, limit, yields, [&](const std::vector<Exchanged>& taken) {
     for (const Exchanged& each : taken) outcome.taken.emplace_back(each.bytes, each.bytes + bytes.size());
   });

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/transport/shm/testing/job.h"
@@ -17,8 +18,8 @@ TEST(LeaveTest, AThreadMayHelpMeanwhile) {
     std::atomic<bool> over{false};
     for (uint32_t i = 0; i < 300; ++i) {
       const MessageId id = Id(/*call=*/1, /*from=*/0, /*to=*/1, i);
-      job[1].Post(0, id, Whole(into), false, [](const Status&, const std::shared_ptr<const std::byte>&) {});
-      job[0].Send({{1, id}}, WholeConst(bytes), [](const Status&) {});
+      job[1].Post(0, id, All(into), false, [](const Status&, const std::shared_ptr<const std::byte>&) {});
+      job[0].Send({{1, id}}, All(std::as_const(bytes)), [](const Status&) {});
     }
     std::thread helper([&] {
       while (!over) job[0].Help(std::chrono::milliseconds(1), false, [] { return false; });

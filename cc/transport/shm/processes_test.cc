@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/testing/no_threads.h"
@@ -40,7 +41,7 @@ class Child {
     EXPECT_EQ(pipe2(to_child, O_CLOEXEC), 0);
     pid_ = fork();
     if (pid_ == 0) {
-      LoggedEvents events;
+      RecordedEvents events(1);
       auto transport = ShmTransport::Create(1, 2, &events, kArena);
       const Address mine = {getpid(), transport.value()->fd(), transport.value()->nonce()};
       Address other;
@@ -92,34 +93,34 @@ TEST(ProcessesTest, AKilledProcessIsNoticedAlsoAsAZombieAndWhileItsChildLives) {
     transport.Notify(0, "forked");
     transport.Flush();
   });
-  LoggedEvents events;
+  RecordedEvents events(0);
   const std::unique_ptr<ShmTransport> transport = Make(&events);
   child.Connect(*transport);
-  ASSERT_TRUE(events.Await([](const Log& log) { return log.notices.size() == 1; }));
-  EXPECT_TRUE(events.log().gone.empty());
+  events.AwaitNotices(1, 1);
+  EXPECT_TRUE(events.gone().empty());
   const auto killed = std::chrono::steady_clock::now();
   child.Kill();
-  ASSERT_TRUE(events.Await([](const Log& log) { return log.gone.size() == 1; }));
+  events.AwaitGone(1);
   const std::chrono::duration<double, std::milli> after = std::chrono::steady_clock::now() - killed;
   RecordProperty("noticed_after_ms", std::to_string(after.count()));
   std::printf("noticed after %.0f ms\n", after.count());
-  EXPECT_EQ(events.log().gone[1], "process 1 has died: it was killed, or crashed");
+  EXPECT_EQ(events.gone()[1], "process 1 has died: it was killed, or crashed");
 }
 
 TEST(ProcessesTest, MessagesFromBeforeAnEndStillCome) {
   std::vector<std::byte> content = Content(Id(1, 1, 0), 100000), memory(100000);
   Child child([&](ShmTransport& transport) {
-    transport.Send({{0, Id(1, 1, 0)}}, WholeConst(content), [](const Status&) {});
+    transport.Send({{0, Id(1, 1, 0)}}, All(std::as_const(content)), [](const Status&) {});
     transport.Notify(0, "sent");
     kill(getpid(), SIGKILL);
   });
-  LoggedEvents events;
+  RecordedEvents events(0);
   const std::unique_ptr<ShmTransport> transport = Make(&events);
   child.Connect(*transport);
-  ASSERT_TRUE(events.Await([](const Log& log) { return log.gone.size() == 1; }));
-  EXPECT_EQ(events.log().notices.size(), 1);
+  events.AwaitGone(1);
+  EXPECT_EQ(events.AwaitNotices(1, 1).size(), 1u);
   Counter come;
-  transport->Post(1, Id(1, 1, 0), Whole(memory), false, [&](const Status& status, auto) {
+  transport->Post(1, Id(1, 1, 0), All(memory), false, [&](const Status& status, auto) {
     EXPECT_TRUE(status.ok());
     come.Add();
   });
@@ -129,7 +130,7 @@ TEST(ProcessesTest, MessagesFromBeforeAnEndStillCome) {
 
 TEST(ProcessesTest, AFileThatIsNotThePeersIsRefused) {
   Child child([](ShmTransport&) {});
-  LoggedEvents events;
+  RecordedEvents events(0);
   const std::unique_ptr<ShmTransport> transport = Make(&events);
   const auto open_child = [&] { return OpenFile(child.address.pid, child.address.fd); };
   const std::string start = "process 1 cannot be reached through shared memory: ";
@@ -152,13 +153,13 @@ TEST(ProcessesTest, AFileThatIsNotThePeersIsRefused) {
 }
 
 TEST(ProcessesTest, AFileThatOthersHaveOpenCannotBeShrunk) {
-  LoggedEvents events;
+  RecordedEvents events(0);
   const std::unique_ptr<ShmTransport> transport = Make(&events);
   EXPECT_NE(ftruncate(transport->fd(), 0), 0);
 }
 
 TEST(ProcessesTest, TooLittleMemoryIsAnError) {
-  LoggedEvents events;
+  RecordedEvents events(0);
   EXPECT_EQ(ShmTransport::Create(0, 18, &events, kArena).status().message(),
             "an arena of 4 MiB for process 0 of 18.\n  Cure: at least 256 KiB for each other process, at most 1 TiB.");
   EXPECT_NE(ShmTransport::Create(0, 2, &events, int64_t{1} << 40)

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/base/thread.h"
@@ -50,9 +51,9 @@ TEST(ShmTransportTest, AMessageOfAnySizeComesWholeWhetherItIsPostedBeforeOrAfter
         const MessageId id = Id(++call, 0, 1);
         const std::vector<std::byte> content = Content(id, bytes);
         Expected expected(bytes);
-        if (!early) job[1].Post(0, id, Whole(expected.memory), accepts_view, expected.Done());
+        if (!early) job[1].Post(0, id, All(expected.memory), accepts_view, expected.Done());
         Counter sent;
-        job[0].Send({{1, id}}, WholeConst(content), [&](const Status& status) {
+        job[0].Send({{1, id}}, All(content), [&](const Status& status) {
           EXPECT_TRUE(status.ok());
           sent.Add();
         });
@@ -60,14 +61,14 @@ TEST(ShmTransportTest, AMessageOfAnySizeComesWholeWhetherItIsPostedBeforeOrAfter
         job[0].Flush();
         ASSERT_TRUE(sent.Await(1));
         if (early) {
-          ASSERT_TRUE(job.events(1).Await([&](const Log& log) { return log.notices.size() == call; }));
-          job[1].Post(0, id, Whole(expected.memory), accepts_view, expected.Done());
+          job.events(1).AwaitNotices(0, call);
+          job[1].Post(0, id, All(expected.memory), accepts_view, expected.Done());
         }
         ASSERT_TRUE(expected.come.Await(1));
         EXPECT_TRUE(expected.Has(content)) << bytes << " bytes, early " << early << ", view " << accepts_view;
         EXPECT_TRUE(!expected.view || accepts_view);
         EXPECT_TRUE(expected.view || !accepts_view || bytes <= 4096);
-        ASSERT_TRUE(job.events(1).Await([&](const Log& log) { return log.notices.size() == call; }));
+        job.events(1).AwaitNotices(0, call);
       }
     }
   }
@@ -117,10 +118,10 @@ TEST(ShmTransportTest, OneSendReachesEveryReceiver) {
       for (uint32_t to = 1; to < 4; ++to) {
         expected.push_back(std::make_unique<Expected>(bytes));
         receivers.push_back({to, Id(call, 0, to)});
-        job[to].Post(0, Id(call, 0, to), Whole(expected.back()->memory), to % 2 == 0, expected.back()->Done());
+        job[to].Post(0, Id(call, 0, to), All(expected.back()->memory), to % 2 == 0, expected.back()->Done());
       }
       Counter sent;
-      job[0].Send(receivers, WholeConst(content), [&](const Status&) { sent.Add(); });
+      job[0].Send(receivers, All(content), [&](const Status&) { sent.Add(); });
       job[0].Flush();
       ASSERT_TRUE(sent.Await(1));
       for (const auto& one : expected) {
@@ -133,16 +134,17 @@ TEST(ShmTransportTest, OneSendReachesEveryReceiver) {
 
 TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
   // Far more than the ring holds, and nobody flushes before the end.
-  class Events : public LoggedEvents {
+  class Events : public RecordedEvents {
    public:
+    using RecordedEvents::RecordedEvents;
     void OnNotice(uint32_t, std::string_view notice) override {
       uint32_t number;
       std::memcpy(&number, notice.data(), sizeof(number));
       EXPECT_EQ(number, count++);
     }
     std::atomic<uint32_t> count{0};
-  } events;
-  LoggedEvents other;
+  } events(1);
+  RecordedEvents other(0);
   auto sender = ShmTransport::Create(0, 2, &other, 4 * kSlot);
   auto receiver = ShmTransport::Create(1, 2, &events, 4 * kSlot);
   ASSERT_TRUE(sender.ok() && receiver.ok());
@@ -155,7 +157,7 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
   Counter come;
   for (uint32_t number = 0; number < kNotices; number += 10) {
     memory[number].resize(number % 20 == 0 ? 50 : 20000);
-    to.Post(0, Id(1, 0, 1, number), Whole(memory[number]), true, [&, number](const Status& status, auto) {
+    to.Post(0, Id(1, 0, 1, number), All(memory[number]), true, [&, number](const Status& status, auto) {
       EXPECT_TRUE(status.ok());
       EXPECT_GT(events.count, number);
       come.Add();
@@ -168,7 +170,7 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
     if (number % 10 == 0) {
       const std::vector<std::byte> content(memory[number].size());
       Counter sent;
-      from.Send({{1, Id(1, 0, 1, number)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
+      from.Send({{1, Id(1, 0, 1, number)}}, All(content), [&](const Status&) { sent.Add(); });
       ASSERT_TRUE(sent.Await(1));
     }
   }
@@ -183,15 +185,15 @@ TEST(ShmTransportTest, HeldViewsStopOnlyTheirHolder) {
   Counter sent;
   for (uint32_t index = 0; index < 20; ++index) {  // its share are 4
     slow.push_back(std::make_unique<Expected>(kSlot));
-    job[1].Post(0, Id(1, 0, 1, index), Whole(slow.back()->memory), true, slow.back()->Done());
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
+    job[1].Post(0, Id(1, 0, 1, index), All(slow.back()->memory), true, slow.back()->Done());
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), [&](const Status&) { sent.Add(); });
   }
   job[0].Flush();
   for (uint32_t index = 0; index < 4; ++index) ASSERT_TRUE(slow[index]->come.Await(1));
   for (uint32_t index = 0; index < 50; ++index) {
     Expected quick(kSlot);
-    job[2].Post(0, Id(2, 0, 2, index), Whole(quick.memory), true, quick.Done());
-    job[0].Send({{2, Id(2, 0, 2, index)}}, WholeConst(content), kIgnoreSent);
+    job[2].Post(0, Id(2, 0, 2, index), All(quick.memory), true, quick.Done());
+    job[0].Send({{2, Id(2, 0, 2, index)}}, All(content), kIgnoreSent);
     job[0].Flush();
     ASSERT_TRUE(quick.come.Await(1));
     EXPECT_TRUE(quick.Has(content));
@@ -210,8 +212,8 @@ TEST(ShmTransportTest, AViewOutlivesBothTransports) {
   const std::vector<std::byte> content = Content(Id(1, 0, 1), kSlot);
   {
     ShmJob job(2);
-    job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), true, expected.Done());
-    job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
+    job[1].Post(0, Id(1, 0, 1), All(expected.memory), true, expected.Done());
+    job[0].Send({{1, Id(1, 0, 1)}}, All(content), kIgnoreSent);
     job[0].Flush();
     ASSERT_TRUE(expected.come.Await(1));
   }
@@ -225,16 +227,16 @@ TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
   ShmJob job(2, 4 * kSlot);
   constexpr uint32_t kEarly = 40;  // ten times the arena
   for (uint32_t index = 0; index < kEarly; ++index) {
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
   }
   Expected other(kSlot);
-  job[1].Post(0, Id(2, 0, 1), Whole(other.memory), true, other.Done());
-  job[0].Send({{1, Id(2, 0, 1)}}, WholeConst(content), kIgnoreSent);
+  job[1].Post(0, Id(2, 0, 1), All(other.memory), true, other.Done());
+  job[0].Send({{1, Id(2, 0, 1)}}, All(content), kIgnoreSent);
   job[0].Flush();
   ASSERT_TRUE(other.come.Await(1));
   for (uint32_t index = 0; index < kEarly; ++index) {
     Expected expected(kSlot);
-    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), index % 2 == 0, expected.Done());
+    job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), index % 2 == 0, expected.Done());
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content));
   }
@@ -245,12 +247,12 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
   ShmJob job(2, 4 * kSlot);
   constexpr uint32_t kEarly = 100;
   for (uint32_t index = 0; index < kEarly; ++index) {
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
   }
   job[0].Flush();
   for (uint32_t index = kEarly; index-- > 0;) {
     Expected expected(kSlot);
-    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), true, expected.Done());
+    job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), true, expected.Done());
     ASSERT_TRUE(expected.come.Await(1)) << index;
     EXPECT_TRUE(expected.Has(content));
   }
@@ -263,15 +265,15 @@ TEST(ShmTransportTest, EarlyMessagesStillComeWhenTheirSenderHasLeft) {
   constexpr uint32_t kEarly = 2 + Transport::kMaxEarlyBytes / kSlot + 2;
   Counter sent;
   for (uint32_t index = 0; index < kEarly; ++index) {
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), [&](const Status&) { sent.Add(); });
   }
   job[0].Flush();
   ASSERT_TRUE(sent.Await(kEarly));
   job.Leave(0);
-  ASSERT_TRUE(job.events(1).Await([](const Log& log) { return log.gone.count(0) != 0; }));
+  job.events(1).AwaitGone(0);
   for (uint32_t index = 0; index < kEarly; ++index) {
     Expected expected(kSlot);
-    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), true, expected.Done());
+    job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), true, expected.Done());
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content)) << index << ": " << expected.message;
   }
@@ -283,7 +285,7 @@ TEST(ShmTransportTest, AHelpingThreadTakesTheMessages) {
   for (uint32_t index = 0; index < 100; ++index) {
     Expected expected(1000);
     std::thread::id taker;
-    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), false, [&](const Status& status, auto view) {
+    job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), false, [&](const Status& status, auto view) {
       taker = std::this_thread::get_id();
       expected.Done()(status, std::move(view));
     });
@@ -291,14 +293,14 @@ TEST(ShmTransportTest, AHelpingThreadTakesTheMessages) {
     job[1].Help(kTestLimit, /*yields=*/index % 2 == 1, [&] {
       if (sender.joinable()) return expected.come.count() == 1;
       sender = *StartThread([&] {  // now nobody else takes it
-        job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+        job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
         job[0].Flush();
       });
       return false;
     });
     const bool helped = sender.joinable();  // otherwise the progress thread was at it
     if (!helped) {
-      job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+      job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
       job[0].Flush();
     } else {
       sender.join();
@@ -317,8 +319,8 @@ TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
   std::vector<std::unique_ptr<Expected>> expected;
   for (uint32_t index = 0; index < 50; ++index) {
     expected.push_back(std::make_unique<Expected>(kSlot));
-    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.back()->memory), false, expected.back()->Done());
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+    job[1].Post(0, Id(1, 0, 1, index), All(expected.back()->memory), false, expected.back()->Done());
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
     job[0].Flush();
     job[1].Help(std::chrono::microseconds(index % 3 * 100), /*yields=*/index % 2 == 1, [] { return false; });
   }
@@ -330,10 +332,10 @@ TEST(ShmTransportTest, UnexpectedMessagesAreTakenOnceExpected) {
   ShmJob job(2);
   job[1].EndExpecting();
   for (uint32_t index = 0; index < 200; ++index) {
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
     job[0].Help(kTestLimit, /*yields=*/false, [] { return true; });  // who waits for nothing is not woken
     Expected expected(1000);
-    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), false, expected.Done());
+    job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), false, expected.Done());
     job[1].Expect();
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content));
@@ -345,8 +347,8 @@ TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
   const std::vector<std::byte> content(100);
   ShmJob job(2);
   Expected expected(99);
-  job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), true, expected.Done());
-  job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
+  job[1].Post(0, Id(1, 0, 1), All(expected.memory), true, expected.Done());
+  job[0].Send({{1, Id(1, 0, 1)}}, All(content), kIgnoreSent);
   job[0].Flush();
   ASSERT_TRUE(expected.come.Await(1));
   EXPECT_FALSE(expected.ok);
@@ -354,38 +356,38 @@ TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
       expected.message,
       "process 0 has been cut off: it sent 100 of 100 bytes from 0 on of a message of which 99 of 99 bytes from 0 "
       "on are expected.\n  Cure: run the same jaxcomm and the same program in all processes.");
-  ASSERT_TRUE(job.events(0).Await([](const Log& log) { return log.gone.count(1) != 0; }));
-  EXPECT_EQ(job.events(0).log().gone[1], "process 1 has cut this process off; its own error says why");
+  job.events(0).AwaitGone(1);
+  EXPECT_EQ(job.events(0).gone()[1], "process 1 has cut this process off; its own error says why");
 }
 
 TEST(ShmTransportTest, AProcessThatLeavesSendsAGoodbye) {
   const std::vector<std::byte> content = Content(Id(3, 1, 0), 100);
   ShmJob job(3);
   Expected expected(100), early(100);
-  job[0].Post(1, Id(1, 1, 0), Whole(expected.memory), false, expected.Done());
-  job[1].Send({{0, Id(3, 1, 0)}}, WholeConst(content), kIgnoreSent);
+  job[0].Post(1, Id(1, 1, 0), All(expected.memory), false, expected.Done());
+  job[1].Send({{0, Id(3, 1, 0)}}, All(content), kIgnoreSent);
   job.Leave(1);
   ASSERT_TRUE(expected.come.Await(1));
   EXPECT_EQ(expected.message, "process 1 has left");
-  EXPECT_EQ(job.events(0).log().gone[1], "process 1 has left");
-  EXPECT_EQ(job.events(0).log().left.count(1), 1u);
+  EXPECT_EQ(job.events(0).gone()[1], "process 1 has left");
+  EXPECT_EQ(job.events(0).left().count(1), 1u);
   Counter sent;
-  job[0].Send({{1, Id(2, 0, 1)}, {2, Id(2, 0, 2)}}, WholeConst(content), [&](const Status& status) {
+  job[0].Send({{1, Id(2, 0, 1)}, {2, Id(2, 0, 2)}}, All(content), [&](const Status& status) {
     EXPECT_EQ(status.message(), "process 1 has left");
     sent.Add();
   });
   job[0].Notify(1, "nobody");
   job[0].Flush();
   EXPECT_TRUE(sent.Await(1));
-  job[0].Post(1, Id(3, 1, 0), Whole(early.memory), false, early.Done());  // what had come is kept
+  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // what had come is kept
   ASSERT_TRUE(early.come.Await(1));
   EXPECT_TRUE(early.Has(content));
   Expected late(100);
-  job[0].Post(1, Id(4, 1, 0), Whole(late.memory), false, late.Done());
+  job[0].Post(1, Id(4, 1, 0), All(late.memory), false, late.Done());
   ASSERT_TRUE(late.come.Await(1));
   EXPECT_EQ(late.message, "process 1 has left");
   Expected other(100);
-  job[2].Post(0, Id(2, 0, 2), Whole(other.memory), false, other.Done());
+  job[2].Post(0, Id(2, 0, 2), All(other.memory), false, other.Done());
   ASSERT_TRUE(other.come.Await(1));
   EXPECT_TRUE(other.ok);
 }
@@ -397,8 +399,8 @@ TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
   std::vector<std::unique_ptr<Expected>> held;
   for (uint32_t index = 0; index < 10; ++index) {
     held.push_back(std::make_unique<Expected>(kSlot));
-    job[1].Post(0, Id(1, 0, 1, index), Whole(held.back()->memory), true, held.back()->Done());
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content),
+    job[1].Post(0, Id(1, 0, 1, index), All(held.back()->memory), true, held.back()->Done());
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content),
                 [&](const Status& status) { (status.ok() ? sent : failed).Add(); });
   }
   job[0].Flush();
@@ -413,17 +415,17 @@ TEST(ShmTransportTest, ACancelledCallGetsNoCallback) {
   ShmJob job(2, 2 * kSlot);
   Expected expected(kSlot);
   Counter sent;
-  job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), false, expected.Done());
+  job[1].Post(0, Id(1, 0, 1), All(expected.memory), false, expected.Done());
   job[1].Cancel(Id(1, 0, 1).call);
   for (uint32_t index = 0; index < 100; ++index) {  // their slots are released
-    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
+    job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), [&](const Status&) { sent.Add(); });
     job[0].Flush();
   }
   ASSERT_TRUE(sent.Await(100));
-  job[1].Post(0, Id(1, 0, 1, 7), Whole(expected.memory), false, expected.Done());
+  job[1].Post(0, Id(1, 0, 1, 7), All(expected.memory), false, expected.Done());
   Expected other(kSlot);
-  job[1].Post(0, Id(2, 0, 1), Whole(other.memory), false, other.Done());
-  job[0].Send({{1, Id(2, 0, 1)}}, WholeConst(content), kIgnoreSent);
+  job[1].Post(0, Id(2, 0, 1), All(other.memory), false, other.Done());
+  job[0].Send({{1, Id(2, 0, 1)}}, All(content), kIgnoreSent);
   job[0].Flush();
   ASSERT_TRUE(other.come.Await(1));
   EXPECT_EQ(expected.come.count(), 0);
@@ -434,16 +436,16 @@ TEST(ShmTransportTest, ACancelledSendLetsOthersPass) {
   const std::vector<std::byte> content(kSlot, std::byte{1});
   ShmJob job(2, 1 * kSlot);
   Expected held(kSlot), other(kSlot);
-  job[1].Post(0, Id(1, 0, 1), Whole(held.memory), true, held.Done());
-  job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
+  job[1].Post(0, Id(1, 0, 1), All(held.memory), true, held.Done());
+  job[0].Send({{1, Id(1, 0, 1)}}, All(content), kIgnoreSent);
   auto memory = std::make_unique<std::vector<std::byte>>(kSlot);
-  job[0].Send({{1, Id(2, 0, 1)}}, WholeConst(*memory), [](const Status&) { ADD_FAILURE(); });
+  job[0].Send({{1, Id(2, 0, 1)}}, All(std::as_const(*memory)), [](const Status&) { ADD_FAILURE(); });
   job[0].Flush();
   ASSERT_TRUE(held.come.Await(1));
   job[0].Cancel(Id(2, 0, 1).call);
   memory = nullptr;
-  job[1].Post(0, Id(3, 0, 1), Whole(other.memory), false, other.Done());
-  job[0].Send({{1, Id(3, 0, 1)}}, WholeConst(content), kIgnoreSent);
+  job[1].Post(0, Id(3, 0, 1), All(other.memory), false, other.Done());
+  job[0].Send({{1, Id(3, 0, 1)}}, All(content), kIgnoreSent);
   held.view = nullptr;
   ASSERT_TRUE(other.come.Await(1));
 }
@@ -452,11 +454,12 @@ TEST(ShmTransportTest, MistakesOfTheCallerAreErrors) {
   ShmJob job(2);
   Expected expected(2 * kSlot);
   std::string sent;
-  job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(expected.memory), [&](const Status& status) { sent = status.message(); });
+  job[0].Send({{1, Id(1, 0, 1)}}, All(std::as_const(expected.memory)),
+              [&](const Status& status) { sent = status.message(); });
   EXPECT_EQ(sent, "a message of 512 KiB; at most 256 KiB can be sent at once.");
   job[0].Send({{5, Id(1, 0, 5)}}, {}, [&](const Status& status) { sent = status.message(); });
   EXPECT_EQ(sent, "process 5 is no other process of this host.");
-  job[0].Post(1, Id(1, 1, 0), Whole(expected.memory), false, expected.Done());
+  job[0].Post(1, Id(1, 1, 0), All(expected.memory), false, expected.Done());
   EXPECT_EQ(expected.message, "a message from process 1 of 512 KiB: no such process, or too many bytes.");
   job[0].Post(1, Id(2, 1, 0), {}, false, [](const Status&, auto) {});
   job[0].Post(1, Id(2, 1, 0), {}, false, expected.Done());

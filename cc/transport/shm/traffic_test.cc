@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/base/thread.h"
@@ -78,7 +79,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
         const auto bytes = std::make_shared<std::vector<std::byte>>(content(message));
         std::vector<Receiver> to;
         for (const uint32_t process : message.to) to.push_back({process, id(message, process)});
-        job[self].Send(to, WholeConst(*bytes), [&sent, bytes](const Status& status) {
+        job[self].Send(to, All(std::as_const(*bytes)), [&sent, bytes](const Status& status) {
           EXPECT_TRUE(status.ok());
           sent.Add();
         });
@@ -93,7 +94,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
         if (std::find(message.to.begin(), message.to.end(), self) == message.to.end()) continue;
         const auto memory = std::make_shared<std::vector<std::byte>>(message.bytes);
         const bool accepts_view = mine() % 2 == 0, keeps_view = mine() % 4 == 0;
-        job[self].Post(message.from, id(message, self), Whole(*memory), accepts_view,
+        job[self].Post(message.from, id(message, self), All(*memory), accepts_view,
                        [&, memory, message, keeps_view](const Status& status, const auto& view) {
                          EXPECT_TRUE(status.ok()) << status.message();
                          const std::byte* const bytes = view ? view.get() : memory->data();
@@ -132,11 +133,11 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
           {
             std::vector<std::byte> sent(bytes, std::byte{1}), received(bytes), received_too(bytes);
             const auto done = [come](const Status&, auto) { come->Add(); };
-            job[self].Post(before, Id(call, before, self), Whole(received), mine() % 2 == 0, done);
-            job[self].Send({{next, Id(call, self, next)}, {before, Id(call, self, before)}}, WholeConst(sent),
+            job[self].Post(before, Id(call, before, self), All(received), mine() % 2 == 0, done);
+            job[self].Send({{next, Id(call, self, next)}, {before, Id(call, self, before)}}, All(std::as_const(sent)),
                            [](const Status&) {});
             job[self].Flush();
-            job[self].Post(next, Id(call, next, self), Whole(received_too), false, done);
+            job[self].Post(next, Id(call, next, self), All(received_too), false, done);
             if (mine() % 3 == 0) std::this_thread::yield();
             job[self].Cancel(Id(call, 0, 0).call);
           }
@@ -145,11 +146,11 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-  for (uint32_t self = 0; self < 3; ++self) EXPECT_TRUE(job.events(self).log().gone.empty());
+  for (uint32_t self = 0; self < 3; ++self) EXPECT_TRUE(job.events(self).gone().empty());
   for (uint32_t index = 0; index < 10; ++index) {  // no slot is lost
     Counter come;
-    job[1].Post(0, Id(1000, 0, 1, index), Whole(in), false, [&](const Status&, auto) { come.Add(); });
-    job[0].Send({{1, Id(1000, 0, 1, index)}}, WholeConst(out), [](const Status&) {});
+    job[1].Post(0, Id(1000, 0, 1, index), All(in), false, [&](const Status&, auto) { come.Add(); });
+    job[0].Send({{1, Id(1000, 0, 1, index)}}, All(out), [](const Status&) {});
     job[0].Flush();
     ASSERT_TRUE(come.Await(1));
   }
@@ -188,7 +189,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
     job[2].Flush();
     std::vector<std::byte> in(index % 2 == 0 ? 1000 : kSlot);
     Counter come;
-    job[1].Post(0, Id(1, 0, 1, index), Whole(in), index % 3 == 0, [&](const Status& status, auto) {
+    job[1].Post(0, Id(1, 0, 1, index), All(in), index % 3 == 0, [&](const Status& status, auto) {
       EXPECT_TRUE(status.ok());
       come.Add();
     });
@@ -203,10 +204,10 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
     std::memcpy(static_cast<std::byte*>(memory) + at, &word, 8);
   }
   job[0].Notify(2, "ring");
-  EXPECT_TRUE(job.events(0).Await([](const Log& log) { return log.gone.count(2) != 0; }));
-  EXPECT_TRUE(job.events(1).Await([](const Log& log) { return log.gone.count(2) != 0; }));
-  EXPECT_EQ(job.events(0).log().gone.count(1), 0u);
-  EXPECT_EQ(job.events(1).log().gone.count(0), 0u);
+  job.events(0).AwaitGone(2);
+  job.events(1).AwaitGone(2);
+  EXPECT_EQ(job.events(0).gone().count(1), 0u);
+  EXPECT_EQ(job.events(1).gone().count(0), 0u);
   job[0].Cancel(Id(1, 0, 0).call);
   for (size_t at = 0; at < guarded.size(); ++at) {
     ASSERT_TRUE(guarded[at] == std::byte{5} || (at >= 1000 && at < 2000)) << at;

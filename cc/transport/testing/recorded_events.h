@@ -5,6 +5,7 @@
 //   node.Await([&] { return node.received == 1; });
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +28,10 @@ namespace jaxcomm {
 
 using Bytes = std::vector<std::byte>;
 
-inline MessageId Id(uint32_t call, uint32_t from, uint32_t to, uint32_t index) {
+constexpr std::chrono::seconds kTestLimit(60);  // a wait that ends by it has failed
+
+// The index-th message of a call, from one rank to another.
+inline MessageId Id(uint32_t call, uint32_t from, uint32_t to, uint32_t index = 0) {
   return {{1, call, 0, 0}, from, to, index, 0};
 }
 
@@ -56,6 +61,10 @@ class RecordedEvents : public Transport::Events {
   void OnPeerGone(uint32_t from, const Status& why) override {
     Record([&] { EXPECT_TRUE(gone_.emplace(from, why.message()).second) << "gone twice"; });
   }
+  void OnPeerLeft(uint32_t from, const Status& why) override {
+    Record([&] { left_.insert(from); });
+    OnPeerGone(from, why);
+  }
   RailTransport::Early OnEarly() {
     return [this](uint32_t, const MessageId&, int64_t bytes) { Record([&] { early.push_back(bytes); }); };
   }
@@ -72,7 +81,7 @@ class RecordedEvents : public Transport::Events {
 
   void Await(const std::function<bool()>& condition) {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, condition);
+    EXPECT_TRUE(changed_.wait_for(lock, kTestLimit, condition)) << "process " << process << " waits in vain";
   }
   std::string AwaitGone(uint32_t from) {
     Await([&] { return gone_.count(from) > 0; });
@@ -83,6 +92,16 @@ class RecordedEvents : public Transport::Events {
     Await([&] { return notices_[from].size() >= count; });
     std::lock_guard<std::mutex> lock(mutex_);
     return notices_[from];
+  }
+
+  std::map<uint32_t, std::string> gone() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return gone_;
+  }
+  // Those of them that have left.
+  std::set<uint32_t> left() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return left_;
   }
 
   const uint32_t process;
@@ -103,6 +122,7 @@ class RecordedEvents : public Transport::Events {
   std::condition_variable changed_;
   std::map<uint32_t, std::vector<std::string>> notices_;
   std::map<uint32_t, std::string> gone_;
+  std::set<uint32_t> left_;
 };
 
 }  // namespace jaxcomm

@@ -24,7 +24,8 @@ CANNOT = 77  # the exit code of what finds that it cannot run; its last line is 
 PROGRAM = (sys.executable, "-m", "jaxcomm.gpu.checks.rank")
 SHARING = 4  # processes that share one GPU
 SHARED_FROM = (2, 30)  # the first NCCL that lets them
-_SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+# The environment of processes that share one GPU.
+SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
 class Outcome(NamedTuple):
@@ -71,7 +72,7 @@ def run(section: str, ranks: int, gpus: int, seconds: float, program: list[str])
     """Starts the processes and waits for their end, at most until the limit; there is a GPU for each, or one."""
     end = time.monotonic() + seconds
     with socket.create_server(("localhost", 0)) as free:
-        job = {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}", **(_SHARED if gpus < ranks else {})}
+        job = {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}", **(SHARED if gpus < ranks else {})}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         logs = [folder / f"log of rank {rank}" for rank in range(ranks)]

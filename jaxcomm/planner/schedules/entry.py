@@ -11,6 +11,7 @@ from jaxcomm.plan.values import (
     Chain,
     DirectJoin,
     Entry,
+    ExecutorName,
     Nccl,
     Plain,
     Predicted,
@@ -49,7 +50,13 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
 
     def row(spec: Spec, seconds: float, verdict: Verdict) -> Alternative:
         gain = 1 - seconds / base if base > 0 else 0.0
-        return Alternative(schedule=spec, seconds=significant(seconds), gain=significant(gain), verdict=verdict)
+        return Alternative(
+            schedule=spec,
+            seconds=significant(seconds),
+            gain=significant(gain),
+            verdict=verdict,
+            executor=_executor(setting, spec),
+        )
 
     verdicts = {spec: _verdict(setting, times, spec, choice, nbytes) for spec in times}
     rows = [
@@ -74,8 +81,12 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         schedule=choice,
         predicted=predicted,
         alternatives=tuple(rows),
-        executor="xla" if setting.runs_by_xla and choice.kind != "lax" else None,
+        executor=_executor(setting, choice),
     )
+
+
+def _executor(setting: Setting, spec: Spec) -> ExecutorName | None:
+    return "xla" if setting.runs_by_xla and spec.kind != "lax" else None
 
 
 def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spec, nbytes: int) -> Verdict:

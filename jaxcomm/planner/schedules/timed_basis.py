@@ -21,7 +21,8 @@ def basis(setting: Setting, entries: Sequence[Entry]) -> TimedBasis | None:
     margins = [setting.least_gain(spec, plains[size], size) for spec in late for size in timed.sizes]
     unused = next((entry.min_bytes for entry in entries if _uses_delay(setting, entry)), timed.sizes[-1] + 1)
     same = [size for size in timed.sizes if size < unused and setting.late.roles]
-    chosen = next((entry.schedule for entry in reversed(entries) if same and entry.min_bytes <= same[-1]), None)
+    chosen = next((entry for entry in reversed(entries) if same and entry.min_bytes <= same[-1]), None)
+    is_own = chosen and (chosen.executor == "xla" or chosen.schedule.kind == "lax") == setting.runs_by_xla
     return TimedBasis(
         executor=timed.timed.executor,
         schedules=len(timed.timed.schedules),
@@ -31,7 +32,7 @@ def basis(setting: Setting, entries: Sequence[Entry]) -> TimedBasis | None:
         margins=(significant(min(margins)), significant(max(margins))) if margins else (0.0, 0.0),
         model_error=significant(timed.error),
         same_bytes=same[-1] if same else None,
-        same_s=significant(setting.seconds(chosen, same[-1])) if chosen else None,
+        same_s=significant(setting.seconds(chosen.schedule, same[-1])) if chosen and is_own else None,
     )
 
 

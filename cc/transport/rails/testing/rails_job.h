@@ -120,12 +120,20 @@ class RailsJob : public testing::Test {
                                       message.sent.second = status.message();
                                     });
   }
+  void PostAndSend(RailsMessage& message) {
+    Post(message);
+    Send(message);
+  }
   // Large messages from process 0 to process 1.
   void PostAndSend(int count) {
-    for (int i = 0; i < count; ++i) {
-      RailsMessage& message = New(0, 1, kLarge, kMiB);
-      Post(message);
-      Send(message);
+    for (int i = 0; i < count; ++i) PostAndSend(New(0, 1, kLarge, kMiB));
+  }
+  // Connects rail 1 between processes 0 and 1 again, and has both take it back.
+  void RestoreSecondRail() {
+    const uint32_t fences = nodes_[0].rails.lost().at(0).fences;
+    rails_[1].Reconnect(0, 1);
+    for (uint32_t process : {0, 1}) {
+      EXPECT_TRUE(nodes_[process].rails.Restore({1 - process, 1, fences}, [] { return Status(); }).ok());
     }
   }
   // Delivers notices and messages: all, or `steps` of them.

@@ -47,18 +47,20 @@ inline std::pair<int, int> Connection() {
 }
 
 // A process, and its events.
-class Node : public RecordedEvents {
+template <typename Kind>
+class NodeOf : public RecordedEvents {
  public:
-  explicit Node(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
+  explicit NodeOf(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
       : RecordedEvents(process) {
-    Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this, rail, silence);
+    Result<std::unique_ptr<Kind>> made = Kind::Create(process, this, rail, silence);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());
   }
-  ~Node() override { transport.reset(); }
+  ~NodeOf() override { transport.reset(); }
 
-  std::unique_ptr<TcpTransport> transport;
+  std::unique_ptr<Kind> transport;
 };
+using Node = NodeOf<TcpTransport>;
 
 inline void Connect(Node& a, Node& b) {
   const auto [to_b, to_a] = Connection();

@@ -31,18 +31,7 @@
 
 namespace jaxcomm {
 
-class UdpNode : public RecordedEvents {
- public:
-  explicit UdpNode(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
-      : RecordedEvents(process) {
-    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this, rail, silence);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    transport = std::move(made.value());
-  }
-  ~UdpNode() override { transport.reset(); }
-
-  std::unique_ptr<UdpTransport> transport;
-};
+using UdpNode = NodeOf<UdpTransport>;
 
 constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;   // bytes of a frame in a packet
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};  // from the first of two, and to it

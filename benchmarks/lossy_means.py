@@ -1,0 +1,71 @@
+"""Means of gradients of which each rank leaves out segments on its own, as over a network that loses packets.
+
+Nothing is saved by that: it shows what such losses do to a training, beside `jaxcomm.train.bounded_drop`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import jaxcomm
+from jaxcomm.collectives.axes import as_varying
+from jaxcomm.ffi import segments
+from jaxcomm.train import Drop
+
+STRIDE = 20  # of 20 elements one is in the sample whose median important segments reach
+
+
+def lossy_mean(axis: str, drop: Drop, loses: Literal["local", "random"]) -> optax.GradientTransformation:
+    """Averages every segment over the ranks that kept it; the state is the number of the step.
+
+    Args:
+      axis: of the mesh.
+      drop: the share of each tensor, and the size of segments.
+      loses: "local": each rank leaves out the segments that matter least to it, and only those whose mean magnitude is
+        below the median of a sample. "random": each rank loses each segment with the probability of the share.
+    """
+
+    def update(updates: Any, step: jax.Array, params: Any = None) -> tuple[Any, jax.Array]:
+        del params
+        paths, tree = jax.tree_util.tree_flatten_with_path(updates)
+        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+        leaves = [leaf for _, leaf in paths]
+        flat = [leaf.reshape(-1) for leaf in leaves]
+        key = jax.random.fold_in(jax.random.key(step), jax.lax.axis_index(axis))
+        kept: list[Any] = []
+        for i, (name, x) in enumerate(zip(names, flat, strict=True)):
+            share = drop.share(name, x)
+            if not (x.size and share):
+                kept.append(None)
+            elif loses == "local":
+                kept.append(_without_least(x, drop.dropped(name, x), step, drop.segment_bytes))
+            else:
+                count = segments.count(x, drop.segment_bytes)
+                kept.append(jax.random.bernoulli(jax.random.fold_in(key, i), 1 - share, (count,)).astype(jnp.float32))
+        masked = [x if keep is None else _scale(x, keep, drop) for x, keep in zip(flat, kept, strict=True)]
+        counted = [keep if keep is None else as_varying(keep, x) for keep, x in zip(kept, flat, strict=True)]
+        sums, counts = jaxcomm.psum((masked, counted), axis)
+        ranks = jax.lax.axis_size(axis)
+        means = [
+            x / ranks if count is None else _scale(x, jnp.where(count > 0, 1 / count, 0), drop)
+            for x, count in zip(sums, counts, strict=True)
+        ]
+        shaped = [mean.reshape(leaf.shape) for mean, leaf in zip(means, leaves, strict=True)]
+        return tree.unflatten(shaped), step + 1
+
+    return optax.GradientTransformation(lambda _: jnp.uint32(0), update)
+
+
+def _without_least(x: jax.Array, count: int, seed: jax.Array, segment_bytes: int) -> jax.Array:
+    """1 for the segments that are kept: all but at most `count` of the least below the median."""
+    matter, median = segments.importance(x, as_varying(seed, x), segment_bytes, STRIDE)
+    least = jnp.argsort(matter)[:count]
+    return jnp.ones_like(matter).at[least].set(~(matter[least] < median))
+
+
+def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:
+    return segments.scale(as_varying(x, factors), as_varying(factors, x), drop.segment_bytes)

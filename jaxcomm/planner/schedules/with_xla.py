@@ -1,0 +1,129 @@
+"""XLA's own collectives in place of our executor's schedules, for the sizes at which they save enough.
+
+Both were timed in turns and by one clock, so their times compare. Our executor runs what a call runs without a plan: it
+is left only for what saves more of its time than turns deviate by chance, at the timed sizes on both sides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from jaxcomm.plan.values import MAX_ALTERNATIVES, Alternative, Entry, Spec
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.candidates import choose
+from jaxcomm.planner.schedules.entry import entry
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.schedules import Schedule
+
+
+class _Piece(NamedTuple):
+    """A range of an entry of ours, and the schedule with which XLA's collectives take over; None: they do not."""
+
+    low: int
+    high: int | None
+    spec: Spec | None
+    of: Entry
+
+
+@dataclass(frozen=True)
+class WithXla:
+    """The settings of calls that our executor runs, and of those that XLA's collectives run."""
+
+    own: Setting
+    by_xla: Setting
+
+    def entries(self, found: Sequence[Entry], buckets: Mapping[int, Spec], are_by_xla: bool) -> tuple[Entry, ...]:
+        """The entries, divided where XLA's collectives take over.
+
+        Args:
+          found: of our executor.
+          buckets: sizes with entries of their own, for which the step's plan has decided.
+          are_by_xla: whether XLA's collectives run these, by the schedules of `buckets`.
+        """
+        pieces: list[_Piece] = []
+        for each in found:
+            if each.min_bytes in buckets:
+                spec = buckets[each.min_bytes] if are_by_xla else None
+                pieces.append(_Piece(each.min_bytes, each.max_bytes, spec, each))
+                continue
+            for low, high, spec in self._choices:
+                low = max(low, each.min_bytes)
+                high = each.max_bytes if high is None else high if each.max_bytes is None else min(high, each.max_bytes)
+                if high is None or low <= high:
+                    pieces.append(_Piece(low, high, spec, each))
+
+        def what_runs(piece: _Piece) -> tuple[object, ...]:
+            of = piece.of.min_bytes
+            return piece.spec, of if of in buckets or piece.spec is None else None
+
+        return tuple(self._made(list(alike)) for _, alike in itertools.groupby(pieces, key=what_runs))
+
+    def saves(self, spec: Spec, nbytes: int, of: Spec) -> bool:
+        """Whether XLA's schedule saves enough of the time of one of our executor's."""
+        least = self.least_gain(spec, nbytes, of)
+        return self.by_xla.seconds(spec, nbytes) < (1 - least) * self.own.seconds(of, nbytes)
+
+    def least_gain(self, spec: Spec, nbytes: int, of: Spec) -> float:
+        """The share of the time of one of our executor's schedules that one of XLA's must save."""
+        own, by_xla = self.own, self.by_xla
+        if own.has_given_gain or not own.timed or not by_xla.timed:
+            return own.min_gain
+        schedule: Schedule | None = None if spec.kind == "lax" else by_xla.schedule(spec)
+        return max(own.min_gain, by_xla.timed.margin_over(schedule, nbytes, own.timed, own.schedule(of)))
+
+    @cached_property
+    def _choices(self) -> list[tuple[int, int | None, Spec | None]]:
+        """First and last bytes of each range between timed sizes, and the schedule with which XLA's take over there."""
+        assert self.own.timed
+        sizes = self.own.timed.sizes
+        found: list[tuple[int, int | None, Spec | None]] = []
+        for low, high in zip([0, *sizes[1:]], [*sizes[1:], None], strict=True):
+            about = sizes[:2] if low == 0 else sizes[-2:] if high is None else (low, high)
+            best = choose(self.by_xla, self._middle(low, high))
+            gains = all(self.saves(best, size, choose(self.own, size)) for size in about)
+            found.append((low, None if high is None else high - 1, best if gains else None))
+        return found
+
+    def _middle(self, low: int, high: int | None) -> int:
+        """A size of a range, among the timed ones if it has some of these."""
+        assert self.own.timed
+        first, last = self.own.timed.sizes[0], self.own.timed.sizes[-1]
+        low = max(low, first) if high is None or high >= first else low
+        high = max(low, last) if high is None else high
+        return max(low, min(high, round(math.sqrt(max(1, low) * max(1, high)))))
+
+    def _made(self, alike: Sequence[_Piece]) -> Entry:
+        """The entry of neighbouring pieces that run the same, with the rows of the other executor."""
+        low, _, spec, of = alike[0]
+        high = alike[-1].high
+        at = of.predicted.reference_bytes if (of.min_bytes, of.max_bytes) == (low, high) else self._middle(low, high)
+        if spec is not None:
+            return self._with_rows(entry(self.by_xla, low, high, at, spec), self.own)
+        if (of.min_bytes, of.max_bytes) != (low, high):
+            of = entry(self.own, low, high, at, of.schedule).model_copy(update={"selector": of.selector})
+        return self._with_rows(of, self.by_xla)
+
+    def _with_rows(self, made: Entry, other: Setting) -> Entry:
+        """The entry with the other executor's alternatives, beside its own."""
+        at = made.predicted.reference_bytes
+        theirs = entry(other, made.min_bytes, made.max_bytes, at, choose(other, at))
+        [chosen] = [row for row in made.alternatives if row.verdict == "chosen"]
+        base = chosen.seconds / (1 - chosen.gain) if chosen.gain < 1 else 0.0
+
+        def judged(row: Alternative) -> Alternative:
+            verdict = "slower" if row.seconds >= chosen.seconds else "below_threshold"
+            gain = 1 - row.seconds / base if base > 0 else 0.0
+            return row.model_copy(update={"verdict": verdict, "gain": significant(gain)})
+
+        rows = [judged(row) for row in theirs.alternatives if row.verdict not in ("ideal_delay", "too_many_ports")]
+        names = {(row.schedule, row.executor) for row in made.alternatives}
+        more = sorted((row for row in rows if (row.schedule, row.executor) not in names), key=lambda row: row.seconds)
+        more = more[: MAX_ALTERNATIVES - len(made.alternatives)]
+        bound = min(made.predicted.lower_bound, theirs.predicted.lower_bound)
+        predicted = made.predicted.model_copy(update={"lower_bound": bound})
+        return made.model_copy(update={"alternatives": (*made.alternatives, *more), "predicted": predicted})
