@@ -5,8 +5,8 @@
 //   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
 //   selector.Next();   // 0: to this call rank 2 came less than 9 ms after the last of the others; else 1
 //
-// Or ranks are late by turns, and 1 + r is the schedule for rank r. Which rank is missing shows in the call itself,
-// once all others have come:
+// Or ranks are late by turns, and 1 + r is the schedule for rank r. The call itself shows the missing rank, once all
+// others have come:
 //
 //   ScheduleSelector selector({ScheduleSelector::kAnyRank, /*seconds=*/0.002});
 //   selector.Next();                                // none: the call waits until all ranks but one have come, and then

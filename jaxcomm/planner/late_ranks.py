@@ -17,7 +17,7 @@ ROLE: Final = "straggler"
 
 
 @dataclass(frozen=True)
-class Turns:
+class LatestRanks:
     """By step: the rank that came last, and by how many seconds after all others."""
 
     last: NDArray[np.int64]
@@ -43,7 +43,7 @@ class LateRanks:
     lateness: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     order: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    turns: Turns | None = None
+    turns: LatestRanks | None = None
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
@@ -54,7 +54,7 @@ class LateRanks:
         if not last.is_late:
             arrivals = np.array(profile.arrivals)
             ascending = np.sort(arrivals, axis=1)
-            return cls(turns=Turns(arrivals.argmax(axis=1), ascending[:, -1] - ascending[:, -2]))
+            return cls(turns=LatestRanks(arrivals.argmax(axis=1), ascending[:, -1] - ascending[:, -2]))
         ranks = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()
         if len(ranks) < 2:
             return cls({ROLE: last.rank}, Delays(last.delays), np.array(last.delays))

@@ -22,7 +22,7 @@ from jaxcomm.plan.values import (
     StragglerSpec,
 )
 from jaxcomm.planner.byte_ranges import SMALLEST
-from jaxcomm.planner.late_ranks import ROLE, LateRanks, Turns
+from jaxcomm.planner.late_ranks import ROLE, LateRanks, LatestRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_specs
 from jaxcomm.planner.schedules.setting import Setting
@@ -71,7 +71,7 @@ def turns_selector(setting: Setting, of: Entry) -> ScheduleSelector | None:
     return ScheduleSelector(rank=ANY_RANK, lateness_s=grace, early=of.schedule, late=spec, seconds=significant(seconds))
 
 
-def _offers(setting: Setting, turns: Turns, nbytes: int) -> Iterator[Spec]:
+def _offers(setting: Setting, turns: LatestRanks, nbytes: int) -> Iterator[Spec]:
     """The schedules for one late rank, whichever it is."""
     late = dataclasses.replace(setting, late=LateRanks({ROLE: 0}, Delays(turns.lateness.tolist())))
     for spec in late_specs(late, nbytes):
@@ -93,7 +93,7 @@ def _by_rank(setting: Setting) -> list[Setting]:
 
 
 def _seconds(
-    by_rank: list[Setting], turns: Turns, early: Spec, late: Spec, grace: float, nbytes: int
+    by_rank: list[Setting], turns: LatestRanks, early: Spec, late: Spec, grace: float, nbytes: int
 ) -> NDArray[np.float64]:
     """Of every step, from the last rank's arrival on."""
     before, after = np.array([each.cost(late, nbytes) for each in by_rank]).T
