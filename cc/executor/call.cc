@@ -31,12 +31,15 @@ Call::Call(std::shared_ptr<const LocalSite> site, Names names, int64_t number, C
 }
 
 void Call::Select(uint32_t schedule) {
-  selected_ = site_->With(schedule);
-  const Program& program = selected_->program();
+  std::shared_ptr<const LocalSite> selected = site_->With(schedule);
+  const Program& program = selected->program();
+  std::vector<uint32_t> blockers, slices_left(program.ops().size());
+  blockers.reserve(program.ops().size());
+  for (const Op& op : program.ops()) blockers.push_back(static_cast<uint32_t>(op.touches.size()) + op.num_waits);
   ops_left_ = static_cast<uint32_t>(program.ops().size());
-  blockers_.reserve(ops_left_);
-  for (const Op& op : program.ops()) blockers_.push_back(static_cast<uint32_t>(op.touches.size()) + op.num_waits);
-  slices_left_.resize(ops_left_);
+  blockers_ = std::move(blockers);
+  slices_left_ = std::move(slices_left);
+  selected_ = std::move(selected);  // with it the call has begun
   for (uint32_t rank = 0; rank < program.ranks(); ++rank) {
     ranks_[rank].ops_left = static_cast<uint32_t>(program.ops_of(rank).size());
   }

@@ -248,21 +248,36 @@ class BetweenProcesses : public testing::Test {
                                         [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
-  // All ranks sum, `late` by so much.
-  void Sum(int64_t run, uint32_t late, milliseconds by) {
+  // All ranks sum, `late` by so much, or once the call has been decided without it.
+  void Sum(uint32_t run, uint32_t late, std::optional<milliseconds> by = std::nullopt) {
     std::vector<std::vector<float>> values;
     for (uint32_t rank = 0; rank < kRanks; ++rank) values.push_back(Operand(rank));
     std::vector<std::future<Status>> ends;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       if (rank != late) ends.push_back(Arrive(rank, values[rank], run));
     }
-    std::this_thread::sleep_for(by);
+    if (by) {
+      std::this_thread::sleep_for(*by);
+    } else {
+      ExpectDecided(run);
+    }
     ends.push_back(Arrive(late, values[late], run));
     for (auto& end : ends) {
       const Status status = end.get();
       EXPECT_TRUE(status.ok()) << status.message();
     }
     ExpectSums(values);
+  }
+  void ExpectDecided(uint32_t launch) {
+    const Clock::time_point limit = Clock::now() + std::chrono::seconds(30);
+    while (!sites_[0]->selector()->Find(Call(launch)) && Clock::now() < limit)
+      std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(sites_[0]->selector()->Find(Call(launch)));
+  }
+  // Rank `rank` announces that it waits in a call of this fingerprint.
+  void Wait(uint32_t rank, uint32_t launch, uint64_t fingerprint) {
+    const Arrival waits{Call(launch), rank, 10 * rank, fingerprint, "psum", /*waits=*/true};
+    executors_[0]->messages().OnNotice(rank, Encode(waits));
   }
   int DefaultCallsAt(uint32_t process) {
     const std::string json = executors_[process]->stats().Json(), name = "\"early_calls\":";
@@ -286,8 +301,7 @@ class BetweenProcesses : public testing::Test {
 // Also the decider's rank, whose process knows the call site by then.
 TEST_F(BetweenProcesses, AnyRankMayBeMissing) {
   Start(/*seed=*/1);
-  for (uint32_t run = 0; run < 3 * kRanks; ++run)
-    Sum(run, run % kRanks == 0 ? kRanks - 1 : run % kRanks - 1, milliseconds(60));
+  for (uint32_t run = 0; run < 3 * kRanks; ++run) Sum(run, run % kRanks == 0 ? kRanks - 1 : run % kRanks - 1);
   for (uint32_t process = 0; process < kRanks; ++process) EXPECT_EQ(DefaultCallsAt(process), 0) << process;
 }
 
@@ -299,7 +313,7 @@ TEST_F(BetweenProcesses, WithinTheGraceNoRankIsMissing) {
 
 TEST_F(BetweenProcesses, AfterTheGraceTheCallIsDecidedWithoutTheRank) {
   Start(/*seed=*/3, /*seconds=*/0.005);
-  for (uint32_t run = 0; run < 4; ++run) Sum(run, /*late=*/2, milliseconds(200));
+  for (uint32_t run = 0; run < 4; ++run) Sum(run, /*late=*/2);
   EXPECT_EQ(DefaultCallsAt(1), 0);
 }
 
@@ -387,6 +401,57 @@ TEST_F(BetweenProcesses, AMissingRankThatDiesIsNamed) {
   EXPECT_TRUE(IsWaiting(ends[0]));
   network_->Kill(3);
   for (auto& end : ends) ExpectError(end, "rank 3 is gone");
+}
+
+// The first sum of each step on a mesh has the same place.
+TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
+  Start(/*seed=*/11);
+  Sum(0, 1);
+  for (uint32_t rank = 1; rank < kRanks; ++rank) Wait(rank, 1, sites_[0]->fingerprint() + 1);
+  EXPECT_FALSE(sites_[0]->selector()->Find(Call(1)));
+  for (uint32_t rank = 1; rank < kRanks; ++rank) Wait(rank, 2, sites_[0]->fingerprint());
+  EXPECT_EQ(sites_[0]->selector()->Find(Call(2)), 1u);
+}
+
+TEST_F(BetweenProcesses, StepsThatChooseOnTheirOwnHaveCallsOfTheirOwn) {
+  Start(/*seed=*/12);
+  const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/flat/4", 0);
+  std::vector<std::shared_ptr<MessageSite>> late;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    late.push_back(MakeSite(rank % 2 == 0 ? "all_reduce/ring/4" : "all_reduce/direct/4", 0));
+  }
+  auto selector = executors_[0]->messages().SelectorOf(*other, late, {ScheduleSelector::kAnyRank, 0}, /*step=*/1);
+  other->SelectFrom(std::move(late), std::move(selector));
+  EXPECT_TRUE(other->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[0]->stats()).ok());
+  EXPECT_NE(other->fingerprint(), sites_[0]->fingerprint());
+}
+
+TEST_F(BetweenProcesses, ADecisionThatWasForgottenIsSentAgain) {
+  Start(/*seed=*/13);
+  Sum(0, 1);
+  std::vector<std::vector<float>> values;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) values.push_back(Operand(rank));
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 3; ++rank) ends.push_back(Arrive(rank, values[rank], 1));
+  ExpectDecided(1);
+  std::this_thread::sleep_for(milliseconds(20));  // it has come everywhere, most likely
+  for (uint32_t launch = 1000; launch < 3000; ++launch) {
+    executors_[3]->messages().OnNotice(0, Encode(Decided{Call(launch), {}}));
+  }
+  ends.push_back(Arrive(3, values[3], 1));
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  ExpectSums(values);
+}
+
+TEST_F(BetweenProcesses, ADeciderThatCallsWithoutASelectorIsNamedAtOnce) {
+  Start(/*seed=*/14);
+  Sum(0, 1);
+  sites_[0] = MakeSite("all_reduce/flat/4", 0);
+  EXPECT_TRUE(sites_[0]->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[0]->stats()).ok());
+  std::vector<std::vector<float>> values(kRanks, Operand(0));
+  std::vector<std::future<Status>> ends;
+  for (const uint32_t rank : {1u, 2u, 3u, 0u}) ends.push_back(Arrive(rank, values[rank], 1));
+  for (auto& end : ends) ExpectError(end, "MismatchError");
 }
 
 TEST_F(BetweenProcesses, ARankThatBringsAnErrorEndsAnUndecidedCall) {

@@ -74,7 +74,9 @@ void LocalExecutor::Advance(const std::shared_ptr<Call>& call, Progress progress
   }
   if (!jobs.empty()) threads_.workers().Submit(std::move(jobs));
   if (progress.is_undecided) {
-    threads_.timer().After(call->site().selector()->grace(), [this, call] { Advance(call, call->SelectMissing()); });
+    threads_.timer().After(call->site().selector()->grace(), [this, weak = std::weak_ptr<Call>(call)] {
+      if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
+    });
   }
   for (Completion& completion : progress.completions) {
     threads_.CallBack(NameOf(call->site()), std::move(completion));

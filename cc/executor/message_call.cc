@@ -95,6 +95,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
   if (rank >= ranks_.size() || site_->ranks()[rank].process != process) return steps;
   std::lock_guard<std::mutex> lock(mutex_);
   if (arrival.waits) {
+    if (!ranks_[rank].arrived) ranks_[rank].at = now;
     ranks_[rank].waits = true;
     return steps;
   }
@@ -106,7 +107,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
-  ranks_[rank].at = now;
+  if (!ranks_[rank].waits) ranks_[rank].at = now;  // it had come when it began to wait
   progress_ = now;
   --missing_;
   if (!failure_.ok()) return;

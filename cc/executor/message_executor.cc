@@ -101,10 +101,6 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, boo
   const CallMatcher::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
-  if (site.decides_by_turns()) {
-    std::lock_guard<std::mutex> lock(deciding_);
-    *by_turns_.Add({site.communicator(), site.site()}).value = arriving.site;
-  }
   if (arriving.decision) Announce(site, arriving.id, *arriving.decision);
   Learn(site, arriving.id);  // the decision may have come since Select
   if (is_new) threads_.WatchDeadlines();
@@ -145,7 +141,7 @@ void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
   } else if (const auto finished = calls_.FindFinished(arrival.call)) {
     SendDifference(*finished, process, arrival);
   }
-  if (arrival.waits) DecideByTurns(arrival.call);
+  if (arrival.waits) OnWaiting(process, arrival);
 }
 
 }  // namespace jaxcomm

@@ -119,7 +119,9 @@ class MessageExecutor : public Transport::Events {
   void Learn(const MessageSite& site, const CallId& id) const;
   void Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision);
   void OnDecided(uint32_t process, const Decided& decided);
-  void DecideByTurns(const CallId& id);
+  void OnWaiting(uint32_t process, const Arrival& arrival);
+  void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
+  bool Differs(const Arriving& arriving) const;
   void StartDecided(Clock::time_point overdue = Clock::time_point::min());
   bool LacksProcess(const Arriving& arriving) const;
   bool MayStart(Arriving& arriving, Clock::time_point overdue);
@@ -159,8 +161,8 @@ class MessageExecutor : public Transport::Events {
   // By communicator and the text of what calls that choose alike have in common.
   static constexpr size_t kSelectors = 1024;  // of a communicator; and of sites
   std::map<uint64_t, BoundedMap<std::string, std::shared_ptr<ScheduleSelector>>> selectors_;
-  // By communicator and number: the sites whose calls this process decides by turns, also before its own ranks come.
-  BoundedMap<std::pair<uint64_t, uint32_t>, std::weak_ptr<const MessageSite>> by_turns_{kSelectors};
+  // By communicator and fingerprint: the sites whose calls this process decides, also before its own ranks come.
+  BoundedMap<std::pair<uint64_t, uint64_t>, std::weak_ptr<const MessageSite>> decided_{kSelectors};
   PlanSelector plans_{[this] {
     const User user(users_);
     StartDecided();

@@ -104,7 +104,7 @@ Status MessageExecutor::Disconnect(Clock::time_point limit) {
   plans_.Reset();
   std::lock_guard<std::mutex> lock(deciding_);
   selectors_.clear();
-  by_turns_.Clear();
+  decided_.Clear();
   return Status();
 }
 

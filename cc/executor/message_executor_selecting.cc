@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/hash.h"
 #include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
@@ -21,7 +22,7 @@ std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite&
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
   std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
-  if (!selector) selector = std::make_shared<ScheduleSelector>(rule);
+  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, Hash(calls));
   return selector;
 }
 
@@ -45,6 +46,10 @@ bool MessageExecutor::Select(Arriving& arriving) {
   }
   if (!site->selector()) return true;
   ScheduleSelector& selector = *site->selector();
+  if (site->decides()) {
+    std::lock_guard<std::mutex> lock(deciding_);
+    *decided_.Add({site->communicator(), site->fingerprint()}).value = site;
+  }
   Learn(*site, arriving.id);
   // By turns its call is decided when others have come, or has been announced.
   const bool decides = arriving.rank == selector.decider() && (!selector.by_turns() || selector.Find(arriving.id));
@@ -71,45 +76,68 @@ void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
   if (const auto call = calls_.Find(decided.call)) Learn(call->site(), decided.call);
 }
 
-// If this process decides the call, as soon as all ranks but one are known to have come and the last one is not about
-// to. Several threads may do so at once: the selector takes the first decision.
-void MessageExecutor::DecideByTurns(const CallId& id) {
+// A rank of another process waits for a decision. If this process decides its call and has done so, the announcement
+// has crossed the arrival, or was lost there among many.
+void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
   std::shared_ptr<const MessageSite> site;
-  std::vector<uint32_t> waiting;
+  {
+    std::lock_guard<std::mutex> lock(deciding_);
+    const auto* const known = decided_.Find({arrival.call.communicator, arrival.fingerprint});
+    if (known != nullptr) site = known->lock();
+  }
+  if (!site) return;
+  if (const auto decision = site->selector()->FindDecision(arrival.call)) {
+    SendNotice({process}, Encode(Decided{arrival.call, *decision}));
+    transport_.load()->Flush();
+  } else if (site->selector()->by_turns()) {
+    DecideByTurns(site, arrival.call);
+  }
+}
+
+// Decides as soon as all ranks but one are known to have come and the last one is not about to. Several threads may do
+// so at once: the selector takes the first decision. Where memory runs out, the call's ranks end with an error.
+void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id) try {
+  const uint64_t fingerprint = site->fingerprint();  // other steps have calls of this name, too
+  std::vector<bool> here(site->ranks().size());
   Clock::time_point latest = Clock::time_point::min();
   {
     std::lock_guard<std::mutex> lock(deciding_);
-    if (const auto* const known = by_turns_.Find({id.communicator, id.site})) site = known->lock();
     for (const Arriving& each : undecided_) {
-      if (!(each.id == id) || !each.site->decides_by_turns()) continue;
-      site = each.site;
-      waiting.push_back(each.rank);
+      if (!(each.id == id) || each.site->fingerprint() != fingerprint) continue;
+      here[each.rank] = true;
       latest = std::max(latest, each.at);
     }
   }
-  if (!site) return;
-  ScheduleSelector& selector = *site->selector();
-  std::vector<bool> here(site->ranks().size());
-  for (const uint32_t rank : waiting) here[rank] = true;
   for (const PeerArrival& peer : calls_.FindEarly(id)) {
     const uint32_t rank = peer.arrival.rank;
+    if (!peer.arrival.waits || peer.arrival.fingerprint != fingerprint) continue;
     if (rank >= here.size() || site->ranks()[rank].process != peer.process) continue;
     here[rank] = true;
     latest = std::max(latest, peer.at);
   }
+  ScheduleSelector& selector = *site->selector();
   const std::optional<uint32_t> schedule = ScheduleSelector::FindMissing(here);
   if (!schedule) return;
   const Clock::duration left = latest + selector.grace() - Clock::now();
   if (*schedule != ScheduleSelector::kDefault && left > Clock::duration::zero()) {
-    return threads_.timer().After(left, [this, id, user = User(users_)] {
-      DecideByTurns(id);
-      StartDecided();
+    return threads_.timer().After(left, [this, id, weak = std::weak_ptr<const MessageSite>(site)] {
+      const User user(users_);
+      const std::shared_ptr<const MessageSite> still = weak.lock();
+      if (!still || !is_connected()) return;
+      DecideByTurns(still, id);
+      try {
+        StartDecided();
+      } catch (const std::bad_alloc&) {
+        // The watch of deadlines does it.
+      }
     });
   }
   const std::optional<ScheduleSelector::Decision> decision = selector.Decide(id, *schedule);
   if (!decision) return;
   Announce(*site, id, *decision);
   transport_.load()->Flush();
+} catch (const std::bad_alloc&) {
+  Refuse(*site, id, NoMemory{site->NameCall(), site->NameOf(site->locals()[0].rank)}.status());
 }
 
 // The rank waits for the decision; the others receive its arrival now.
@@ -121,14 +149,13 @@ void MessageExecutor::Wait(Arriving arriving) {
   transport_.load()->Flush();
   // From here on the rank is another thread's, which may end its call.
   const CallId id = arriving.id;
-  const bool decides = site->decides_by_turns();
   {
     std::lock_guard<std::mutex> lock(deciding_);
     undecided_.push_back(std::move(arriving));
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
-  if (decides) DecideByTurns(id);
+  if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
   StartDecided();  // the decision or an error may have arrived meanwhile
 }
 
@@ -143,9 +170,18 @@ bool MessageExecutor::LacksProcess(const Arriving& arriving) const {
   });
 }
 
+// Whether a rank of another process has come with another call, which no decision will be about.
+bool MessageExecutor::Differs(const Arriving& arriving) const {
+  if (!arriving.site->selector()) return false;
+  const std::vector<PeerArrival> early = calls_.FindEarly(arriving.id);
+  return std::any_of(early.begin(), early.end(), [&](const PeerArrival& peer) {
+    return !peer.arrival.waits && !arriving.site->HasFingerprint(peer.arrival.fingerprint);
+  });
+}
+
 // Whether the rank's call is decided, or fails: a process has ended, or the rank came before `overdue`.
 bool MessageExecutor::MayStart(Arriving& arriving, Clock::time_point overdue) try {
-  const bool fails = LacksProcess(arriving) || !calls_.FindFailure(arriving.id).ok();
+  const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
 } catch (const std::bad_alloc&) {
   return false;  // the watch of deadlines asks again
@@ -157,7 +193,7 @@ void MessageExecutor::Start(Arriving& arriving) try {
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (is_new) transport_.load()->Expect();
   if (!call) return;
-  Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), Clock::now()));
+  Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at));
 } catch (const std::bad_alloc&) {
   const MessageSite& site = *arriving.site;
   const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();

@@ -247,6 +247,7 @@ void MessageSite::Describe() {
   for (const Rank& rank : ranks_) {
     exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.host) + ":" + std::to_string(rank.group);
   }
+  if (selector_) exact += "|" + std::to_string(selector_->id());
   fingerprint_ = Hash(exact + "|" + row_);
 
   std::string values;

@@ -97,10 +97,10 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   uint32_t schedule() const { return schedule_; }
   // Of a site that SelectFrom was called on: the site of a schedule; this one if there is no such schedule.
   std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
-  // Whether a call's schedule is decided when ranks have come to it, in this process.
-  bool decides_by_turns() const {
-    return selector_ && selector_->by_turns() && ranks_[selector_->decider()].process == process_;
-  }
+  // Whether this process decides on the schedules of calls.
+  bool decides() const { return selector_ && ranks_[selector_->decider()].process == process_; }
+  // Of a site that SelectFrom was called on: whether it is the fingerprint of one of its schedules.
+  bool HasFingerprint(uint64_t fingerprint) const;
 
   // Before the first call, of an all-reduce: its calls follow the plan of the run.
   void FollowPlans() { followed_ = std::make_shared<Followed>(); }

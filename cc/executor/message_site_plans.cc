@@ -1,4 +1,5 @@
 // The sites of a call site whose calls select their schedule, or follow the plan of the run.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,11 @@ void MessageSite::SelectFrom(std::vector<std::shared_ptr<MessageSite>> others,
     selected_[i]->selector_ = selector_;
     selected_[i]->schedule_ = i + 1;
   }
+}
+
+bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
+  const auto is = [fingerprint](const auto& other) { return other->fingerprint() == fingerprint; };
+  return fingerprint == fingerprint_ || std::any_of(selected_.begin(), selected_.end(), is);
 }
 
 std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {

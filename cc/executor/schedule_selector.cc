@@ -63,6 +63,13 @@ std::optional<uint32_t> ScheduleSelector::Find(const CallId& call) const {
   return FindLocked(call);
 }
 
+std::optional<ScheduleSelector::Decision> ScheduleSelector::FindDecision(const CallId& call) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t* const schedule = here_.Find(call);
+  if (!schedule) return std::nullopt;
+  return Decision{*schedule, {}, 1, stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen};
+}
+
 std::optional<uint32_t> ScheduleSelector::FindLocked(const CallId& call) const {
   const uint32_t* schedule = here_.Find(call);
   if (!schedule) schedule = (call.iteration == 0 ? next_launch_ : next_).Find(call);
@@ -70,11 +77,13 @@ std::optional<uint32_t> ScheduleSelector::FindLocked(const CallId& call) const {
 }
 
 void ScheduleSelector::Keep(const CallId& call, Decision decision) {
-  here_.Add(call, decision.schedule);
-  if (!decision.next) return;
-  next_.Add({call.communicator, call.launch, call.site, call.iteration + 1}, *decision.next);
-  if (call.iteration == 0)
-    next_launch_.Add({call.communicator, call.launch + decision.launches, call.site, 0}, *decision.next);
+  if (decision.next) {
+    next_.Add({call.communicator, call.launch, call.site, call.iteration + 1}, *decision.next);
+    if (call.iteration == 0) {
+      next_launch_.Add({call.communicator, call.launch + decision.launches, call.site, 0}, *decision.next);
+    }
+  }
+  here_.Add(call, decision.schedule);  // the last one: with it the call is decided
 }
 
 }  // namespace jaxcomm

@@ -76,13 +76,17 @@ class ScheduleSelector {
     Trial::Outcome outcome = Trial::Outcome::kOpen;
   };
 
-  explicit ScheduleSelector(Rule rule) : rule_(rule) {}
+  // `id`: alike in all processes, another one for other calls.
+  explicit ScheduleSelector(Rule rule, uint64_t id = 0) : rule_(rule), id_(id) {}
+
+  uint64_t id() const { return id_; }
 
   bool tries() const { return rule_.tries; }
   bool by_turns() const { return rule_.rank == kAnyRank; }
   // How long the last rank may take before it is missing.
   Clock::duration grace() const {
-    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(by_turns() ? rule_.seconds : 0));
+    const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
   // The number of schedules of a site with this rule and these ranks.
   static size_t Count(const Rule& rule, size_t ranks) { return rule.rank == kAnyRank ? 1 + ranks : 2; }
@@ -121,8 +125,11 @@ class ScheduleSelector {
   // Does nothing if the call has been decided here.
   void Receive(const CallId& call, Decision decision);
   std::optional<uint32_t> Find(const CallId& call) const;
+  // The decision that was taken or received here, for a process that has lost it.
+  std::optional<Decision> FindDecision(const CallId& call) const;
 
  private:
+  static constexpr double kLongestGraceS = 3600;
   static constexpr size_t kCalls = 256;  // that are remembered for ranks that arrive later
 
   struct Ended {
@@ -138,6 +145,7 @@ class ScheduleSelector {
   void Record(const Ended& call);
 
   const Rule rule_;
+  const uint64_t id_;
   mutable std::mutex mutex_;
   std::shared_ptr<SiteStats> stats_;    // null: no trial
   uint32_t begun_ = 0, ended_ = 0;      // calls, of those that are tried

@@ -38,7 +38,7 @@ def test_the_others_work_while_any_rank_is_away(kind: str) -> None:
         for rank in range(1, RANKS):
             np.testing.assert_array_equal(sums[rank], sums[0])  # bit for bit
     (site,) = (each for each in jaxcomm.stats() if each["plan"] == plan.hash[:8])
-    assert site["early_calls"] <= 2, "a busy machine may make others late, too"
+    assert site["early_calls"] < RANKS, "a busy machine may make others late, too"
     assert site["early_bytes_share"] > 0.1
     assert min(site["late"]) >= 1 or site["early_calls"]
 
