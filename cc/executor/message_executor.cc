@@ -27,6 +27,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   const Clock::time_point now = Clock::now();
   const auto [id, failure] = calls_.Name(*site, run, rank);
   Arriving arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
+  KeepDecided(site);
   if (!Select(arriving)) return Wait(std::move(arriving));
   if (Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
   Begin(std::move(arriving));
@@ -42,6 +43,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     return true;
   }
   Arriving arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now(), refused};
+  KeepDecided(site);
   if (!Select(arriving)) {
     Wait(std::move(arriving));
     return true;

@@ -114,6 +114,7 @@ class MessageExecutor : public Transport::Events {
   bool Exchange(const Arriving& arriving, bool may_wait);
 
   // Selecting.
+  void KeepDecided(const std::shared_ptr<const MessageSite>& site);
   void Wait(Arriving arriving);
   bool Select(Arriving& arriving);
   void Learn(const MessageSite& site, const CallId& id) const;

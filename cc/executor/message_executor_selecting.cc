@@ -32,6 +32,13 @@ void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
   selectors_.erase(communicator);
 }
 
+// If this process decides on the site's calls, it finds the site from now on when others wait in one.
+void MessageExecutor::KeepDecided(const std::shared_ptr<const MessageSite>& site) {
+  if (!site->decides()) return;
+  std::lock_guard<std::mutex> lock(deciding_);
+  *decided_.Add({site->communicator(), site->fingerprint()}).value = site;
+}
+
 // Selects the site whose lists the rank's call runs; false: a decision has yet to arrive.
 bool MessageExecutor::Select(Arriving& arriving) {
   const std::shared_ptr<const MessageSite> site = arriving.site;
@@ -46,10 +53,6 @@ bool MessageExecutor::Select(Arriving& arriving) {
   }
   if (!site->selector()) return true;
   ScheduleSelector& selector = *site->selector();
-  if (site->decides()) {
-    std::lock_guard<std::mutex> lock(deciding_);
-    *decided_.Add({site->communicator(), site->fingerprint()}).value = site;
-  }
   Learn(*site, arriving.id);
   // By turns its call is decided when others have come, or has been announced.
   const bool decides = arriving.rank == selector.decider() && (!selector.by_turns() || selector.Find(arriving.id));
