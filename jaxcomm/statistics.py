@@ -123,8 +123,9 @@ def stats() -> Stats:
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Drop`, of what the ranks of this process were to add; `early_calls`, how many ran the
-    second of two schedules: what a plan's `selector.early` says, or in a trial the default one; and of the last 256
+    policy "network" of a `Drop`, of what the ranks of this process were to add; `early_calls`, how many of
+    the calls that select a schedule ran that for no late rank: what a plan's `selector.early` says, or in a trial the
+    default one; and of the last 256
     calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "cc/base/errors.h"
@@ -22,11 +23,23 @@ Call::Call(std::shared_ptr<const LocalSite> site, Names names, int64_t number, C
       number_(number),
       start_(start),
       ranks_(site_->program().ranks()) {
-  const Program& program = site_->program();
+  if (ScheduleSelector* const selector = site_->selector()) {
+    if (const std::optional<uint32_t> schedule = selector->Next()) Select(*schedule);
+  } else {
+    Select(ScheduleSelector::kDefault);
+  }
+}
+
+void Call::Select(uint32_t schedule) {
+  std::shared_ptr<const LocalSite> selected = site_->With(schedule);
+  const Program& program = selected->program();
+  std::vector<uint32_t> blockers, slices_left(program.ops().size());
+  blockers.reserve(program.ops().size());
+  for (const Op& op : program.ops()) blockers.push_back(static_cast<uint32_t>(op.touches.size()) + op.num_waits);
   ops_left_ = static_cast<uint32_t>(program.ops().size());
-  blockers_.reserve(ops_left_);
-  for (const Op& op : program.ops()) blockers_.push_back(static_cast<uint32_t>(op.touches.size()) + op.num_waits);
-  slices_left_.resize(ops_left_);
+  blockers_ = std::move(blockers);
+  slices_left_ = std::move(slices_left);
+  selected_ = std::move(selected);  // with it the call has begun
   for (uint32_t rank = 0; rank < program.ranks(); ++rank) {
     ranks_[rank].ops_left = static_cast<uint32_t>(program.ops_of(rank).size());
   }
@@ -51,21 +64,50 @@ Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_poi
     progress.completions.push_back({rank, std::exchange(me.done, nullptr), failure_});
     return progress;
   }
-  for (const uint32_t op : site_->program().ops_of(rank)) {
-    if (--blockers_[op] == 0) Split(op, progress.slices);
+  if (selected_) {
+    Begin(rank, progress);
+  } else if (everyone_arrived() || site_->selector()->grace() == Clock::duration::zero()) {
+    SelectMissing(progress);
+  } else {
+    progress.is_undecided = arrived_ + 1 == ranks_.size();
   }
-  // A rank that no op touches (a group of one) is done when it comes.
-  if (me.ops_left == 0) {
-    progress.completions.push_back({rank, std::exchange(me.done, nullptr), Status()});
-  }
-  if (ops_left_ == 0 && everyone_arrived()) Close(now);
+  if (ops_left_ == 0 && selected_ && everyone_arrived()) Close(now);
   return progress;
 }
 
+Progress Call::SelectMissing() {
+  Progress progress;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!selected_ && failure_.ok()) SelectMissing(progress);
+  return progress;
+}
+
+void Call::SelectMissing(Progress& progress) {
+  std::vector<bool> here;
+  for (const Rank& rank : ranks_) here.push_back(rank.arrived);
+  const std::optional<uint32_t> schedule = ScheduleSelector::FindMissing(here);
+  if (!schedule) return;
+  Select(*schedule);
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (here[rank]) Begin(rank, progress);
+  }
+}
+
+// The ops that wait for this rank only are ready.
+void Call::Begin(uint32_t rank, Progress& progress) {
+  for (const uint32_t op : selected_->program().ops_of(rank)) {
+    if (--blockers_[op] == 0) Split(op, progress.slices);
+  }
+  // A rank that no op touches (a group of one) is done when it comes.
+  if (ranks_[rank].ops_left == 0) {
+    progress.completions.push_back({rank, std::exchange(ranks_[rank].done, nullptr), Status()});
+  }
+}
+
 void Call::Split(uint32_t op, std::vector<OpSlice>& slices) {
-  const Op& it = site_->program().ops()[op];
-  int64_t begin = site_->Begin(it);
-  const int64_t end = site_->End(it);
+  const Op& it = selected_->program().ops()[op];
+  int64_t begin = selected_->Begin(it);
+  const int64_t end = selected_->End(it);
   do {  // an empty op is one empty slice, so that it finishes like any other
     const int64_t next = std::min(begin + kPieceBytes, end);
     slices.push_back({op, begin, next});
@@ -81,7 +123,7 @@ Progress Call::Run(const OpSlice& slice) {
     if (!failure_.ok()) return progress;
     ++running_;
     if (!everyone_arrived()) {
-      const Op& op = site_->program().ops()[slice.op];
+      const Op& op = selected_->program().ops()[slice.op];
       early_work_ += (slice.end - slice.begin) * static_cast<int64_t>(op.reads.size() + op.writes.size());
     }
   }
@@ -97,7 +139,7 @@ Progress Call::Run(const OpSlice& slice) {
 }
 
 void Call::FinishOp(uint32_t op, Progress& progress) {
-  const Op& it = site_->program().ops()[op];
+  const Op& it = selected_->program().ops()[op];
   for (const uint32_t next : it.successors) {
     if (--blockers_[next] == 0) Split(next, progress.slices);
   }
@@ -111,7 +153,7 @@ void Call::FinishOp(uint32_t op, Progress& progress) {
 
 // Pointers into every rank's buffers for one part of one leaf, then one pass over them.
 void Call::Reduce(const OpSlice& slice) const {
-  const Op& op = site_->program().ops()[slice.op];
+  const Op& op = selected_->program().ops()[slice.op];
   const Layout& layout = site_->layout();
   const Kind kind = site_->kind();
   const XlaFloatMode mode;  // a sum's bits do not depend on the thread that a rank came on
@@ -151,14 +193,15 @@ void Call::Close(Clock::time_point now) {
     record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
-  record.is_early = site_->is_early();
+  record.is_early = site_->selector() && selected_->schedule() == ScheduleSelector::kDefault;
   record.after_arrival = Seconds(now - last);
   if (ScheduleSelector* const selector = site_->selector()) {
     selector->RecordCall(
-        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_early,
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, selected_->schedule(),
         record.after_arrival);
   }
-  record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
+  record.early_share =
+      selected_->work() ? static_cast<double>(early_work_) / static_cast<double>(selected_->work()) : 0;
   site_->stats().Record(std::move(record));
 }
 

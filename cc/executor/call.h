@@ -34,6 +34,7 @@ struct OpSlice {
 struct Progress {
   std::vector<OpSlice> slices;
   std::vector<Completion> completions;
+  bool is_undecided = false;  // one rank is missing: SelectMissing is due after the selector's grace
 };
 
 // The ranks' numbers in messages; none: 0, 1, 2 and so on.
@@ -41,6 +42,7 @@ using Names = std::shared_ptr<const std::vector<uint32_t>>;
 
 class Call {
  public:
+  // Its schedule is the one that the site's selector selects, now or when all ranks but one have come.
   Call(std::shared_ptr<const LocalSite> site, Names names, int64_t number, Clock::time_point start);
 
   const LocalSite& site() const { return *site_; }
@@ -49,6 +51,8 @@ class Call {
   // A rank brings its buffers. If the call has failed, the only completion is this rank's.
   Progress Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
   Progress Run(const OpSlice& slice);
+  // Begins the schedule for the one missing rank, unless the call has begun.
+  Progress SelectMissing();
 
   // Ends the call with an error that names the ranks that are missing. Returns nothing if it is over already.
   Progress Expire(Clock::time_point now);
@@ -62,6 +66,9 @@ class Call {
   bool everyone_arrived() const { return everyone_arrived_.load(std::memory_order_acquire); }
 
  private:
+  void Select(uint32_t schedule);
+  void SelectMissing(Progress& progress);
+  void Begin(uint32_t rank, Progress& progress);
   void Reduce(const OpSlice& slice) const;
   void Split(uint32_t op, std::vector<OpSlice>& slices);
   void FinishOp(uint32_t op, Progress& progress);
@@ -72,6 +79,7 @@ class Call {
   CallName name() const;
 
   const std::shared_ptr<const LocalSite> site_;
+  std::shared_ptr<const LocalSite> selected_;  // has the call's schedule; null: that is yet to be selected
   const Names names_;
   const int64_t number_;
   const Clock::time_point start_;
@@ -89,7 +97,7 @@ class Call {
   std::vector<uint32_t> blockers_;     // per op: ranks to arrive and ops to finish before it may run
   std::vector<uint32_t> slices_left_;  // per op
   uint32_t arrived_ = 0;
-  uint32_t ops_left_;
+  uint32_t ops_left_ = 0;
   uint32_t running_ = 0;
   int64_t early_work_ = 0;
   Status failure_;

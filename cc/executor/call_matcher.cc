@@ -70,6 +70,22 @@ std::vector<PeerArrival> CallMatcher::FindEarly(const CallId& id) const {
   return early_.Find(id);
 }
 
+void CallMatcher::AddDecision(uint32_t process, const Decided& decided) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  decisions_.Add({process, decided.call}, decided.decision);
+}
+
+std::optional<ScheduleSelector::Decision> CallMatcher::FindDecision(uint32_t process, const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const ScheduleSelector::Decision* const decision = decisions_.Find({process, id});
+  return decision ? std::optional<ScheduleSelector::Decision>(*decision) : std::nullopt;
+}
+
+std::shared_ptr<MessageCall> CallMatcher::Find(const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return calls_.Find(id);
+}
+
 std::optional<CallMatcher::Finished> CallMatcher::FindFinished(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Finished* const finished = finished_.Find(id);
@@ -151,9 +167,11 @@ Status CallMatcher::DeadlineError(const MessageCall& call, const MessageCall::De
     }
     places += ".";
   }
-  return DeadlineExceeded{call.name(), names(late),  names(delay.waiting),
-                          everybody,   delay.waited, arrived ? "sent all messages" : "arrived"}
-      .status(/*more=*/places + where);
+  const char* const done = arrived               ? "sent all messages"
+                           : delay.lack_schedule ? "received the call's schedule"
+                                                 : "arrived";
+  return DeadlineExceeded{call.name(), names(late), names(delay.waiting), everybody, delay.waited, done}.status(
+      /*more=*/places + where);
 }
 
 void CallMatcher::AddGone(const GoneProcess& gone) {
@@ -209,6 +227,7 @@ void CallMatcher::Clear() {
   early_ = EarlyArrivals();
   failures_ = FailedCalls();
   last_calls_.Clear();
+  decisions_.Clear();
   gone_.clear();
   reported_gone_.clear();
 }

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/bounded_map.h"
@@ -72,6 +73,11 @@ class CallMatcher {
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
   std::vector<PeerArrival> FindEarly(const CallId& id) const;
 
+  // The decision of a process about a call, which may have yet to begin here. The first one stays.
+  void AddDecision(uint32_t process, const Decided& decided);
+  std::optional<ScheduleSelector::Decision> FindDecision(uint32_t process, const CallId& id) const;
+  std::shared_ptr<MessageCall> Find(const CallId& id) const;
+
   // A call that is over, in which ranks of other processes may still expect one of this process, as its groups change.
   struct Finished {
     std::shared_ptr<const MessageSite> site;
@@ -115,6 +121,7 @@ class CallMatcher {
  private:
   static constexpr size_t kFinishedKept = 1024;
   static constexpr size_t kDevices = 1 << 16;
+  static constexpr size_t kDecisions = 1024;
   // The call that a device has joined last, for errors.
   struct LastCall {
     CallId id;
@@ -130,6 +137,7 @@ class CallMatcher {
   size_t open_ = 0;
   EarlyArrivals early_;
   BoundedMap<CallId, Finished> finished_{kFinishedKept};
+  BoundedMap<std::pair<uint32_t, CallId>, ScheduleSelector::Decision> decisions_{kDecisions};  // by process
   FailedCalls failures_;
   BoundedMap<uint32_t, LastCall> last_calls_{kDevices};
   std::map<uint32_t, GoneProcess> gone_, reported_gone_;  // by process

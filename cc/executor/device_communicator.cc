@@ -93,7 +93,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
       MessageSite::Make(std::move(label), key.kind, key.reduction,
                         key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
-  const std::shared_ptr<MessageSite>& site = made.value();
+  std::shared_ptr<MessageSite> site = std::move(made.value());
   if (key.plan == kAuto) site->FollowPlans();
   if (!key.is_in_place) site->SeparateResults();
   if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
@@ -108,8 +108,9 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
         MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
     if (!other.ok()) return other.status();
     if (!key.is_in_place) other.value()->SeparateResults();
-    site->SetEarly(other.value(),
-                   executor.messages().SelectorOf(*site, *other.value(), ScheduleSelector::kTrial, StepOf(id_, key)));
+    const std::vector<std::shared_ptr<MessageSite>> planned{std::exchange(site, std::move(other.value()))};
+    site->SelectFrom(planned,
+                     executor.messages().SelectorOf(*site, planned, ScheduleSelector::kTrial, StepOf(id_, key)));
   }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return site;

@@ -117,8 +117,9 @@ TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
 // The same call site again and again from every rank's own thread, as a loop in a compiled step does it.
 TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
   Executor executor(2);
-  auto site = std::make_shared<LocalSite>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, LastJoins(3));
-  site->SetEarly(DirectByHand(3, 3), {/*rank=*/2, /*below=*/0.01});
+  auto site =
+      std::make_shared<LocalSite>("psum", "data", "test", Kind::kAllReduce, Reduction::kSum, DirectByHand(3, 3));
+  site->SelectFrom({LastJoins(3)}, {/*rank=*/2, /*seconds=*/0.01});
   ASSERT_TRUE(site->SetLeaves(OneLeaf(1000), executor.stats()).ok());
   Ranks buffers(3, 1000);
   const auto call = [&](int64_t run, milliseconds late) {

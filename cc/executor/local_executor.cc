@@ -41,9 +41,8 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& sit
 std::shared_ptr<Call> LocalExecutor::Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks) {
   const CallKey call_key{key.run, site.get(), key.group};
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto [call, is_new] = calls_.Join(call_key, [&](int64_t number) {
-    return std::make_shared<Call>(LocalSite::Next(site), key.names, number, Clock::now());
-  });
+  const auto [call, is_new] = calls_.Join(
+      call_key, [&](int64_t number) { return std::make_shared<Call>(site, key.names, number, Clock::now()); });
   if (call->Join(ranks)) calls_.Erase(call_key);
   lock.unlock();
   if (is_new) threads_.WatchDeadlines();
@@ -74,6 +73,11 @@ void LocalExecutor::Advance(const std::shared_ptr<Call>& call, Progress progress
     jobs.push_back([this, call, slice] { Advance(call, call->Run(slice)); });
   }
   if (!jobs.empty()) threads_.workers().Submit(std::move(jobs));
+  if (progress.is_undecided) {
+    threads_.timer().After(call->site().selector()->grace(), [this, weak = std::weak_ptr<Call>(call)] {
+      if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
+    });
+  }
   for (Completion& completion : progress.completions) {
     threads_.CallBack(NameOf(call->site()), std::move(completion));
   }

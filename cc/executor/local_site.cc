@@ -29,16 +29,26 @@ LocalSite::LocalSite(std::string name, std::string axes, std::string plan, Kind 
       reduction_(reduction),
       program_(std::move(program)) {}
 
-void LocalSite::SetEarly(std::shared_ptr<const Program> program, ScheduleSelector::Rule rule) {
+void LocalSite::SelectFrom(const std::vector<std::shared_ptr<const Program>>& programs, ScheduleSelector::Rule rule) {
   selector_ = std::make_shared<ScheduleSelector>(rule);
-  early_ = std::make_shared<LocalSite>(name_, axes_, plan_, kind_, reduction_, std::move(program));
-  early_->selector_ = selector_;
+  for (const std::shared_ptr<const Program>& program : programs) {
+    selected_.push_back(std::make_shared<LocalSite>(name_, axes_, plan_, kind_, reduction_, program));
+    selected_.back()->selector_ = selector_;
+    selected_.back()->schedule_ = static_cast<uint32_t>(selected_.size());
+  }
+}
+
+std::shared_ptr<const LocalSite> LocalSite::With(uint32_t schedule) const {
+  if (schedule == ScheduleSelector::kDefault) return shared_from_this();
+  return selected_[schedule - 1];
 }
 
 Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(once_, [&] {
-    if (early_) status_ = early_->SetLeaves(leaves, stats);
-    if (!status_.ok()) return;
+    for (const auto& other : selected_) {
+      status_ = other->SetLeaves(leaves, stats);
+      if (!status_.ok()) return;
+    }
     status_ = FindReduces(name_, kind_, reduction_, leaves, reduces_);
     if (!status_.ok()) return;
     layout_.emplace(leaves);

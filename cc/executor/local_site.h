@@ -31,20 +31,19 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   LocalSite(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
             std::shared_ptr<const Program> program);
 
-  // Before the first call: this site has the schedule `late`, `program` is `early`.
-  void SetEarly(std::shared_ptr<const Program> program, ScheduleSelector::Rule rule);
+  // Before the first call: this site has schedule 0 of a selector's, `programs` are the schedules 1, 2, ….
+  void SelectFrom(const std::vector<std::shared_ptr<const Program>>& programs, ScheduleSelector::Rule rule);
 
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Forget(Executor& executor) const override;
 
-  // The site of the next call: this one, or that of `early`.
-  static std::shared_ptr<const LocalSite> Next(const std::shared_ptr<const LocalSite>& site) {
-    return site->early_ && site->selector_->Next() ? site->early_ : site;
-  }
-  bool is_early() const { return selector_ && !early_; }
   // Null: calls run one program.
   ScheduleSelector* selector() const { return selector_.get(); }
+  // The number of this site's schedule among those of its selector.
+  uint32_t schedule() const { return schedule_; }
+  // Of a site that SelectFrom was called on: the site of a schedule.
+  std::shared_ptr<const LocalSite> With(uint32_t schedule) const;
 
   const std::string& name() const { return name_; }
   const std::string& axes() const { return axes_; }
@@ -73,8 +72,9 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   std::optional<Layout> layout_;
   std::vector<ReduceFn> reduces_;  // one per leaf
   std::shared_ptr<SiteStats> stats_;
-  std::shared_ptr<ScheduleSelector> selector_;  // shared by the sites of `late` and `early`
-  std::shared_ptr<LocalSite> early_;
+  std::shared_ptr<ScheduleSelector> selector_;        // shared by the sites of its schedules
+  std::vector<std::shared_ptr<LocalSite>> selected_;  // the others, of schedule 0
+  uint32_t schedule_ = ScheduleSelector::kDefault;
   int64_t work_ = 0;
   bool streams_ = false;
 };

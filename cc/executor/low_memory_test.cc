@@ -1,5 +1,7 @@
 // A device's call for which its process has no memory: an error as a value, on every device, and the next call works.
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <new>
 #include <string>
@@ -102,6 +104,45 @@ TEST_F(LowMemory, WithoutACallAllRanksFailAtOnceAndTheRankIsNamed) {
     EXPECT_NE(end.message().find("rank 0 has no memory for the call"), std::string::npos) << end.message();
   }
   ExpectWorks();
+}
+
+// Both of a process's ranks, which have waited for the plan of the run; whichever block the process lacks.
+TEST(LowMemoryOfWaitingRanks, EachIsCalledBack) {
+  SimulatedNetwork network(1, /*seed=*/1);
+  for (size_t refused = 24; refused <= 600; refused += 32) {
+    Executor executor(1);
+    network.Connect(0, &executor.messages());
+    executor.messages().Connect(&network.transport(0));
+    executor.SetDeadline(0.5);
+    MessageRegistry lists;
+    const std::string list = "all_reduce/direct/2";
+    const auto site =
+        MessageSite::Make({"psum", "data", "auto", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 8, /*site=*/0,
+                          {{{{0, 0}, {0, 1}}, list, {lists.Find(list, 0), lists.Find(list, 1)}}}, /*process=*/0);
+    ASSERT_TRUE(site.ok());
+    site.value()->FollowPlans();
+    ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 4096}}, executor.stats()).ok());
+    ASSERT_TRUE(executor.messages().plans().Prepare(nullptr, {{8, 0}}));
+    std::vector<float> values(2048);
+    std::vector<std::promise<Status>> ends(2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      auto* const bytes = reinterpret_cast<std::byte*>(&values[1024 * rank]);
+      site.value()->Arrive(executor, /*run=*/0, rank, {{bytes}, {bytes}},
+                           [&ends, rank](const Status& status) { ends[rank].set_value(status); });
+    }
+    refused_bytes = refused;
+    try {
+      executor.messages().plans().Decide(/*commit=*/false);
+    } catch (const std::bad_alloc&) {
+      // Before a rank has begun: the watch of deadlines has both begin.
+    }
+    refused_bytes = 0;
+    for (auto& end : ends) {
+      EXPECT_EQ(end.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready) << refused;
+    }
+    EXPECT_TRUE(executor.messages().Disconnect(Clock::now() + std::chrono::seconds(30)).ok()) << refused;
+  }
+  network.Stop();
 }
 
 }  // namespace

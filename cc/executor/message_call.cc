@@ -52,16 +52,15 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
   return {id_, sends ? self : other, sends ? other : self, index, it.segment, site_->layout().payload()};
 }
 
-MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
-                                 ScheduleSelector::Decision decision) {
+MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done&& done, Clock::time_point now) {
   MessageSteps steps;
+  steps.completions.reserve(1);
   const uint32_t index = *site_->FindLocal(rank);
   std::lock_guard<std::mutex> lock(mutex_);
   Local& local = locals_[index];
   if (ranks_[rank].arrived) {
-    steps.completions.push_back(
-        {rank, std::move(done),
-         Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
+    Status twice(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice");
+    steps.completions.push_back({rank, std::move(done), std::move(twice)});
     return steps;
   }
   local.done_is_quick = buffers.done_is_quick;
@@ -72,15 +71,19 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   }
   MarkArrived(rank, now, steps);
   if (!failure_.ok()) {
-    steps.completions.push_back({rank, std::move(done), failure_});
+    Status why = failure_;
+    steps.completions.push_back({rank, std::move(done), std::move(why)});
     return steps;
   }
   steps.arrived = rank;
-  steps.decision = decision;
   local.done = std::move(done);
   if (site_->is_regrouped()) local.own = site_->SecondsSinceLeft(rank, now);
-  for (uint32_t task = 0; task < local.blockers.size(); ++task) {
-    if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
+  try {
+    for (uint32_t task = 0; task < local.blockers.size(); ++task) {
+      if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
+    }
+  } catch (const std::bad_alloc&) {
+    FailLocked(NoMemory{name(), site_->NameOf(rank)}.status(), /*announce=*/true, steps);
   }
   CheckEnd(index, steps);
   return steps;
@@ -92,12 +95,11 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
   if (rank >= ranks_.size() || site_->ranks()[rank].process != process) return steps;
   std::lock_guard<std::mutex> lock(mutex_);
   if (arrival.waits) {
+    if (!ranks_[rank].arrived) ranks_[rank].at = now;
     ranks_[rank].waits = true;
     return steps;
   }
   if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
-  if (ScheduleSelector* const selector = site_->selector(); selector && rank == selector->decider())
-    selector->Receive(id_, arrival.decision);
   if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
@@ -105,7 +107,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
-  ranks_[rank].at = now;
+  if (!ranks_[rank].waits) ranks_[rank].at = now;  // it had come when it began to wait
   progress_ = now;
   --missing_;
   if (!failure_.ok()) return;
@@ -130,8 +132,8 @@ void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
     }
     if (step.peers.empty()) return;
   }
-  ++running_;
   steps.tasks.push_back(std::move(step));
+  ++running_;
 }
 
 void MessageCall::End(uint32_t local, uint32_t task, MessageSteps& steps) {

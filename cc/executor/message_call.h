@@ -2,7 +2,7 @@
 // may start, the ranks that are done.
 //
 //   MessageCall call(site, id, /*number=*/412, first, Clock::now());
-//   MessageSteps steps = call.Arrive(rank, buffers, done, now, decision);
+//   MessageSteps steps = call.Arrive(rank, buffers, done, now);
 //   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);
 //
@@ -40,10 +40,9 @@ struct MessageStep {
 struct MessageSteps {
   std::vector<MessageStep> tasks;
   std::vector<Completion> completions;
-  std::optional<uint32_t> arrived;      // the rank whose arrival is sent to the other processes before its messages
-  ScheduleSelector::Decision decision;  // with it
-  bool keeps_too_much = false;          // of the transport's: if soon nothing comes any more, it is to copy its views
-  bool failed = false;                  // the failure is sent to the other processes
+  std::optional<uint32_t> arrived;  // the rank whose arrival is sent to the other processes before its messages
+  bool keeps_too_much = false;      // of the transport's: if soon nothing comes any more, it is to copy its views
+  bool failed = false;              // the failure is sent to the other processes
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
 };
@@ -67,9 +66,8 @@ class MessageCall {
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
-  // `decision`: sent with the arrival.
-  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
-                      ScheduleSelector::Decision decision);
+  // Where it throws, `done` has not been taken.
+  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done&& done, Clock::time_point now);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
                         bool may_keep, const std::vector<ByteRange>& lost = {});
@@ -89,7 +87,8 @@ class MessageCall {
 
   // The ranks and tasks that the call waits for.
   struct Delay {
-    std::vector<uint32_t> missing;  // ranks that have not arrived
+    std::vector<uint32_t> missing;  // ranks that have not arrived; if all have, those that lack the call's schedule
+    bool lack_schedule = false;     // in the second case
     std::vector<uint32_t> silent;   // if all have: those whose messages are missing
     std::vector<uint32_t> waiting;
     Clock::duration waited;

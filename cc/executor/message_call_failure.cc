@@ -1,4 +1,5 @@
 // How a call between processes fails, and what keeps one from its end.
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -63,16 +64,22 @@ std::vector<Completion> MessageCall::TakeWaiting() {
 std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, double deadline) const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_.ok() || IsOver()) return std::nullopt;
-  Delay delay{{}, {}, {}, now - (missing_ > 0 ? start_ : progress_)};
+  Delay delay;
+  delay.waited = now - (missing_ > 0 ? start_ : progress_);
   if (Seconds(delay.waited) < deadline) return std::nullopt;
   const ScheduleSelector* const selector = site_->selector();
-  const bool decided = !selector || ranks_[selector->decider()].arrived;
+  std::vector<uint32_t> unscheduled;  // they have announced that they wait, and the schedule is known here
+  const bool decided = !selector || selector->Find(id_);
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->Concerns(rank)) continue;
     const bool is_here = ranks_[rank].arrived || (ranks_[rank].waits && !decided);
-    (is_here ? delay.waiting : delay.missing).push_back(rank);
+    (is_here ? delay.waiting : ranks_[rank].waits ? unscheduled : delay.missing).push_back(rank);
     if (missing_ == 0 && ranks_[rank].receives_left > 0) delay.silent.push_back(rank);
   }
+  delay.lack_schedule = delay.missing.empty() && !unscheduled.empty();
+  std::vector<uint32_t>& also = delay.lack_schedule ? delay.missing : delay.waiting;
+  also.insert(also.end(), unscheduled.begin(), unscheduled.end());
+  std::sort(also.begin(), also.end());
   return delay;
 }
 

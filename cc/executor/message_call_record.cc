@@ -34,10 +34,10 @@ void MessageCall::Record() {
       record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
     }
   }
-  record.is_early = site_->is_early();
+  record.is_early = site_->selector() && site_->schedule() == ScheduleSelector::kDefault;
   if (ScheduleSelector* const selector = site_->selector()) {
     selector->RecordCall(
-        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, record.is_early,
+        static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, site_->schedule(),
         record.after_arrival);
   }
   if (site_->is_regrouped()) record.own = Own();

@@ -27,10 +27,11 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   const Clock::time_point now = Clock::now();
   const auto [id, failure] = calls_.Name(*site, run, rank);
   Arriving arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
+  KeepDecided(site);
   if (!Select(arriving)) return Wait(std::move(arriving));
   if (Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
   Begin(std::move(arriving));
-  if (site->early()) StartDecided();
+  if (site->selector()) StartDecided();
 }
 
 bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
@@ -42,6 +43,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     return true;
   }
   Arriving arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now(), refused};
+  KeepDecided(site);
   if (!Select(arriving)) {
     Wait(std::move(arriving));
     return true;
@@ -58,12 +60,12 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     if (const auto call = Join(arriving, is_new)) {
       if (is_new && helps) ++unexpected_;
       if (is_new && !helps) transport_.load()->Expect();
-      driver.work.push_back({call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done),
-                                                arriving.at, arriving.decision)});
+      driver.work.push_back(
+          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
     }
     Run(driver);
   }
-  if (site->early()) StartDecided();
+  if (site->selector()) StartDecided();
   return true;
 }
 
@@ -83,8 +85,8 @@ void MessageExecutor::Begin(Arriving arriving) {
   Driver driver;
   driver.call = call.get();
   driver.rank = arriving.rank;
-  driver.work.push_back({call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done),
-                                            arriving.at, arriving.decision)});
+  driver.work.push_back(
+      {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
   if (MayHelp(*call)) {
     Help(driver, [&] { return driver.own.has_value(); });
   } else {
@@ -101,10 +103,13 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, boo
   const CallMatcher::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
+  if (arriving.decision) Announce(site, arriving.id, *arriving.decision);
+  Learn(site, arriving.id);  // the decision may have come since Select
   if (is_new) threads_.WatchDeadlines();
   if (!arriving.refused.ok()) Drive(call, call->Fail(arriving.refused, /*announce=*/true));
-  for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  // Before the arrivals: ranks whose undecided call has failed came with a schedule that may differ from this one.
   if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
+  for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
   if (call->site().fingerprint() != site.fingerprint()) {
     Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
@@ -122,6 +127,7 @@ void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
   const std::optional<Notice> notice = DecodeNotice(bytes);
   if (!notice) return Lose({process, Malformed(process, bytes.size()), false, Clock::now()});
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) OnArrival(process, *arrival);
+  if (const auto* decided = std::get_if<Decided>(&*notice)) OnDecided(process, *decided);
   if (const auto* failure = std::get_if<Failure>(&*notice)) OnFailure(process, *failure);
   StartDecided();
 }
@@ -137,6 +143,7 @@ void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
   } else if (const auto finished = calls_.FindFinished(arrival.call)) {
     SendDifference(*finished, process, arrival);
   }
+  if (arrival.waits) OnWaiting(process, arrival);
 }
 
 }  // namespace jaxcomm

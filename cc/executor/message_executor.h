@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -63,9 +64,10 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why);
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
-  // The selector between the lists of two sites of the same calls: one for all of their executables, which processes
-  // compile and drop at different times. `step` distinguishes their calls from others on the same devices.
-  std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site, const MessageSite& other,
+  // The selector from the lists of sites of the same calls: one for all of their executables, which processes compile
+  // and drop at different times. `step` distinguishes their calls from others on the same devices.
+  std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site,
+                                               const std::vector<std::shared_ptr<MessageSite>>& others,
                                                ScheduleSelector::Rule rule, uint64_t step);
 
   // Selects the plan of calls that follow the plan of the run.
@@ -98,8 +100,8 @@ class MessageExecutor : public Transport::Events {
     Buffers buffers;
     Done done;
     Clock::time_point at;
-    Status refused;                            // not ok: the call fails on all ranks
-    ScheduleSelector::Decision decision = {};  // of the rank that decides
+    Status refused;                                                     // not ok: the call fails on all ranks
+    std::optional<ScheduleSelector::Decision> decision = std::nullopt;  // of the rank that decides, to be announced
   };
   struct Driver;
 
@@ -112,11 +114,19 @@ class MessageExecutor : public Transport::Events {
   bool Exchange(const Arriving& arriving, bool may_wait);
 
   // Selecting.
+  void KeepDecided(const std::shared_ptr<const MessageSite>& site);
   void Wait(Arriving arriving);
   bool Select(Arriving& arriving);
+  void Learn(const MessageSite& site, const CallId& id) const;
+  void Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision);
+  void OnDecided(uint32_t process, const Decided& decided);
+  void OnWaiting(uint32_t process, const Arrival& arrival);
+  void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
+  bool Differs(const Arriving& arriving) const;
   void StartDecided(Clock::time_point overdue = Clock::time_point::min());
   bool LacksProcess(const Arriving& arriving) const;
   bool MayStart(Arriving& arriving, Clock::time_point overdue);
+  void Start(Arriving& arriving);
 
   // Driving.
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
@@ -150,8 +160,10 @@ class MessageExecutor : public Transport::Events {
   std::vector<Arriving> undecided_;
   size_t starting_ = 0;  // those that were undecided
   // By communicator and the text of what calls that choose alike have in common.
-  static constexpr size_t kSelectors = 1024;  // of a communicator
+  static constexpr size_t kSelectors = 1024;  // of a communicator; and of sites
   std::map<uint64_t, BoundedMap<std::string, std::shared_ptr<ScheduleSelector>>> selectors_;
+  // By communicator and fingerprint: the sites whose calls this process decides, also before its own ranks come.
+  BoundedMap<std::pair<uint64_t, uint64_t>, std::weak_ptr<const MessageSite>> decided_{kSelectors};
   PlanSelector plans_{[this] {
     const User user(users_);
     StartDecided();

@@ -92,9 +92,8 @@ bool MessageExecutor::StartTasks(const std::shared_ptr<MessageCall>& call, const
   if (steps.arrived) {
     const MessageSite& site = call->site();
     const uint32_t rank = *steps.arrived;
-    SendNotice(
-        site.locals()[*site.FindLocal(rank)].others,
-        Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text(), steps.decision}));
+    SendNotice(site.locals()[*site.FindLocal(rank)].others,
+               Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
   }
   started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
   if (started > 0) Drive(call, call->Started(started));

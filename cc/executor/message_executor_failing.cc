@@ -104,6 +104,7 @@ Status MessageExecutor::Disconnect(Clock::time_point limit) {
   plans_.Reset();
   std::lock_guard<std::mutex> lock(deciding_);
   selectors_.clear();
+  decided_.Clear();
   return Status();
 }
 

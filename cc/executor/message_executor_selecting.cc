@@ -1,23 +1,28 @@
-// Selects the schedule of each call: the one of its site, the plan's of the run, or one of two by a rank's decision.
-// Ranks wait here for what has yet to be decided.
+// Selects the schedule of each call: the one of its site, the plan's of the run, or one of several by a process's
+// decision, as schedule_selector.h describes. Ranks wait here for what has yet to be decided.
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "cc/base/hash.h"
 #include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
 
-std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site, const MessageSite& other,
+std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
+                                                              const std::vector<std::shared_ptr<MessageSite>>& others,
                                                               ScheduleSelector::Rule rule, uint64_t step) {
   std::string calls = std::to_string(step) + "|" + std::to_string(site.site()) + "|" + site.label().plan + "|" +
-                      site.lists() + "|" + other.lists() + "|" + std::to_string(rule.rank) + "|" +
-                      std::to_string(rule.seconds) + (rule.tries ? "|tries" : "");
+                      std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) + (rule.tries ? "|tries" : "") +
+                      "|" + site.lists();
+  for (const auto& other : others) calls += "|" + other->lists();
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
   std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
-  if (!selector) selector = std::make_shared<ScheduleSelector>(rule);
+  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, Hash(calls));
   return selector;
 }
 
@@ -25,6 +30,13 @@ void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
   calls_.ForgetCommunicator(communicator);
   std::lock_guard<std::mutex> lock(deciding_);
   selectors_.erase(communicator);
+}
+
+// If this process decides on the site's calls, it finds the site from now on when others wait in one.
+void MessageExecutor::KeepDecided(const std::shared_ptr<const MessageSite>& site) {
+  if (!site->decides()) return;
+  std::lock_guard<std::mutex> lock(deciding_);
+  *decided_.Add({site->communicator(), site->fingerprint()}).value = site;
 }
 
 // Selects the site whose lists the rank's call runs; false: a decision has yet to arrive.
@@ -39,40 +51,115 @@ bool MessageExecutor::Select(Arriving& arriving) {
     if (arriving.refused.ok()) arriving.refused = planned.status();
     return true;
   }
-  if (!site->early()) return true;
+  if (!site->selector()) return true;
   ScheduleSelector& selector = *site->selector();
-  std::optional<bool> is_early;
-  if (arriving.rank == selector.decider()) {
-    arriving.decision = selector.Decide(arriving.id);
-    is_early = arriving.decision.is_early;
-  } else {
-    for (const PeerArrival& peer : calls_.FindEarly(arriving.id)) {
-      const bool decides = peer.arrival.rank == selector.decider();
-      if (decides && peer.process == site->ranks()[selector.decider()].process)
-        selector.Receive(arriving.id, peer.arrival.decision);
-    }
-    is_early = selector.Find(arriving.id);
+  Learn(*site, arriving.id);
+  // By turns its call is decided when others have come, or has been announced.
+  const bool decides = arriving.rank == selector.decider() && (!selector.by_turns() || selector.Find(arriving.id));
+  if (decides && !arriving.decision) arriving.decision = selector.Decide(arriving.id, /*schedule=*/1);
+  const std::optional<uint32_t> schedule = selector.Find(arriving.id);
+  if (schedule) arriving.site = site->With(*schedule);
+  return schedule || !arriving.refused.ok();
+}
+
+// Has the selector receive the decision about a call, if it has come.
+void MessageExecutor::Learn(const MessageSite& site, const CallId& id) const {
+  if (!site.selector()) return;
+  const auto decision = calls_.FindDecision(site.ranks()[site.selector()->decider()].process, id);
+  if (decision) site.selector()->Receive(id, *decision);
+}
+
+void MessageExecutor::Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision) {
+  calls_.AddDecision(site.process(), {id, decision});  // for other selectors of this process, of the same calls
+  SendNotice(site.others(), Encode(Decided{id, decision}));
+}
+
+void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
+  calls_.AddDecision(process, decided);
+  if (const auto call = calls_.Find(decided.call)) Learn(call->site(), decided.call);
+}
+
+// A rank of another process waits for a decision. If this process decides its call and has done so, the announcement
+// has crossed the arrival, or was lost there among many.
+void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
+  std::shared_ptr<const MessageSite> site;
+  {
+    std::lock_guard<std::mutex> lock(deciding_);
+    const auto* const known = decided_.Find({arrival.call.communicator, arrival.fingerprint});
+    if (known != nullptr) site = known->lock();
   }
-  if (is_early.value_or(false)) arriving.site = site->early();
-  return is_early || !arriving.refused.ok();
+  if (!site) return;
+  if (const auto decision = site->selector()->FindDecision(arrival.call)) {
+    SendNotice({process}, Encode(Decided{arrival.call, *decision}));
+    transport_.load()->Flush();
+  } else if (site->selector()->by_turns()) {
+    DecideByTurns(site, arrival.call);
+  }
+}
+
+// Decides as soon as all ranks but one are known to have come and the last one is not about to. Several threads may do
+// so at once: the selector takes the first decision. Where memory runs out, the call's ranks end with an error.
+void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id) try {
+  const uint64_t fingerprint = site->fingerprint();  // other steps have calls of this name, too
+  std::vector<bool> here(site->ranks().size());
+  Clock::time_point latest = Clock::time_point::min();
+  {
+    std::lock_guard<std::mutex> lock(deciding_);
+    for (const Arriving& each : undecided_) {
+      if (!(each.id == id) || each.site->fingerprint() != fingerprint) continue;
+      here[each.rank] = true;
+      latest = std::max(latest, each.at);
+    }
+  }
+  for (const PeerArrival& peer : calls_.FindEarly(id)) {
+    const uint32_t rank = peer.arrival.rank;
+    if (!peer.arrival.waits || peer.arrival.fingerprint != fingerprint) continue;
+    if (rank >= here.size() || site->ranks()[rank].process != peer.process) continue;
+    here[rank] = true;
+    latest = std::max(latest, peer.at);
+  }
+  ScheduleSelector& selector = *site->selector();
+  const std::optional<uint32_t> schedule = ScheduleSelector::FindMissing(here);
+  if (!schedule) return;
+  const Clock::duration left = latest + selector.grace() - Clock::now();
+  if (*schedule != ScheduleSelector::kDefault && left > Clock::duration::zero()) {
+    return threads_.timer().After(left, [this, id, weak = std::weak_ptr<const MessageSite>(site)] {
+      const User user(users_);
+      const std::shared_ptr<const MessageSite> still = weak.lock();
+      if (!still || !is_connected()) return;
+      DecideByTurns(still, id);
+      try {
+        StartDecided();
+      } catch (const std::bad_alloc&) {
+        // The watch of deadlines does it.
+      }
+    });
+  }
+  const std::optional<ScheduleSelector::Decision> decision = selector.Decide(id, *schedule);
+  if (!decision) return;
+  Announce(*site, id, *decision);
+  transport_.load()->Flush();
+} catch (const std::bad_alloc&) {
+  Refuse(*site, id, NoMemory{site->NameCall(), site->NameOf(site->locals()[0].rank)}.status());
 }
 
 // The rank waits for the decision; the others receive its arrival now.
 void MessageExecutor::Wait(Arriving arriving) {
   const std::shared_ptr<const MessageSite> site = arriving.site;
   const Arrival arrival{arriving.id,         arriving.rank, site->ranks()[arriving.rank].device,
-                        site->fingerprint(), site->text(),  {},
-                        /*waits=*/true};
+                        site->fingerprint(), site->text(),  /*waits=*/true};
   SendNotice(site->locals()[*site->FindLocal(arriving.rank)].others, Encode(arrival));
   transport_.load()->Flush();
   // From here on the rank is another thread's, which may end its call.
+  const CallId id = arriving.id;
   {
     std::lock_guard<std::mutex> lock(deciding_);
     undecided_.push_back(std::move(arriving));
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
-  StartDecided();  // the selector or an error may have arrived meanwhile
+  if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
+  StartDecided();  // the decision or an error may have arrived meanwhile
 }
 
 // Whether a process has ended that has not joined the call.
@@ -86,12 +173,35 @@ bool MessageExecutor::LacksProcess(const Arriving& arriving) const {
   });
 }
 
+// Whether a rank of another process has come with another call, which no decision will be about.
+bool MessageExecutor::Differs(const Arriving& arriving) const {
+  if (!arriving.site->selector()) return false;
+  const std::vector<PeerArrival> early = calls_.FindEarly(arriving.id);
+  return std::any_of(early.begin(), early.end(), [&](const PeerArrival& peer) {
+    return !peer.arrival.waits && !arriving.site->HasFingerprint(peer.arrival.fingerprint);
+  });
+}
+
 // Whether the rank's call is decided, or fails: a process has ended, or the rank came before `overdue`.
 bool MessageExecutor::MayStart(Arriving& arriving, Clock::time_point overdue) try {
-  const bool fails = LacksProcess(arriving) || !calls_.FindFailure(arriving.id).ok();
+  const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
 } catch (const std::bad_alloc&) {
   return false;  // the watch of deadlines asks again
+}
+
+// Has a rank that has waited join its call. Where memory runs out, the call's ranks end with an error.
+void MessageExecutor::Start(Arriving& arriving) try {
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+  if (is_new) transport_.load()->Expect();
+  if (!call) return;
+  Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at));
+} catch (const std::bad_alloc&) {
+  const MessageSite& site = *arriving.site;
+  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
+  Refuse(site, arriving.id, why);
+  if (arriving.done) arriving.done(why);
 }
 
 // Starts the calls that may.
@@ -111,10 +221,7 @@ void MessageExecutor::StartDecided(Clock::time_point overdue) {
     starting_ += ready.size();
   }
   for (Arriving& rank : ready) {
-    bool is_new = false;
-    const std::shared_ptr<MessageCall> call = Join(rank, is_new);
-    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
-    if (is_new) transport_.load()->Expect();
+    Start(rank);
     transport_.load()->EndExpecting();
   }
   if (ready.empty()) return;

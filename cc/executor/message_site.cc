@@ -153,13 +153,15 @@ void MessageSite::Refuse(Executor& executor, int64_t run, uint32_t rank, const S
 
 void MessageSite::Forget(Executor& executor) const {
   executor.messages().Forget(this);
-  if (early_) executor.messages().Forget(early_.get());
+  for (const auto& other : selected_) executor.messages().Forget(other.get());
 }
 
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(common_->once, [&] {
-    if (early_) common_->status = early_->SetLeaves(leaves, stats);
-    if (!common_->status.ok()) return;
+    for (const auto& other : selected_) {
+      common_->status = other->SetLeaves(leaves, stats);
+      if (!common_->status.ok()) return;
+    }
     common_->status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
     if (common_->status.ok()) common_->status = CheckLoss(leaves);
     if (!common_->status.ok()) return;
@@ -236,7 +238,7 @@ bool MessageSite::is_small() const { return layout().extent() <= kSmallBytes / S
 void MessageSite::Describe() {
   const std::vector<Leaf>& leaves = layout().leaves();
   const uint32_t calls = label_.step ? label_.step->calls.load() : 0;
-  std::string exact = std::to_string(calls) + "|" + label_.plan + "|" + lists() + "|" +
+  std::string exact = std::to_string(calls) + "|" + label_.plan + "|" + lists() + std::to_string(schedule_) + "|" +
                       std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
   for (const Leaf& leaf : leaves) {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
@@ -245,6 +247,7 @@ void MessageSite::Describe() {
   for (const Rank& rank : ranks_) {
     exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.host) + ":" + std::to_string(rank.group);
   }
+  if (selector_) exact += "|" + std::to_string(selector_->id());
   fingerprint_ = Hash(exact + "|" + row_);
 
   std::string values;
@@ -259,8 +262,7 @@ void MessageSite::Describe() {
   if (calls > 1) text_ += ", call " + std::to_string(label_.number + 1) + " of " + std::to_string(calls);
   text_ += ", at " + label_.where;
   if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
-  if (selector_ && selector_->tries()) text_ += is_early() ? ", the default schedule in its trial" : ", in its trial";
-  if (selector_ && !selector_->tries()) text_ += is_early() ? ", for a small lateness" : ", for a great lateness";
+  if (selector_) text_ += ", " + DescribeSchedule();
   if (is_regrouped()) text_ += ", groups " + row_;
 }
 

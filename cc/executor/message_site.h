@@ -88,16 +88,19 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
                                                    uint32_t site, const std::vector<MessageGroup>& groups,
                                                    uint32_t process, std::optional<AllowedLoss> loss = std::nullopt);
 
-  // Before the first call, of one group: this site has the schedule `late`, `early` is a site of the same calls with
-  // the other one.
-  void SetEarly(std::shared_ptr<MessageSite> early, std::shared_ptr<ScheduleSelector> selector) {
-    selector_ = early->selector_ = std::move(selector);
-    early_ = std::move(early);
-  }
-  const std::shared_ptr<MessageSite>& early() const { return early_; }
-  bool is_early() const { return selector_ && !early_; }
+  // Before the first call, of one group: this site has schedule 0 of the selector's, `others` are sites of the same
+  // calls with the schedules 1, 2, ….
+  void SelectFrom(std::vector<std::shared_ptr<MessageSite>> others, std::shared_ptr<ScheduleSelector> selector);
   // Null: calls run one list of messages.
   ScheduleSelector* selector() const { return selector_.get(); }
+  // The number of this site's schedule among those of its selector.
+  uint32_t schedule() const { return schedule_; }
+  // Of a site that SelectFrom was called on: the site of a schedule; this one if there is no such schedule.
+  std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
+  // Whether this process decides on the schedules of calls.
+  bool decides() const { return selector_ && ranks_[selector_->decider()].process == process_; }
+  // Of a site that SelectFrom was called on: whether it is the fingerprint of one of its schedules.
+  bool HasFingerprint(uint64_t fingerprint) const;
 
   // Before the first call, of an all-reduce: its calls follow the plan of the run.
   void FollowPlans() { followed_ = std::make_shared<Followed>(); }
@@ -247,6 +250,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
   Status MakeGraphs();
   void Describe();
+  std::string DescribeSchedule() const;
   void FindExchanging();
   void CountCalls();
 
@@ -272,8 +276,9 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   std::vector<uint32_t> exchanging_;  // by rank of the group; none: calls do not exchange
   std::shared_ptr<Common> common_;
   std::shared_ptr<SiteStats> stats_;
-  std::shared_ptr<ScheduleSelector> selector_;  // shared by the sites of `late` and `early`
-  std::shared_ptr<MessageSite> early_;
+  std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of its schedules
+  std::vector<std::shared_ptr<MessageSite>> selected_;  // the others, of schedule 0
+  uint32_t schedule_ = ScheduleSelector::kDefault;
   std::shared_ptr<Followed> followed_;  // null: calls follow no plan of the run
 };
 

@@ -1,10 +1,40 @@
-// The sites of a call site whose calls follow the plan of the run.
+// The sites of a call site whose calls select their schedule, or follow the plan of the run.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "cc/executor/message_site.h"
 
 namespace jaxcomm {
+
+void MessageSite::SelectFrom(std::vector<std::shared_ptr<MessageSite>> others,
+                             std::shared_ptr<ScheduleSelector> selector) {
+  selector_ = std::move(selector);
+  selected_ = std::move(others);
+  for (uint32_t i = 0; i < selected_.size(); ++i) {
+    selected_[i]->selector_ = selector_;
+    selected_[i]->schedule_ = i + 1;
+  }
+}
+
+bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
+  const auto is = [fingerprint](const auto& other) { return other->fingerprint() == fingerprint; };
+  return fingerprint == fingerprint_ || std::any_of(selected_.begin(), selected_.end(), is);
+}
+
+std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {
+  if (schedule == ScheduleSelector::kDefault || schedule > selected_.size()) return shared_from_this();
+  return selected_[schedule - 1];
+}
+
+std::string MessageSite::DescribeSchedule() const {
+  const bool is_default = schedule_ == ScheduleSelector::kDefault;
+  if (selector_->by_turns()) {
+    return is_default ? "for no late rank" : "for rank " + std::to_string(NameOf(schedule_ - 1)) + " being late";
+  }
+  if (selector_->tries()) return is_default ? "the default schedule in its trial" : "in its trial";
+  return is_default ? "for a small lateness" : "for a great lateness";
+}
 
 Result<std::shared_ptr<const MessageSite>> MessageSite::Following(
     const std::shared_ptr<const PlannedLists>& plan) const {

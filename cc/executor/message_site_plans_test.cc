@@ -149,6 +149,23 @@ TEST_F(FollowedPlans, WhereOneProcessCannotKnowTheCallFailsOnAll) {
   for (auto& end : ends) EXPECT_NE(end.get().message().find("no answer of process 0"), std::string::npos);
 }
 
+TEST_F(FollowedPlans, ARankThatWaitsForThePlanIsNamedSo) {
+  for (const auto& executor : executors_) executor->SetDeadline(0.3);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t process = 0; process < kProcesses; ++process) {
+    Prepare(process, Plan("ring", "all_reduce/ring/3"), 0);
+    if (process < 2) plans(process).Decide(/*commit=*/true);
+  }
+  ends.push_back(Arrive(2, 0));  // it does not know yet
+  for (uint32_t process : {0u, 1u}) ends.push_back(Arrive(process, 0));
+  for (size_t i : {1, 2}) {
+    const std::string message = ends[i].get().message();
+    EXPECT_NE(message.find("rank 2 of 3 has not received the call's schedule after "), std::string::npos) << message;
+  }
+  plans(2).Decide(/*commit=*/true);
+  EXPECT_FALSE(ends[0].get().ok());
+}
+
 TEST_F(FollowedPlans, TheDeadlineCountsFromTheDecision) {
   for (const auto& executor : executors_) executor->SetDeadline(0.2);
   std::vector<std::future<Status>> ends;

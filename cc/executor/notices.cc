@@ -6,8 +6,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr uint8_t kArrival = 1, kFailure = 2;
-constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4, kKept = 8, kDropped = 16;  // the last two: of a trial
+constexpr uint8_t kArrival = 1, kFailure = 2, kDecided = 3;
 constexpr uint8_t kLeft = 1, kDied = 2;  // of the process that is gone; 0: none is
 
 std::string Begin(uint8_t which, const CallId& call) {
@@ -20,13 +19,6 @@ std::string Begin(uint8_t which, const CallId& call) {
   return bytes;
 }
 
-uint8_t FlagsOf(const Arrival& arrival) {
-  const Trial::Outcome outcome = arrival.decision.outcome;
-  return static_cast<uint8_t>((arrival.decision.is_early ? kHere : 0) | (arrival.decision.next_is_early ? kNext : 0) |
-                              (arrival.waits ? kWaits : 0) | (outcome == Trial::Outcome::kKept ? kKept : 0) |
-                              (outcome == Trial::Outcome::kDropped ? kDropped : 0));
-}
-
 }  // namespace
 
 static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);  // with what rails put before it
@@ -36,9 +28,19 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint32_t>(bytes, arrival.rank);
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
-  AppendNumber<uint8_t>(bytes, FlagsOf(arrival));
-  AppendNumber<uint32_t>(bytes, arrival.decision.launches);
+  AppendNumber<uint8_t>(bytes, arrival.waits ? 1 : 0);
   bytes += CutText(arrival.text, Arrival::kMaxText);
+  return bytes;
+}
+
+std::string Encode(const Decided& decided) {
+  const ScheduleSelector::Decision& decision = decided.decision;
+  std::string bytes = Begin(kDecided, decided.call);
+  AppendNumber<uint32_t>(bytes, decision.schedule);
+  AppendNumber<uint8_t>(bytes, decision.next ? 1 : 0);
+  AppendNumber<uint32_t>(bytes, decision.next.value_or(0));
+  AppendNumber<uint32_t>(bytes, decision.launches);
+  AppendNumber<uint8_t>(bytes, static_cast<uint8_t>(decision.outcome));
   return bytes;
 }
 
@@ -61,17 +63,24 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
   const CallId call{in.Get<uint64_t>(), in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint32_t>()};
   if (which == kArrival) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
-    const auto flags = in.Get<uint8_t>();
-    const auto launches = in.Get<uint32_t>();
-    const bool is_known = flags < 2 * kDropped && (flags & (kKept | kDropped)) != (kKept | kDropped);
-    if (!in.ok() || in.rest().size() > Arrival::kMaxText || !is_known) return std::nullopt;
-    const Trial::Outcome outcome = (flags & kKept) != 0      ? Trial::Outcome::kKept
-                                   : (flags & kDropped) != 0 ? Trial::Outcome::kDropped
-                                                             : Trial::Outcome::kOpen;
-    arrival.decision = {(flags & kHere) != 0, (flags & kNext) != 0, launches, outcome};
-    arrival.waits = (flags & kWaits) != 0;
+    const auto waits = in.Get<uint8_t>();
+    if (!in.ok() || in.rest().size() > Arrival::kMaxText || waits > 1) return std::nullopt;
+    arrival.waits = waits == 1;
     arrival.text = in.rest();
     return arrival;
+  }
+  if (which == kDecided) {
+    Decided decided{call, {in.Get<uint32_t>()}};
+    const auto has_next = in.Get<uint8_t>();
+    const auto next = in.Get<uint32_t>();
+    decided.decision.launches = in.Get<uint32_t>();
+    const auto outcome = in.Get<uint8_t>();
+    if (!in.ok() || !in.rest().empty() || has_next > 1 || (has_next == 0 && next != 0) ||
+        outcome > static_cast<uint8_t>(Trial::Outcome::kDropped))
+      return std::nullopt;
+    if (has_next == 1) decided.decision.next = next;
+    decided.decision.outcome = static_cast<Trial::Outcome>(outcome);
+    return decided;
   }
   if (which == kFailure) {
     const auto end = in.Get<uint8_t>();

@@ -1,4 +1,5 @@
-// The notices by which processes report arrivals and failures to each other, each in one notice of the transport.
+// The notices by which processes report arrivals, decisions and failures to each other, each in one notice of the
+// transport.
 //
 //   transport.Notify(process, Encode(Arrival{call, rank, device, fingerprint, "psum over 'data', f32[8] (32 B), …"}));
 //   std::optional<Notice> notice = DecodeNotice(bytes);   // none: malformed
@@ -25,11 +26,16 @@ struct Arrival {
 
   CallId call;
   uint32_t rank;
-  uint32_t device;                           // the rank's name in messages
-  uint64_t fingerprint;                      // of what the call does; alike on all ranks
-  std::string text;                          // the same in words for the user
-  ScheduleSelector::Decision decision = {};  // of the rank that chooses between two schedules
+  uint32_t device;       // the rank's name in messages
+  uint64_t fingerprint;  // of what the call does; alike on all ranks
+  std::string text;      // the same in words for the user
   bool waits = false;
+};
+
+// The decider's process has selected the call's schedule.
+struct Decided {
+  CallId call;
+  ScheduleSelector::Decision decision;
 };
 
 // The call has failed on the ranks of a process, which the others need not wait for.
@@ -49,10 +55,11 @@ struct Failure {
   std::optional<Gone> gone = std::nullopt;
 };
 
-using Notice = std::variant<Arrival, Failure>;
+using Notice = std::variant<Arrival, Decided, Failure>;
 
 // Text that is too long is cut before a letter; a record that is too long is left out.
 std::string Encode(const Arrival& arrival);
+std::string Encode(const Decided& decided);
 std::string Encode(const Failure& failure);
 std::optional<Notice> DecodeNotice(std::string_view bytes);
 

@@ -1,5 +1,7 @@
 #include "cc/executor/notices.h"
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,7 +15,7 @@ const CallId kCall{0x1122334455667788, 9, 3, 70000};
 
 TEST(Notices, ArriveAsTheyWereSent) {
   const auto arrival =
-      DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'", {false, true, 3}, true}));
+      DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'", /*waits=*/true}));
   ASSERT_TRUE(arrival);
   const auto& found = std::get<Arrival>(*arrival);
   EXPECT_TRUE(found.call == kCall);
@@ -21,14 +23,18 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_EQ(found.device, 50u);
   EXPECT_EQ(found.fingerprint, 0xFEDCBA9876543210);
   EXPECT_EQ(found.text, "psum over 'data'");
-  EXPECT_FALSE(found.decision.is_early);
-  EXPECT_TRUE(found.decision.next_is_early);
-  EXPECT_EQ(found.decision.launches, 3u);
   EXPECT_TRUE(found.waits);
   for (const auto outcome : {Trial::Outcome::kOpen, Trial::Outcome::kKept, Trial::Outcome::kDropped}) {
-    const auto tried = DecodeNotice(Encode(Arrival{kCall, 5, 50, 1, "", {true, false, 1, outcome}}));
-    ASSERT_TRUE(tried);
-    EXPECT_EQ(std::get<Arrival>(*tried).decision.outcome, outcome);
+    for (const std::optional<uint32_t> next : {std::optional<uint32_t>(), {0}, {70000}}) {
+      const auto decided = DecodeNotice(Encode(Decided{kCall, {70000, next, 3, outcome}}));
+      ASSERT_TRUE(decided);
+      EXPECT_TRUE(std::get<Decided>(*decided).call == kCall);
+      const ScheduleSelector::Decision& decision = std::get<Decided>(*decided).decision;
+      EXPECT_EQ(decision.schedule, 70000u);
+      EXPECT_EQ(decision.next, next);
+      EXPECT_EQ(decision.launches, 3u);
+      EXPECT_EQ(decision.outcome, outcome);
+    }
   }
   const auto failure = DecodeNotice(
       Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late", "{\"missing\":[3]}"), 0x99AABBCCDDEEFF00}));
@@ -82,8 +88,8 @@ TEST(Notices, ALongTextIsCutBeforeALetter) {
 
 TEST(Notices, WhatIsMalformedIsNone) {
   const std::string arrival = Encode(Arrival{kCall, 5, 50, 1, ""}),
-                    failure = Encode(Failure{kCall, InvalidArgument(""), 0});
-  for (const std::string& whole : {arrival, failure}) {
+                    failure = Encode(Failure{kCall, InvalidArgument(""), 0}), decided = Encode(Decided{kCall, {1}});
+  for (const std::string& whole : {arrival, failure, decided}) {
     for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(DecodeNotice(whole.substr(0, size))) << size;
   }
   EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxText + 1, 'x')));
@@ -99,12 +105,16 @@ TEST(Notices, WhatIsMalformedIsNone) {
   broken = failure;
   broken[22] = '\1';  // a process that is gone, though none is
   EXPECT_FALSE(DecodeNotice(broken));
-  for (const char flags : {'\30', '\40'}) {
-    broken = arrival;
-    broken[broken.size() - 5] = flags;
-    EXPECT_FALSE(DecodeNotice(broken));
+  broken = arrival;
+  broken[broken.size() - 1] = '\2';  // waits
+  EXPECT_FALSE(DecodeNotice(broken));
+  EXPECT_FALSE(DecodeNotice(decided + "x"));
+  for (const auto& [at, byte] : {std::pair<size_t, char>{1, '\3'}, {9, '\1'}, {10, '\1'}, {10, '\2'}}) {
+    broken = decided;
+    broken[broken.size() - at] = byte;  // the outcome; a next one that is not known; whether it is
+    EXPECT_EQ(DecodeNotice(broken).has_value(), at == 10 && byte == '\1');
   }
-  for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
+  for (const char which : {'\0', '\4'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
 }
 
 }  // namespace

@@ -2,33 +2,46 @@
 
 namespace jaxcomm {
 
-bool ScheduleSelector::Next() {
+std::optional<uint32_t> ScheduleSelector::Next() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stats_) stats_->trial().Decide();
-  return RunsDefault(begun_++) || is_early_;
+  if (RunsDefault(begun_++)) return kDefault;
+  return by_turns() ? std::nullopt : std::optional<uint32_t>(is_on_time_ ? kDefault : 1);
 }
 
-ScheduleSelector::Decision ScheduleSelector::Decide(const CallId& call) {
+std::optional<uint32_t> ScheduleSelector::FindMissing(const std::vector<bool>& here) {
+  const auto missing = std::find(here.begin(), here.end(), false);
+  if (missing == here.end()) return kDefault;
+  if (std::find(missing + 1, here.end(), false) != here.end()) return std::nullopt;
+  return static_cast<uint32_t>(1 + (missing - here.begin()));
+}
+
+std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId& call, uint32_t schedule) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (here_.Find(call) != nullptr) return std::nullopt;
   if (call.iteration == 0) {
     launches_ = call.launch > launch_ ? call.launch - launch_ : 1;
     launch_ = call.launch;
   }
   const Trial::Outcome outcome = stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen;
-  const bool here = FindLocked(call).value_or(RunsDefault(begun_++));
-  bool next = RunsDefault(begun_) || is_early_;
+  Decision decision{FindLocked(call).value_or(RunsDefault(begun_++) ? kDefault : schedule), {}, launches_, outcome};
+  if (RunsDefault(begun_)) {
+    decision.next = kDefault;
+  } else if (!by_turns()) {
+    decision.next = is_on_time_ ? kDefault : 1;
+  }
   if (call.iteration == 0) {
     // A decision that is kept stays, also if its announcement failed.
-    const bool* const kept = next_launch_.Find({call.communicator, call.launch + launches_, call.site, 0});
-    if (kept) next = *kept;
+    const auto kept = FindLocked({call.communicator, call.launch + launches_, call.site, 0});
+    if (kept) decision.next = kept;
   }
-  const Decision decision{here, next, launches_, outcome};
   Keep(call, decision);
   return decision;
 }
 
 void ScheduleSelector::Receive(const CallId& call, Decision decision) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (here_.Find(call) != nullptr) return;
   Keep(call, decision);
   if (!stats_ || call < received_) return;
   received_ = call;
@@ -40,27 +53,37 @@ bool ScheduleSelector::RunsDefault(uint32_t call) const { return stats_ && stats
 // The call before, whose cycle ends with this one's last arrival.
 void ScheduleSelector::Record(const Ended& call) {
   if (ended_++ > Trial::kWarmUp && !latest_.is_on_time) {
-    stats_->trial().Record(latest_.is_early, {latest_.transfer, Seconds(call.last - latest_.last)});
+    stats_->trial().Record(latest_.schedule == kDefault, {latest_.transfer, Seconds(call.last - latest_.last)});
   }
   latest_ = call;
 }
 
-std::optional<bool> ScheduleSelector::Find(const CallId& call) const {
+std::optional<uint32_t> ScheduleSelector::Find(const CallId& call) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return FindLocked(call);
 }
 
-std::optional<bool> ScheduleSelector::FindLocked(const CallId& call) const {
-  const bool* is_early = here_.Find(call);
-  if (!is_early) is_early = (call.iteration == 0 ? next_launch_ : next_).Find(call);
-  return is_early ? std::optional<bool>(*is_early) : std::nullopt;
+std::optional<ScheduleSelector::Decision> ScheduleSelector::FindDecision(const CallId& call) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t* const schedule = here_.Find(call);
+  if (!schedule) return std::nullopt;
+  return Decision{*schedule, {}, 1, stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen};
+}
+
+std::optional<uint32_t> ScheduleSelector::FindLocked(const CallId& call) const {
+  const uint32_t* schedule = here_.Find(call);
+  if (!schedule) schedule = (call.iteration == 0 ? next_launch_ : next_).Find(call);
+  return schedule ? std::optional<uint32_t>(*schedule) : std::nullopt;
 }
 
 void ScheduleSelector::Keep(const CallId& call, Decision decision) {
-  here_.Add(call, decision.is_early);
-  next_.Add({call.communicator, call.launch, call.site, call.iteration + 1}, decision.next_is_early);
-  if (call.iteration == 0)
-    next_launch_.Add({call.communicator, call.launch + decision.launches, call.site, 0}, decision.next_is_early);
+  if (decision.next) {
+    next_.Add({call.communicator, call.launch, call.site, call.iteration + 1}, *decision.next);
+    if (call.iteration == 0) {
+      next_launch_.Add({call.communicator, call.launch + decision.launches, call.site, 0}, *decision.next);
+    }
+  }
+  here_.Add(call, decision.schedule);  // the last one: with it the call is decided
 }
 
 }  // namespace jaxcomm

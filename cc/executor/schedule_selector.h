@@ -1,24 +1,43 @@
-// Selects the schedule that the next call of a site runs: `late` if one rank was late in the call before, else `early`.
+// Selects, by lateness, which of a site's schedules a call runs. They have numbers: 0 is the one for calls without a
+// late rank, the default one. Either one known rank may be late, and 1 is the schedule for that:
 //
 //   ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.009});
-//   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, is_early, transfer);   // a call has ended
-//   if (selector.Next()) …    // early: rank 2 came less than 9 ms after the last of the others
+//   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
+//   selector.Next();   // 0: to this call rank 2 came less than 9 ms after the last of the others; else 1
 //
-// A site without a selector always runs one schedule. Between processes one rank decides, as processes measure
-// different lateness. When this rank arrives, it announces the schedules of this call and of the next one, so that no
-// rank waits:
+// Or ranks are late by turns, and 1 + r is the schedule for rank r. The call itself shows the missing rank, once all
+// others have come:
 //
-//   ScheduleSelector::Decision decision = selector.Decide(call);   // in the decider's process
-//   selector.Receive(call, decision);                              // in the others
-//   std::optional<bool> is_early = selector.Find(call);            // none: the decision has not come yet
+//   ScheduleSelector selector({ScheduleSelector::kAnyRank, /*seconds=*/0.002});
+//   selector.Next();                                // none: the call waits until all ranks but one have come, and then
+//   selector.FindMissing({true, false, true});      // runs 2: rank 1 is missing; 0 if no rank is; none if several are
 //
-// A rule that `tries` begins with a trial, of calls to which the rank comes late, and drops `late` for good if it does
-// not gain over `early`.
+// A site without a selector always runs one schedule.
+//
+// Between processes the process of one rank, the decider, decides, as processes measure different lateness. It
+// announces the schedule of this call and, where that is known, of the next one. So there is one decision about a call,
+// which no order of arrival changes:
+//
+// - Where one known rank may be late, the decider is another one. It decides about a call and the next one when it
+//   arrives, so that no rank waits.
+// - By turns, ranks that arrive say so and wait. The decider's process decides as soon as it knows of all ranks but
+// one,
+//   also if its own rank is the missing one: then its transport's thread does. A decision needs one message to each
+//   other process, which the late rank's way here hides. In a trial the next call's turn is announced where that is the
+//   default schedule's, so that ranks do not wait for it.
+//
+//   std::optional<ScheduleSelector::Decision> decision = selector.Decide(call, /*schedule=*/1);   // in its process
+//   selector.Receive(call, *decision);                             // in the others
+//   std::optional<uint32_t> schedule = selector.Find(call);        // none: the decision has not come yet
+//
+// A rule that `tries` begins with a trial, of calls to which the rank comes late, and drops its schedules for good if
+// they do not gain over the default one.
 //
 // Thread-safe.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -26,6 +45,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "cc/base/bounded_map.h"
 #include "cc/executor/stats.h"
@@ -36,27 +56,41 @@ namespace jaxcomm {
 
 class ScheduleSelector {
  public:
-  // `early` runs after calls to which the rank came less than `seconds` after all others.
+  static constexpr uint32_t kAnyRank = std::numeric_limits<uint32_t>::max();  // each may be late, by turns
+  static constexpr uint32_t kDefault = 0;                                     // schedule
+
+  // A call is on time if its late rank comes less than `seconds` after all others.
   struct Rule {
     uint32_t rank;
     double seconds;
     bool tries = false;
   };
-  // Calls run `late` at any lateness, unless the trial drops it.
+  // Calls run schedule 1 at any lateness, unless the trial drops it.
   static constexpr Rule kTrial{/*rank=*/1, /*seconds=*/std::numeric_limits<double>::lowest(), /*tries=*/true};
-  // Whether a call runs `early`, and whether the next one will: the one after it in its launch, or the first one
-  // `launches` launches later.
+  // The schedule of a call and of the next one: the one after it in its launch, or the first one `launches` launches
+  // later. None: that is decided when it comes.
   struct Decision {
-    bool is_early = false;
-    bool next_is_early = false;
+    uint32_t schedule = kDefault;
+    std::optional<uint32_t> next = std::nullopt;
     uint32_t launches = 1;
     Trial::Outcome outcome = Trial::Outcome::kOpen;
   };
 
-  explicit ScheduleSelector(Rule rule) : rule_(rule) {}
+  // `id`: alike in all processes, another one for other calls.
+  explicit ScheduleSelector(Rule rule, uint64_t id = 0) : rule_(rule), id_(id) {}
+
+  uint64_t id() const { return id_; }
 
   bool tries() const { return rule_.tries; }
-  // The rank that decides: one that is not late.
+  bool by_turns() const { return rule_.rank == kAnyRank; }
+  // How long the last rank may take before it is missing.
+  Clock::duration grace() const {
+    const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  // The number of schedules of a site with this rule and these ranks.
+  static size_t Count(const Rule& rule, size_t ranks) { return rule.rank == kAnyRank ? 1 + ranks : 2; }
+  // The rank whose process decides: one that is not late, if one rank is.
   uint32_t decider() const { return rule_.rank == 0 ? 1 : 0; }
 
   // Before the first call: the statistics that keep the trial.
@@ -68,49 +102,59 @@ class ScheduleSelector {
   // A call of at least two ranks has ended; `at`: when a rank came. `transfer`: seconds from the last arrival to the
   // end.
   template <typename At>
-  void RecordCall(uint32_t ranks, At at, bool is_early, double transfer) {
-    Clock::time_point others = at(decider());
+  void RecordCall(uint32_t ranks, At at, uint32_t schedule, double transfer) {
+    uint32_t late = by_turns() ? 0 : rule_.rank;
+    for (uint32_t rank = 1; by_turns() && rank < ranks; ++rank) late = at(rank) > at(late) ? rank : late;
+    Clock::time_point others = Clock::time_point::min();
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      if (rank != rule_.rank) others = std::max(others, at(rank));
+      if (rank != late) others = std::max(others, at(rank));
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    is_early_ = Seconds(at(rule_.rank) - others) < rule_.seconds;
-    if (stats_) Record({std::max(others, at(rule_.rank)), transfer, is_early, is_early_});
+    is_on_time_ = Seconds(at(late) - others) < rule_.seconds;
+    if (stats_) Record({std::max(others, at(late)), transfer, schedule, is_on_time_});
   }
 
-  // Within a process: whether the call that begins runs `early`.
-  bool Next();
+  // Within a process: the schedule of the call that begins. None: that of the rank that FindMissing names.
+  std::optional<uint32_t> Next();
+  // By turns, the schedule of a call to which these ranks have come; none: several are missing.
+  static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
-  // The call's schedule is the one announced before, otherwise `late`.
-  Decision Decide(const CallId& call);
+  // The call's schedule is the one announced before, in a trial that of its turn, otherwise this one. None: it has been
+  // decided already.
+  std::optional<Decision> Decide(const CallId& call, uint32_t schedule);
+  // Does nothing if the call has been decided here.
   void Receive(const CallId& call, Decision decision);
-  std::optional<bool> Find(const CallId& call) const;
+  std::optional<uint32_t> Find(const CallId& call) const;
+  // The decision that was taken or received here, for a process that has lost it.
+  std::optional<Decision> FindDecision(const CallId& call) const;
 
  private:
+  static constexpr double kLongestGraceS = 3600;
   static constexpr size_t kCalls = 256;  // that are remembered for ranks that arrive later
 
   struct Ended {
     Clock::time_point last;  // arrival
     double transfer = 0;
-    bool is_early = false;
+    uint32_t schedule = kDefault;
     bool is_on_time = false;  // so that it measures no schedule for a late rank
   };
 
-  std::optional<bool> FindLocked(const CallId& call) const;
+  std::optional<uint32_t> FindLocked(const CallId& call) const;
   void Keep(const CallId& call, Decision decision);
   bool RunsDefault(uint32_t call) const;
   void Record(const Ended& call);
 
   const Rule rule_;
+  const uint64_t id_;
   mutable std::mutex mutex_;
-  std::shared_ptr<SiteStats> stats_;  // null: no trial
-  uint32_t begun_ = 0, ended_ = 0;    // calls, of those that are tried
-  Ended latest_;                      // the last one that ended
-  CallId received_{};                 // the call of the last decision
-  bool is_early_ = false;
+  std::shared_ptr<SiteStats> stats_;    // null: no trial
+  uint32_t begun_ = 0, ended_ = 0;      // calls, of those that are tried
+  Ended latest_;                        // the last one that ended
+  CallId received_{};                   // the call of the last decision
+  bool is_on_time_ = false;             // likewise
   uint32_t launch_ = 0, launches_ = 1;  // of the decider's last call: its launch, and how many it came after the last
-  // Whether a call runs `early`, by the first decision about it.
-  BoundedMap<CallId, bool> here_{kCalls}, next_{kCalls}, next_launch_{kCalls};
+  // The schedule of a call, by the first decision about it.
+  BoundedMap<CallId, uint32_t> here_{kCalls}, next_{kCalls}, next_launch_{kCalls};
 };
 
 }  // namespace jaxcomm

@@ -25,18 +25,23 @@ void See(ScheduleSelector& selector, milliseconds lateness) {
   const std::vector<Clock::time_point> arrivals{Clock::time_point(milliseconds(3)), Clock::time_point(milliseconds(7)),
                                                 Clock::time_point(milliseconds(7) + lateness)};
   selector.RecordCall(
-      3, [&](uint32_t rank) { return arrivals[rank]; }, /*is_early=*/false, /*transfer=*/0);
+      3, [&](uint32_t rank) { return arrivals[rank]; }, /*schedule=*/1, /*transfer=*/0);
+}
+
+// Of a call that has not been decided.
+ScheduleSelector::Decision Decide(ScheduleSelector& selector, const CallId& call) {
+  return *selector.Decide(call, /*schedule=*/1);
 }
 
 TEST(ScheduleSelector, FollowsTheCallThatEndedLast) {
   ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.01});
-  EXPECT_FALSE(selector.Next());
+  EXPECT_EQ(selector.Next(), 1u);
   See(selector, milliseconds(9));
-  EXPECT_TRUE(selector.Next());
+  EXPECT_EQ(selector.Next(), 0u);
   See(selector, milliseconds(10));
-  EXPECT_FALSE(selector.Next());
+  EXPECT_EQ(selector.Next(), 1u);
   See(selector, milliseconds(-5));
-  EXPECT_TRUE(selector.Next());
+  EXPECT_EQ(selector.Next(), 0u);
 }
 
 TEST(ScheduleSelector, ARankDecidesThatIsNotLate) {
@@ -48,46 +53,46 @@ TEST(ScheduleSelector, TheNextCallRunsAsAnnounced) {
   ScheduleSelector selector({2, 0.01});
   EXPECT_EQ(selector.Find(Call(0)), std::nullopt);
   See(selector, milliseconds(0));
-  const ScheduleSelector::Decision first = selector.Decide(Call(0));
-  EXPECT_FALSE(first.is_early);
-  EXPECT_TRUE(first.next_is_early);
+  const ScheduleSelector::Decision first = Decide(selector, Call(0));
+  EXPECT_EQ(first.schedule, 1u);
+  EXPECT_EQ(first.next, 0u);
   See(selector, milliseconds(20));  // too late for the next call
-  const ScheduleSelector::Decision second = selector.Decide(Call(1));
-  EXPECT_TRUE(second.is_early);
-  EXPECT_FALSE(second.next_is_early);
-  EXPECT_EQ(selector.Find(Call(2)), false);
-  EXPECT_EQ(selector.Find(Call(0, /*iteration=*/1)), true);  // a loop's next call, of the same launch
+  const ScheduleSelector::Decision second = Decide(selector, Call(1));
+  EXPECT_EQ(second.schedule, 0u);
+  EXPECT_EQ(second.next, 1u);
+  EXPECT_EQ(selector.Find(Call(2)), 1u);
+  EXPECT_EQ(selector.Find(Call(0, /*iteration=*/1)), 0u);  // a loop's next call, of the same launch
 }
 
 TEST(ScheduleSelector, WhereOtherCallSitesShareTheLaunchesTheNextCallIsAsManyLaterAsThisOne) {
   ScheduleSelector selector({2, 0.01});
   See(selector, milliseconds(0));
-  EXPECT_FALSE(selector.Decide(Call(3)).is_early);
-  EXPECT_EQ(selector.Decide(Call(6)).launches, 3u);
+  EXPECT_EQ(Decide(selector, Call(3)).schedule, 1u);
+  EXPECT_EQ(Decide(selector, Call(6)).launches, 3u);
   EXPECT_EQ(selector.Find(Call(7)), std::nullopt);
-  EXPECT_EQ(selector.Find(Call(9)), true);
-  EXPECT_TRUE(selector.Decide(Call(9)).is_early);
-  EXPECT_FALSE(selector.Decide(Call(14)).is_early);  // unexpected
+  EXPECT_EQ(selector.Find(Call(9)), 0u);
+  EXPECT_EQ(Decide(selector, Call(9)).schedule, 0u);
+  EXPECT_EQ(Decide(selector, Call(14)).schedule, 1u);  // unexpected
 }
 
 TEST(ScheduleSelector, TheFirstAnnouncementHolds) {
   ScheduleSelector selector({2, 0.01});
-  selector.Receive(Call(1), {false, true, 3});
-  selector.Receive(Call(3), {false, false, 1});
-  EXPECT_EQ(selector.Find(Call(4)), true);
-  selector.Receive(Call(4), {false, false, 1});
-  EXPECT_EQ(selector.Find(Call(4)), false);  // it has come, and says so itself
+  selector.Receive(Call(1), {1, 0, 3});
+  selector.Receive(Call(3), {1, 1, 1});
+  EXPECT_EQ(selector.Find(Call(4)), 0u);
+  selector.Receive(Call(4), {1, 1, 1});
+  EXPECT_EQ(selector.Find(Call(4)), 1u);  // it has come, and says so itself
 }
 
 TEST(ScheduleSelector, ADecisionThatWasNotAnnouncedHoldsInTheNextAnnouncement) {
   ScheduleSelector decider({2, 0.01}), other({2, 0.01});
-  other.Receive(Call(5), decider.Decide(Call(5)));
+  other.Receive(Call(5), Decide(decider, Call(5)));
   See(decider, milliseconds(0));
-  decider.Decide(Call(7));  // for launch 9; this call fails before its arrival is sent
+  Decide(decider, Call(7));  // for launch 9; this call fails before its arrival is sent
   See(decider, milliseconds(20));
-  other.Receive(Call(8), decider.Decide(Call(8)));
-  EXPECT_EQ(decider.Find(Call(9)), true);
-  EXPECT_EQ(other.Find(Call(9)), true);
+  other.Receive(Call(8), Decide(decider, Call(8)));
+  EXPECT_EQ(decider.Find(Call(9)), 0u);
+  EXPECT_EQ(other.Find(Call(9)), 0u);
 }
 
 TEST(ScheduleSelector, DeciderAndReceiversKnowTheSame) {
@@ -96,7 +101,7 @@ TEST(ScheduleSelector, DeciderAndReceiversKnowTheSame) {
   for (uint32_t launch = 0; launch < 5000; ++launch) {
     See(decider, milliseconds(random() % 20));
     EXPECT_EQ(other.Find(Call(launch)), decider.Find(Call(launch)));
-    other.Receive(Call(launch), decider.Decide(Call(launch)));
+    other.Receive(Call(launch), Decide(decider, Call(launch)));
   }
   EXPECT_EQ(other.Find(Call(10)), std::nullopt);  // forgotten
   EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
@@ -107,11 +112,11 @@ TEST(ScheduleSelector, DeciderAndReceiversKnowTheSame) {
 int Try(ScheduleSelector& selector, double plan_ms, int calls) {
   int others = 0;
   for (int call = 0; call < calls; ++call) {
-    const bool is_early = selector.Next();
+    const uint32_t schedule = *selector.Next();
     const Clock::time_point end(milliseconds(100 * call));
     selector.RecordCall(
-        3, [&](uint32_t) { return end; }, is_early, (is_early ? 20 : plan_ms) / 1e3);
-    others += is_early ? 1 : 0;
+        3, [&](uint32_t) { return end; }, schedule, (schedule == 0 ? 20 : plan_ms) / 1e3);
+    others += schedule == 0 ? 1 : 0;
   }
   return others;
 }
@@ -159,20 +164,20 @@ TEST(ScheduleSelector, InATrialReceiversKnowTheDecidersSchedule) {
   decider.Try(stats);
   other.Try(others_stats);
   for (uint32_t launch = 0; launch < 200; ++launch) {
-    const std::optional<bool> known = other.Find(Call(launch));
-    const ScheduleSelector::Decision decision = decider.Decide(Call(launch));
+    const std::optional<uint32_t> known = other.Find(Call(launch));
+    const ScheduleSelector::Decision decision = Decide(decider, Call(launch));
     EXPECT_EQ(known.has_value(), launch > 0);
-    EXPECT_EQ(known.value_or(decision.is_early), decision.is_early);
+    EXPECT_EQ(known.value_or(decision.schedule), decision.schedule);
     const Clock::time_point end(milliseconds(100 * launch));
     for (ScheduleSelector* each : {&decider, &other}) {
       each->RecordCall(
-          3, [&](uint32_t) { return end; }, decision.is_early, decision.is_early ? 0.02 : 0.03);
+          3, [&](uint32_t) { return end; }, decision.schedule, decision.schedule == 0 ? 0.02 : 0.03);
     }
     other.Receive(Call(launch), decision);
   }
   EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
-  EXPECT_EQ(other.Find(Call(200)), true);
-  other.Receive(Call(3), {false, false, 1, Trial::Outcome::kOpen});  // of long ago
+  EXPECT_EQ(other.Find(Call(200)), 0u);
+  other.Receive(Call(3), {1, 1, 1, Trial::Outcome::kOpen});  // of long ago
   EXPECT_EQ(others_stats->trial().outcome(), Trial::Outcome::kDropped);
 }
 
@@ -189,10 +194,10 @@ class BetweenProcesses : public testing::Test {
       executors_.push_back(std::make_unique<Executor>(1));
       network_->Connect(process, &executors_[process]->messages());
       executors_[process]->messages().Connect(&network_->transport(process));
-      sites_.push_back(MakeSite("all_reduce/ring/3", process));
-      const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/direct/3", process);
-      sites_.back()->SetEarly(other,
-                              executors_[process]->messages().SelectorOf(*sites_.back(), *other, {2, kBelow}, 0));
+      sites_.push_back(MakeSite("all_reduce/direct/3", process));
+      others_.push_back({MakeSite("all_reduce/ring/3", process)});
+      sites_.back()->SelectFrom(
+          others_.back(), executors_[process]->messages().SelectorOf(*sites_.back(), others_.back(), {2, kBelow}, 0));
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
       values_.emplace_back(kElements, static_cast<float>(process));
     }
@@ -247,6 +252,7 @@ class BetweenProcesses : public testing::Test {
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::shared_ptr<MessageSite>> sites_;
+  std::vector<std::vector<std::shared_ptr<MessageSite>>> others_;  // by process
   std::vector<std::vector<float>> values_;
 };
 
@@ -302,7 +308,7 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
     network.Connect(process, &executors[process]->messages());
     executors[process]->messages().Connect(&network.transport(process));
     std::vector<std::shared_ptr<MessageSite>> made;
-    for (const std::string list : {"all_reduce/ring/3", "all_reduce/direct/3"}) {
+    for (const std::string list : {"all_reduce/direct/3", "all_reduce/ring/3"}) {
       MessageGroup group{{}, list, {}};
       for (uint32_t rank = 0; rank < 3; ++rank) {
         group.ranks.push_back({processes[rank], 10 * rank});
@@ -312,7 +318,8 @@ TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
                                        0, {group}, process)
                          .value());
     }
-    made[0]->SetEarly(made[1], executors[process]->messages().SelectorOf(*made[0], *made[1], {2, 0.01}, 0));
+    const std::vector<std::shared_ptr<MessageSite>> late{made[1]};
+    made[0]->SelectFrom(late, executors[process]->messages().SelectorOf(*made[0], late, {2, 0.01}, 0));
     EXPECT_TRUE(made[0]->SetLeaves({{DType::kF32, 4 * 3000}}, executors[process]->stats()).ok());
     sites.push_back(made[0]);
   }
@@ -376,25 +383,25 @@ TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
   Start(/*seed=*/8);
   for (const auto& executor : executors_) executor->SetDeadline(0.3);
   for (uint32_t process = 0; process < 2; ++process) {
-    const Arrival waits{{77, 0, 0, 0}, 2, 20, sites_[2]->fingerprint(), sites_[2]->text(), {}, /*waits=*/true};
+    const Arrival waits{{77, 0, 0, 0}, 2, 20, sites_[2]->fingerprint(), sites_[2]->text(), /*waits=*/true};
     executors_[process]->messages().OnNotice(2, Encode(waits));
   }
   std::future<Status> second = Arrive(1, values_[1], 0), first = Arrive(0, values_[0], 0);
   for (auto* end : {&first, &second}) {
     const std::string message = end->get().message();
-    EXPECT_NE(message.find("rank 2 of 3 has not arrived after "), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 2 of 3 has not received the call's schedule after "), std::string::npos) << message;
   }
 }
 
-TEST_F(BetweenProcesses, OneChoiceIsForOneRuleAndOnePairOfLists) {
+TEST_F(BetweenProcesses, OneSelectorIsForOneRuleAndTheSameLists) {
   Start(/*seed=*/9);
   const MessageSite& site = *sites_[0];
-  const MessageSite& other = *site.early();
+  const auto& other = others_[0];
   Executor& executor = *executors_[0];
   EXPECT_EQ(executor.messages().SelectorOf(site, other, {2, kBelow}, 0).get(), site.selector());
   EXPECT_NE(executor.messages().SelectorOf(site, other, {0, kBelow}, 0).get(), site.selector());
   EXPECT_NE(executor.messages().SelectorOf(site, other, {2, 2 * kBelow}, 0).get(), site.selector());
-  EXPECT_NE(executor.messages().SelectorOf(other, site, {2, kBelow}, 0).get(), site.selector());
+  EXPECT_NE(executor.messages().SelectorOf(*other[0], {sites_[0]}, {2, kBelow}, 0).get(), site.selector());
 }
 
 }  // namespace

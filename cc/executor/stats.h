@@ -48,7 +48,7 @@ struct CallRecord {
   std::vector<double> own;       // in groups that change: seconds since a rank's last call ended, by rank; else empty
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
-  bool is_early = false;         // it ran the other one of two schedules
+  bool is_early = false;         // of several schedules it ran the one for no late rank
 };
 
 class SiteStats {

@@ -53,7 +53,7 @@ Result<std::shared_ptr<CallSite>> MakeLocalSite(const SiteRecord& record, const 
   }
   auto site =
       std::make_shared<LocalSite>(record.name, record.axes, record.plan, record.kind, record.reduction, programs[0]);
-  if (programs.size() == 2) site->SetEarly(programs[1], *record.rule);
+  if (programs.size() > 1) site->SelectFrom({programs.begin() + 1, programs.end()}, *record.rule);
   made = std::move(site);
   return made;
 }
@@ -115,19 +115,24 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
     return MessageSite::Make(named.label, record.kind, record.reduction, named.communicator, named.site, of, process,
                              std::move(loss));
   };
-  Result<std::shared_ptr<MessageSite>> late = make(groups);
-  if (!late.ok()) return late.status();
-  if (record.plan == kAuto && record.kind == Kind::kAllReduce) late.value()->FollowPlans();
+  Result<std::shared_ptr<MessageSite>> found = make(groups);
+  if (!found.ok()) return found.status();
+  if (record.plan == kAuto && record.kind == Kind::kAllReduce) found.value()->FollowPlans();
   if (record.rule) {
-    Result<MessageGroup> group = MakeGroup(record, record.groups[0], record.groups[0].schedules[1]);
-    if (!group.ok()) return group.status();
-    Result<std::shared_ptr<MessageSite>> early = make({std::move(group.value())});
-    if (!early.ok()) return early.status();
+    const std::vector<std::string>& lists = record.groups[0].schedules;
+    std::vector<std::shared_ptr<MessageSite>> others;
+    for (size_t i = 1; i < lists.size(); ++i) {
+      Result<MessageGroup> group = MakeGroup(record, record.groups[0], lists[i]);
+      if (!group.ok()) return group.status();
+      Result<std::shared_ptr<MessageSite>> other = make({std::move(group.value())});
+      if (!other.ok()) return other.status();
+      others.push_back(std::move(other.value()));
+    }
     std::shared_ptr<ScheduleSelector> selector =
-        TheExecutor().messages().SelectorOf(*late.value(), *early.value(), *record.rule, late.value()->step());
-    late.value()->SetEarly(std::move(early.value()), std::move(selector));
+        TheExecutor().messages().SelectorOf(*found.value(), others, *record.rule, found.value()->step());
+    found.value()->SelectFrom(std::move(others), std::move(selector));
   }
-  made = std::move(late.value());
+  made = std::move(found.value());
   return made;
 }
 

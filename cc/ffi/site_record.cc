@@ -12,7 +12,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-constexpr int64_t kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40;
+constexpr int64_t kAnyRank = -1, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40;
 
 // Reads fields from the front. After one that is damaged it reads zeros and empty texts, and lists end.
 class FieldReader {
@@ -79,7 +79,7 @@ SiteRecord::Group ReadGroup(FieldReader& in) {
   return group;
 }
 
-// The number of schedules that a group must have; one more may be for calls without a late rank.
+// The number of schedules that a group must have, if its calls do not select one of several.
 size_t SchedulesOf(const SiteRecord& record, size_t ranks) {
   return ranks == 1 ? 0 : record.groups_by_operand ? ranks - 1 : 1;
 }
@@ -87,7 +87,7 @@ size_t SchedulesOf(const SiteRecord& record, size_t ranks) {
 Status Check(const SiteRecord& record) {
   const auto invalid = [&](const std::string& message) { return InvalidArgument(record.who() + ": " + message); };
   std::set<std::pair<uint32_t, int32_t>> devices;
-  bool chooses = false;
+  bool is_selecting = false;
   for (size_t i = 0; i < record.groups.size(); ++i) {
     const auto& [ranks, schedules] = record.groups[i];
     const std::string group = "group " + std::to_string(i) + " of " + std::to_string(ranks.size()) + " ranks ";
@@ -99,10 +99,13 @@ Status Check(const SiteRecord& record) {
       return invalid("group " + std::to_string(i) + " has one rank");
     }
     const size_t needed = SchedulesOf(record, ranks.size());
-    const bool has_two = record.rule && needed == 1 && schedules.size() == 2;
-    if (ranks.empty() || (schedules.size() != needed && !has_two)) return invalid(group + "lacks its schedule");
-    if (has_two && record.rule->rank >= ranks.size()) return invalid(group + "lacks its late rank");
-    chooses = chooses || has_two;
+    const bool selects =
+        record.rule && needed == 1 && schedules.size() == ScheduleSelector::Count(*record.rule, ranks.size());
+    if (ranks.empty() || (schedules.size() != needed && !selects)) return invalid(group + "lacks its schedule");
+    const bool has_late_rank =
+        !selects || record.rule->rank == ScheduleSelector::kAnyRank || record.rule->rank < ranks.size();
+    if (!has_late_rank) return invalid(group + "lacks its late rank");
+    is_selecting = is_selecting || selects;
     if (record.groups_by_operand && ranks.size() != record.groups[0].ranks.size())
       return invalid("its groups differ in size");
   }
@@ -112,8 +115,8 @@ Status Check(const SiteRecord& record) {
   if (special > 1 || ((record.groups_by_operand || record.loss) && !is_sum) || (record.loss && !record.between)) {
     return invalid("its attributes do not fit together");
   }
-  if (record.rule && (!chooses || (record.between && record.groups.size() > 1))) {
-    return invalid("only one group, with the late rank in it, may choose between two schedules");
+  if (record.rule && (!is_selecting || (record.between && record.groups.size() > 1))) {
+    return invalid("only one group, with the late rank in it, may select one of several schedules");
   }
   return Status();
 }
@@ -134,7 +137,7 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
   record.groups_by_operand = in.Flag();
   in.List([&] { record.groups.push_back(ReadGroup(in)); });
   if (in.Flag()) {
-    const auto rank = static_cast<uint32_t>(in.Number(0, kMostRanks));
+    const auto rank = static_cast<uint32_t>(in.Number(kAnyRank, kMostRanks));  // -1: ScheduleSelector::kAnyRank
     const double seconds = in.Real();
     record.rule = ScheduleSelector::Rule{rank, seconds, in.Flag()};
   }

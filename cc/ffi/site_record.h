@@ -33,8 +33,8 @@ struct SiteRecord {
   };
   struct Group {
     std::vector<Device> ranks;
-    // The names of the programs or lists of messages that its calls run. One rank: none. Otherwise one; or two, if
-    // there is a rule; or, with groups by operand, those for 2, 3, … ranks.
+    // The names of the programs or lists of messages that its calls run. One rank: none. Otherwise one; or, if there is
+    // a rule, those of its selector's schedules; or, with groups by operand, those for 2, 3, … ranks.
     std::vector<std::string> schedules;
   };
   // Of a sum that may lose packets: the share of each leaf, in segments that are important or not.
@@ -59,7 +59,7 @@ struct SiteRecord {
   std::string plan;
   bool groups_by_operand;  // the first one has the group of every rank, within these
   std::vector<Group> groups;
-  std::optional<ScheduleSelector::Rule> rule;  // of the calls that run one of two schedules
+  std::optional<ScheduleSelector::Rule> rule;  // of the calls that run one of several schedules
   std::optional<Loss> loss;
   std::optional<Between> between;  // processes; none: within one
 };

@@ -62,9 +62,9 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"0 1 2 0 4 0 4 1 1:a " + kNone, "group 0 of 2 ranks has device 4 twice"},
       {"1 2 2 0 4 0 5 1 1:a 3 0 6 0 7 0 8 2 1:a 1:b " + kNone, "its groups differ in size"},
       {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 ", "group 0 of 2 ranks lacks its late rank"},
-      {"0 1 2 0 4 0 5 1 1:a " + late, "only one group, with the late rank in it, may choose between two schedules"},
+      {"0 1 2 0 4 0 5 1 1:a " + late, "only one group, with the late rank in it, may select one of several schedules"},
       {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 0 " + between,
-       "only one group, with the late rank in it, may choose between two schedules"},
+       "only one group, with the late rank in it, may select one of several schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
       {kGroups + drop + "0 ", "its attributes do not fit together"},  // within a process
       {"1 1 1 0 4 0 0 0 " + between, "group 0 has one rank"},

@@ -90,7 +90,7 @@ def _show(args: Namespace, written: list[dict[str, Any]], left_out: list[dict[st
     for row in written:
         verb = "would write" if args.dry_run else "wrote"
         late = "" if row["late"] is None else f", rank {row['late']} late"
-        selector = ", without the two schedules that calls select from" if row["without_selector"] else ""
+        selector = ", without the schedules that calls select from" if row["without_selector"] else ""
         print(f"{verb}  {row['file']}: {_range(row)}, {row['schedule']}, {row['chunks']} chunks{late}{selector}")
     for row in left_out:
         print(f"left out  {_range(row)}: {row['reason']}")

@@ -114,9 +114,8 @@ def run(args: Namespace) -> int:
 
 def _of_files(files: dict[str, plan.Plan]) -> Iterator[tuple[str, Schedule]]:
     for file, loaded in files.items():
-        for entry in loaded.collectives:
-            specs = [spec for spec in dict.fromkeys(entry.specs.values()) if spec.kind != "lax"]
-            for schedule in map(loaded.schedule_of, specs):
+        for i, schedule in dict.fromkeys((i, schedule) for i, _, schedule in loaded.all_reduces()):
+            if (entry := loaded.collectives[i]).schedule.kind != "lax":
                 yield f"{file}, {range_text(entry)}: {schedule.kind}", schedule
         for half in loaded.halves or ():
             if half.schedule.kind == "lax":

@@ -29,16 +29,17 @@ NEVER: Final = -1e300  # seconds; no rank comes so little later than all others
 
 
 class Rule(NamedTuple):
-    """The rule by which a call runs one of two schedules.
+    """The rule by which a call runs one of several schedules, of which the first is for calls without a late rank.
 
     Attributes:
-      rank: a rank that may be late.
-      seconds: a call runs `early` if the rank came less than these seconds after all others to the call before,
-        otherwise `late`. The first calls run `late`. NEVER where lateness does not matter.
-      tries: whether calls compare the two first, and run `early` for `late` if that gains nothing.
+      rank: a rank that may be late, and is if it came `seconds` or more after all others to the call before. Calls then
+        run the second schedule, and so do the first calls. None: each rank may be late, by turns. If all ranks but one
+        have come to a call, and rank r has not within `seconds`, it runs the schedule 1 + r.
+      seconds: see `rank`. NEVER where lateness does not matter.
+      tries: whether calls compare the schedules first, and run the first one for the others if they gain nothing.
     """
 
-    rank: int
+    rank: int | None
     seconds: float
     tries: bool
 
@@ -47,11 +48,11 @@ class Choice(NamedTuple):
     """The schedules of a call, as programs or message lists in the core, and their plan.
 
     Attributes:
-      schedules: their names: one, or two, `late` and `early`. Those of plans are named by their content. Those of no
-        plan are "all_reduce/8", "reduce_scatter/8" and "all_gather/8", or, between processes, "all_reduce/flat/8" and
-        the like, which the core makes itself in every process.
+      schedules: their names: one, or, with a rule, that for calls without a late rank and those for late ranks. Those
+        of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and "all_gather/8",
+        or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every process.
       plan: for messages and statistics; without a plan "direct" or "ring".
-      rule: of two schedules.
+      rule: of several schedules.
     """
 
     schedules: tuple[str, ...]
@@ -133,7 +134,7 @@ def choose_schedule(
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def with_second(
+def with_others(
     choice: Choice,
     kind: str,
     ranks: int,
@@ -144,8 +145,8 @@ def with_second(
     hosts: Sequence[int] | None,
     tries: bool,
 ) -> Choice:
-    """The choice with both schedules if calls on CPUs select one: a plan's two by lateness in the call before, or, in a
-    trial, the plan's and the default one.
+    """The choice with all schedules if calls on CPUs select one: a plan's by lateness, or, in a trial, the plan's and
+    the default one.
 
     Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
     """
@@ -157,13 +158,14 @@ def with_second(
     usual = Choice((f"{kind}/{ranks}",), "direct") if hosts is None else choose_messages(*call, hosts)
     selector = found.selector_for(nbytes, dtype) if kind == "all_reduce" else None
     if selector:
-        late, early = found.schedule_of(selector.late), found.schedule_of(selector.early)
-        rule = Rule(found.roles[selector.rank], selector.lateness_s, tries and early.kind == usual.plan)
-        return Choice((compiled(late), compiled(early)), choice.plan, rule)
+        early, *late = found.schedules_of(selector)
+        rank = None if selector.by_turns else found.roles[selector.rank]
+        rule = Rule(rank, selector.lateness_s, tries and early.kind == usual.plan)
+        return Choice((compiled(early), *map(compiled, late)), choice.plan, rule)
     schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
     if not tries or source == "direct" or schedule.kind == usual.plan:
         return choice
-    return Choice((compiled(schedule), *usual.schedules), choice.plan, Rule(1, NEVER, tries))
+    return Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
 
 
 def leaves_to_lax(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
@@ -183,8 +185,8 @@ def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
 def compile_plan(plan: str) -> None:
     """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
     if plan not in ("", AUTO):
-        for spec in dict.fromkeys(spec for entry in PLANS[plan].collectives for spec in entry.specs.values()):
-            _compiled(PLANS[plan].schedule_of(spec))
+        for schedule in dict.fromkeys(schedule for *_, schedule in PLANS[plan].all_reduces()):
+            _compiled(schedule)
 
 
 def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:

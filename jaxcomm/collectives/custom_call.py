@@ -73,7 +73,7 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
     if request.site and len(request.groups) > 1:
         return found
     hosts_between = hosts if request.site else None
-    return choice.with_second(found, request.kind, *size, request.call, hosts_between, request.tries)
+    return choice.with_others(found, request.kind, *size, request.call, hosts_between, request.tries)
 
 
 def _in_order(request: Request) -> bool:

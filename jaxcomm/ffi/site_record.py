@@ -12,8 +12,8 @@ class SiteGroup(NamedTuple):
 
     Attributes:
       ranks: the process and the device of each.
-      schedules: the names of what its calls run, in the core: none for one rank, else one; two if the site
-        has a rule; with groups by operand those for 2, 3, … ranks.
+      schedules: the names of what its calls run, in the core: none for one rank, else one; several if the site has a
+        rule; with groups by operand those for 2, 3, … ranks.
     """
 
     ranks: Sequence[tuple[int, int]]
@@ -29,8 +29,8 @@ class SiteRecord(NamedTuple):
       reduction: "sum", "max" or "min".
       groups_by_operand: whether the first operand has the group of every rank, within each of `groups`.
       groups: the groups of ranks.
-      rule: a rank, seconds, and whether the two schedules are tried first: a call runs the second schedule if the rank
-        was less than these seconds late in the call before.
+      rule: a late rank, None for each by turns, the seconds by which it is late, and whether the schedules are tried
+        first: as in `jaxcomm/collectives/choice.py`.
       drop: of a sum that may lose packets, the share of each leaf and the bytes of a segment.
       between: how the processes that the call spans know it: module, lowering, number and the user's line.
     """
@@ -42,7 +42,7 @@ class SiteRecord(NamedTuple):
     plan: str
     groups_by_operand: bool
     groups: Sequence[SiteGroup]
-    rule: tuple[int, float, bool] | None = None
+    rule: tuple[int | None, float, bool] | None = None
     drop: tuple[Sequence[float], int] | None = None
     between: tuple[int, int, int, str] | None = None
 
@@ -55,7 +55,7 @@ class SiteRecord(NamedTuple):
         fields.append(_number(self.rule is not None))
         if self.rule is not None:
             rank, seconds, tries = self.rule
-            fields += [_number(rank), _real(seconds), _number(tries)]
+            fields += [_number(-1 if rank is None else rank), _real(seconds), _number(tries)]
         fields.append(_number(self.drop is not None))
         if self.drop is not None:
             shares, segment_bytes = self.drop

@@ -36,6 +36,7 @@ def _selector(entry: Entry) -> dict[str, Any] | None:
     if entry.selector is None:
         return None
     return {
+        "by_turns": entry.selector.by_turns,
         "lateness_s": entry.selector.lateness_s,
         "early": entry.selector.early.kind,
         "late": entry.selector.late.kind,

@@ -61,9 +61,8 @@ def proofs(plan: Plan) -> list[Proof]:
 
 def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
     """All that a plan can run, by its place in the file."""
-    for i, entry in enumerate(plan.collectives):
-        for name, spec in entry.specs.items():
-            yield f"collectives[{i}].{name}", plan.schedule_of(spec)
+    for i, name, schedule in plan.all_reduces():
+        yield f"collectives[{i}].{name}", schedule
     for i, half in enumerate(plan.halves or ()):
         for collective in get_args(Half):
             yield f"halves[{i}].schedule", plan.half_of(collective, half.schedule)

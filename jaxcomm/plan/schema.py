@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -29,6 +30,7 @@ from jaxcomm.plan.specs import build, build_half
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.transport import Transport
 from jaxcomm.plan.values import (
+    ANY_RANK,
     LEAST_CHAINED,
     MAX_CHAINED,
     MAX_LISTED,
@@ -155,17 +157,35 @@ class Plan(Value):
         """The index of the entry of `collectives` that calls of this size run."""
         return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
-    def schedule_of(self, spec: Spec) -> Schedule:
-        """The schedule that a spec of `collectives` stands for, roles bound; made when it is first asked for."""
-        if spec not in self._made:
+    def schedule_of(self, spec: Spec, late: int | None = None) -> Schedule:
+        """The schedule that a spec of `collectives` stands for, roles bound; made when it is first asked for.
+
+        Args:
+          spec: the spec.
+          late: the rank of the role "any", of schedules for ranks that are late by turns.
+        """
+        if (spec, late) not in self._made:
             network = self.network
             given = (network.schedules, network.topology) if network else ((), None)
-            self._made[spec] = build(spec, self.ranks, self.roles, self.rotation, *given)
-        return self._made[spec]
+            roles = self.roles if late is None else {**self.roles, ANY_RANK: late}
+            self._made[spec, late] = build(spec, self.ranks, roles, self.rotation, *given)
+        return self._made[spec, late]
 
     def selector_for(self, nbytes: int, dtype: str | None = None) -> ScheduleSelector | None:
-        """The selector of calls of this size, which run one of two schedules; see `schedule_for`."""
+        """The selector of calls of this size, which run one of several schedules; see `schedule_for`."""
         return self.collectives[self.index_for(nbytes)].selector if self._is_for(dtype) else None
+
+    def schedules_of(self, selector: ScheduleSelector) -> tuple[Schedule, ...]:
+        """The schedules of a selector: that of calls without a late rank, and that of its late rank or each rank's."""
+        late = range(self.ranks) if selector.by_turns else [None]
+        return (self.schedule_of(selector.early), *(self.schedule_of(selector.late, rank) for rank in late))
+
+    def all_reduces(self) -> Iterator[tuple[int, str, Schedule]]:
+        """All schedules that calls of `collectives` can run, by the index of the entry and the place in it."""
+        for i, entry in enumerate(self.collectives):
+            yield i, "schedule", self.schedule_of(entry.schedule)
+            for j, schedule in enumerate(self.schedules_of(entry.selector) if entry.selector else ()):
+                yield i, "selector.late" if j else "selector.early", schedule
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -173,7 +193,7 @@ class Plan(Value):
         return tuple(self.schedule_of(entry.schedule) for entry in self.collectives)
 
     @cached_property
-    def _made(self) -> dict[Spec, Schedule]:
+    def _made(self) -> dict[tuple[Spec, int | None], Schedule]:
         return {}
 
     @cached_property
@@ -200,6 +220,8 @@ class Plan(Value):
 
     @pydantic.model_validator(mode="after")
     def _fits_the_ranks(self) -> Self:
+        if ANY_RANK in self.roles:
+            raise ValueError(f'roles binds "{ANY_RANK}", which stands for whichever rank comes last')
         for name, rank in self.roles.items():
             if rank >= self.ranks:
                 raise ValueError(f"roles.{name} is {rank}; with {self.ranks} ranks it must be in [0, {self.ranks - 1}]")
@@ -217,14 +239,17 @@ class Plan(Value):
                 f"network.schedules have {found} ranks · chunks and numbers of moves; {MAX_SOLVED} can be proved"
             )
         first: dict[Spec, str] = {}
+        specs = SpecCheck(self.ranks, self.roles, self.network, self.executors, self.template is not None)
         for i, entry in enumerate(self.collectives):
-            for name, spec in entry.specs.items():
-                first.setdefault(spec, f"collectives[{i}].{name}")
-            if entry.selector and entry.selector.rank not in self.roles:
+            if entry.selector and entry.selector.by_turns:
+                specs.check_turns(f"collectives[{i}].selector", entry.selector)
+            elif entry.selector and entry.selector.rank not in self.roles:
                 raise ValueError(
                     f'collectives[{i}].selector.rank is "{entry.selector.rank}", which roles does not bind'
                 )
-        specs = SpecCheck(self.ranks, self.roles, self.network, self.executors, self.template is not None)
+            for name, spec in entry.specs.items():
+                if not (entry.selector and entry.selector.by_turns and name == "selector.late"):
+                    first.setdefault(spec, f"collectives[{i}].{name}")
         for spec, where in first.items():
             specs.check(where, spec)
         halves = [entry.schedule for entry in self.halves or ()]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.specs import build_solved
 from jaxcomm.plan.values import (
+    ANY_RANK,
     MAX_TOGETHER,
+    Broadcast,
     Chain,
     DirectJoin,
     HalvingDoubling,
@@ -19,12 +21,15 @@ from jaxcomm.plan.values import (
     LateJoin,
     Nccl,
     Plain,
+    ScheduleSelector,
     Spec,
     Stragglers,
     StragglerSpec,
     Transfers,
 )
 from jaxcomm.program.program import MAX_PIECES
+
+MAX_TURNS: Final = 16  # ranks of calls with a schedule for each of them: all are made when a plan is loaded
 
 
 class SpecCheck(NamedTuple):
@@ -94,6 +99,20 @@ class SpecCheck(NamedTuple):
                 f"{where}.chunks - covered is {spec.chunks - spec.covered}; a ring over {self.ranks} ranks needs a "
                 f"multiple of {self.ranks}"
             )
+
+    def check_turns(self, where: str, selector: ScheduleSelector) -> None:
+        """Checks the schedule that a selector has for each rank being late.
+
+        Raises:
+          ValueError: it is not for one late rank, or not for any, or the ranks are too many.
+        """
+        if not isinstance(selector.late, Broadcast | StragglerSpec | Hybrid | DirectJoin | LateJoin):
+            raise ValueError(f"{where}.late is a {selector.late.kind} schedule, which is not for any one late rank")
+        if selector.late.late != ANY_RANK:
+            raise ValueError(f'{where}.late.late is "{selector.late.late}"; the selector\'s rank is "{ANY_RANK}"')
+        if self.ranks > MAX_TURNS:
+            raise ValueError(f'{where}.rank is "{ANY_RANK}"; that is for at most {MAX_TURNS} ranks')
+        self._replace(roles={**self.roles, ANY_RANK: 0}).check(f"{where}.late", selector.late)
 
     def _check_transfers(self, where: str, spec: Transfers) -> None:
         solved = self.network.schedules if self.network else ()

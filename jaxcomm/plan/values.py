@@ -238,12 +238,16 @@ class MeasuredTimes(Value):
     candidates: Annotated[tuple[Candidate, ...], Field(fail_fast=True, max_length=8)]
 
 
+ANY_RANK: Final = "any"  # the role of whichever rank comes last to a call
+
+
 class ScheduleSelector(Value):
-    """Two schedules, of which each call runs one, by how late `rank` came to the call before.
+    """Schedules, of which each call runs one, by how late `rank` comes.
 
     If it came less than `lateness_s` seconds after all others, the next call runs `early`, otherwise `late`. The first
-    calls run `late`. `seconds` is the predicted mean time of a call of the entry's reference size, from the late rank's
-    arrival on.
+    calls run `late`. With the rank "any" calls run `late` for the rank that has not come to them `lateness_s` seconds
+    after all others, or `early` if all have. `seconds` is the predicted mean time of a call of the entry's reference
+    size, from the late rank's arrival on.
     """
 
     rank: RoleName
@@ -251,6 +255,11 @@ class ScheduleSelector(Value):
     early: Spec
     late: Spec
     seconds: Seconds
+
+    @property
+    def by_turns(self) -> bool:
+        """Whether any rank may be the late one."""
+        return self.rank == ANY_RANK
 
 
 class Entry(Value):

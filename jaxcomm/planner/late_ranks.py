@@ -17,6 +17,14 @@ ROLE: Final = "straggler"
 
 
 @dataclass(frozen=True)
+class LatestRanks:
+    """By step: the rank that came last, and by how many seconds after all others."""
+
+    last: NDArray[np.int64]
+    lateness: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class LateRanks:
     """The late ranks; by default none is known, and no schedule may count on a delay.
 
@@ -27,6 +35,7 @@ class LateRanks:
       order: the roles of several late ranks in the order in which they come; () if at most one is late.
       releases: [i, step]: when all but the i-th of them and those after it are there, in seconds after the last one's
         arrival; empty if at most one is late.
+      turns: where none is known to be late, who came last; None: not known.
     """
 
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -34,13 +43,18 @@ class LateRanks:
     lateness: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     order: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    turns: LatestRanks | None = None
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
         """Those who are late in a profile; nobody where α is assumed, as a delay's gain may then be a loss."""
         last = find_straggler(profile) if profile.arrivals and not profile.link.alpha_assumed else None
-        if last is None or not last.is_late:
+        if last is None:
             return cls()
+        if not last.is_late:
+            arrivals = np.array(profile.arrivals)
+            ascending = np.sort(arrivals, axis=1)
+            return cls(turns=LatestRanks(arrivals.argmax(axis=1), ascending[:, -1] - ascending[:, -2]))
         ranks = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()
         if len(ranks) < 2:
             return cls({ROLE: last.rank}, Delays(last.delays), np.array(last.delays))

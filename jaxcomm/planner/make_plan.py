@@ -168,7 +168,7 @@ def _setting(
         ports=ports,
         min_gain=least_gain,
         late=late,
-        template=schedules.template(profile.ranks) if late.roles else None,
+        template=schedules.template(profile.ranks) if late.roles or late.turns else None,
         executors=executed,
         timed=TimedCosts.of(timed, profile.ranks, replace(links, nics=tuple(profile.nics))) if timed else None,
         has_given_gain=has_given_gain,

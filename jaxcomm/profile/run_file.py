@@ -116,8 +116,10 @@ class GoneProcess(Value):
 
 
 class SelectedSchedules(Value):
-    """The two schedules of a plan's selector, `early` where the late rank came less than `lateness_s` seconds late."""
+    """The schedules of a plan's selector: `early` where the late rank, with `by_turns` any, came less than `lateness_s`
+    seconds late."""
 
+    by_turns: bool = False
     lateness_s: Seconds
     early: Text
     late: Text

@@ -98,8 +98,9 @@ def _executor(runs: Entry | Alternative) -> str:
 
 def _selector(entry: Entry) -> Iterator[str]:
     if selector := entry.selector:
+        count = "two schedules" if not selector.by_turns else "several schedules, as ranks are late by turns"
         yield (
-            f"Calls on CPUs select one of two schedules: {selector_text(selector)}. By the profiled steps that takes "
+            f"Calls on CPUs select one of {count}: {selector_text(selector)}. By the profiled steps that takes "
             f"{seconds_text(selector.seconds)}; not between processes in several groups, nor with plan='auto'."
         )
 

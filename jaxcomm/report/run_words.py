@@ -101,6 +101,8 @@ def _schedules(entry: ScheduleFrom) -> str:
     if selector is None:
         return entry.schedule
     kinds = f"{selector.early} or {selector.late}"
+    if selector.by_turns:
+        return kinds + f", for the rank that has not come {seconds_text(selector.lateness_s)} after all others"
     return kinds + f", after a call to which the late rank came {seconds_text(selector.lateness_s)} late or more"
 
 

@@ -86,9 +86,11 @@ def alpha_assumed_text(alpha_s: float) -> str:
 
 
 def selector_text(selector: ScheduleSelector) -> str:
-    """The two schedules of a selector, and its rule."""
+    """The schedules of a selector, and its rule."""
     early, late = spec_text(selector.early), spec_text(selector.late)
     lateness = seconds_text(selector.lateness_s)
+    if selector.by_turns:
+        return f"{early}, or, where a rank has not come {lateness} after all others, {late} for this rank"
     return f"{early}, or, after a call to which the late rank came {lateness} late or more, {late}"
 
 

@@ -100,5 +100,5 @@ def sweep(
 def _planned(plan: Plan, nbytes: int, delay: float) -> Schedule | None:
     """The schedule of a plan's calls when the late rank always comes this late."""
     if selector := plan.selector_for(nbytes):
-        return plan.schedule_of(selector.early if delay < selector.lateness_s else selector.late)
+        return plan.schedules_of(selector)[0 if delay < selector.lateness_s else -1]
     return plan.schedule_for(nbytes)

@@ -59,6 +59,15 @@ def selecting(early: dict[str, Any], late: dict[str, Any], lateness_s: float, ra
     return Plan.model_validate(document)
 
 
+def by_turns(late: dict[str, Any], lateness_s: float = 0.001, ranks: int = 8) -> Plan:
+    """A plan whose calls run `late` for whichever rank has not come `lateness_s` after all others, and else direct."""
+    document = make((0, None, SPECS["direct"]), ranks=ranks).model_dump(exclude={"hash"})
+    selector = {"rank": "any", "lateness_s": lateness_s, "early": SPECS["direct"], "late": late, "seconds": 1e-5}
+    document["collectives"][0]["selector"] = selector
+    document["template"] = schedules.template(ranks).to_json()
+    return Plan.model_validate(document)
+
+
 SPECS: dict[str, dict[str, Any]] = {
     "ring": {"kind": "ring"},
     "halving_doubling": {"kind": "halving_doubling"},

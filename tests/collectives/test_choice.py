@@ -88,19 +88,19 @@ def test_a_trial_compares_a_plan_with_what_runs_without_it() -> None:
     plan = make((0, 4 * MIB - 1, SPECS["direct"]), (4 * MIB, None, SPECS["ring"]), ranks=4)
     PLANS[plan.hash] = plan
 
-    def second(nbytes: int, hosts: tuple[int, ...] | None, tries: bool = True) -> str | None:
+    def default(nbytes: int, hosts: tuple[int, ...] | None, tries: bool = True) -> str | None:
         call = "all_reduce", 4, nbytes, "float32", plan.hash, "psum"
         found = choice.choose(*call) if hosts is None else choice.choose_messages(*call, hosts)
-        both = choice.with_second(found, *call, hosts, tries)
+        both = choice.with_others(found, *call, hosts, tries)
         if both.rule is None:
             assert both == found
             return None
-        assert both.rule == choice.Rule(1, choice.NEVER, True) and both.schedules[0] == found.schedules[0]
-        return both.schedules[1]
+        assert both.rule == choice.Rule(1, choice.NEVER, True) and both.schedules[1] == found.schedules[0]
+        return both.schedules[0]
 
-    assert second(4 * MIB, None) == "all_reduce/4"
-    assert second(MIB, None) is None, "both are direct"
-    assert second(4 * MIB, (0, 0, 0, 0)) == "all_reduce/direct/4"
-    assert second(4 * MIB, (0, 1, 2, 3)) is None, "both are rings"
-    assert second(2 * MIB, (0, 1, 2, 3)) == "all_reduce/ring/4"
-    assert second(4 * MIB, None, tries=False) is None
+    assert default(4 * MIB, None) == "all_reduce/4"
+    assert default(MIB, None) is None, "both are direct"
+    assert default(4 * MIB, (0, 0, 0, 0)) == "all_reduce/direct/4"
+    assert default(4 * MIB, (0, 1, 2, 3)) is None, "both are rings"
+    assert default(2 * MIB, (0, 1, 2, 3)) == "all_reduce/ring/4"
+    assert default(4 * MIB, None, tries=False) is None

@@ -70,6 +70,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
                 {"late": STRAGGLER | {"late": "other"}},
                 'collectives[3].selector.late.late is "other", which',
             ),
+            (
+                "turns of one rank",
+                {"rank": "any", "late": STRAGGLER},
+                'collectives[3].selector.late.late is "straggler"; the selector\'s rank is "any"',
+            ),
+            (
+                "turns without a late rank",
+                {"rank": "any", "late": {"kind": "ring"}},
+                "collectives[3].selector.late is a ring schedule, which is not for any one late rank",
+            ),
+            (
+                "any rank without turns",
+                {"late": STRAGGLER | {"late": "any"}},
+                'collectives[3].selector.late.late is "any", which roles does not bind',
+            ),
         ]
     },
     "halves' gap": (
@@ -140,6 +155,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("collectives", 1, "schedule", "late", to="slow"),
         'collectives[1].schedule.late is "slow", which roles does not bind',
     ),
+    "a role for any rank": (changed("roles", "any", to=1), 'roles binds "any", which stands for whichever rank'),
     "role name": (changed("roles", to={"Straggler 1": 3}), "roles.Straggler 1"),
     "role rank": (changed("roles", "straggler", to=6), "roles.straggler is 6; with 6 ranks it must be in [0, 5]"),
     "negative rank": (changed("roles", "straggler", to=-1), "roles.straggler is -1; it must be greater than or equal"),

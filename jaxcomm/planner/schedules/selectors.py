@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_specs
 from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.schedules.turns import may_select, turns_selector
 from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Delays
 
@@ -43,7 +45,7 @@ class _Pair(NamedTuple):
         return found
 
 
-def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Container[int]) -> tuple[Entry, ...]:
+def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collection[int]) -> tuple[Entry, ...]:
     """The entries, with a selector between two schedules where that pays; if it does for some sizes only, in parts.
 
     They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
@@ -56,7 +58,20 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Containe
       buckets: sizes whose calls share the delay with other buckets of a step: they use it as the step's plan says.
     """
     delays = setting.late.lateness
-    if len(delays) < FEWEST or setting.runs_by_xla or (setting.links.topology and setting.ranks > SOLVED):
+    if setting.runs_by_xla:
+        return tuple(entries)
+    if may_select(setting):
+        alone = buckets if len(buckets) > 1 else ()  # several buckets share one lateness
+        return tuple(
+            piece
+            for each in entries
+            for piece in (
+                [each]
+                if isinstance(each.schedule, Nccl) or each.min_bytes in alone
+                else _divided(setting, partial(turns_selector, setting), each)
+            )
+        )
+    if len(delays) < FEWEST or (setting.links.topology and setting.ranks > SOLVED):
         return tuple(entries)
     parts = [
         dataclasses.replace(setting, late=LateRanks(setting.late.roles, Delays(part.tolist())))
@@ -65,17 +80,17 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Containe
     found: list[Entry] = []
     for each in entries:
         fixed = isinstance(each.schedule, Nccl) or (each.min_bytes in buckets and not _uses_delay(setting, each))
-        found += [each] if fixed else _divided(setting, parts, each)
+        found += [each] if fixed else _divided(setting, partial(_selector, setting, parts), each)
     return tuple(found)
 
 
-def _divided(setting: Setting, parts: Sequence[Setting], whole: Entry) -> list[Entry]:
-    """The entry in parts, those with two schedules and the rest; as it is, if nothing is to be selected."""
+def _divided(setting: Setting, select: Callable[[Entry], ScheduleSelector | None], whole: Entry) -> list[Entry]:
+    """The entry in parts, those with a selector and the rest; as it is, if nothing is to be selected."""
     pieces = [
         whole if (low, high) == (whole.min_bytes, whole.max_bytes) else entry(setting, low, high, at, whole.schedule)
         for low, high, at in _pieces(setting, whole)
     ]
-    tried = [piece.model_copy(update={"selector": _selector(setting, parts, piece)}) for piece in pieces]
+    tried = [piece.model_copy(update={"selector": select(piece)}) for piece in pieces]
     found: list[Entry] = []
     for selects, run in itertools.groupby(tried, key=lambda piece: piece.selector is not None):
         same = list(run)

@@ -14,7 +14,7 @@ from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.timed import timed_spec
-from jaxcomm.plan.values import Chain, Nccl, Spec, Stragglers
+from jaxcomm.plan.values import ANY_RANK, Chain, Nccl, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
@@ -48,9 +48,9 @@ class Setting:
     _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """The schedule of a spec, for some late rank where nobody is known to be late."""
+        """The schedule of a spec, for some late rank where none is known to be late, or any may be."""
         if spec not in self._built:
-            roles = self.late.roles or {ROLE: 0}
+            roles = {ANY_RANK: 0, **(self.late.roles or {ROLE: 0})}
             self._built[spec] = build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
         return self._built[spec]
 
