@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 import jaxcomm
@@ -60,11 +61,18 @@ def lossy_mean(axis: str, drop: Drop, loses: Literal["local", "random"]) -> opta
     return optax.GradientTransformation(lambda _: jnp.uint32(0), update)
 
 
-def _without_least(x: jax.Array, count: int, seed: jax.Array, segment_bytes: int) -> jax.Array:
+def _without_least(x: jax.Array, count: int, step: jax.Array, segment_bytes: int) -> jax.Array:
     """1 for the segments that are kept: all but at most `count` of the least below the median."""
-    matter, median = segments.importance(x, as_varying(seed, x), segment_bytes, STRIDE)
+    matter = segments.importance(x, segment_bytes)
     least = jnp.argsort(matter)[:count]
-    return jnp.ones_like(matter).at[least].set(~(matter[least] < median))
+    return jnp.ones_like(matter).at[least].set(~(matter[least] < _sampled_median(x, step)))
+
+
+def _sampled_median(x: jax.Array, step: jax.Array) -> jax.Array:
+    """The lower median magnitude of one element at random of every STRIDE."""
+    first = np.arange(0, x.size, STRIDE)
+    places = first + jax.random.randint(jax.random.key(step), first.shape, 0, STRIDE)
+    return jnp.sort(jnp.abs(x)[jnp.minimum(places, x.size - 1)])[(len(first) - 1) // 2]
 
 
 def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:

@@ -25,7 +25,6 @@ from jaxcomm.report.tables import table
 
 ROUNDS = 21
 SEGMENT = 4096
-STRIDE = 20
 BOUND = 0.1
 
 
@@ -46,9 +45,7 @@ def measure(nbytes: int) -> list[list[str]]:
     total = segments.count(x, SEGMENT)
     kept = jnp.asarray(np.sort(np.random.default_rng(1).permutation(total)[int(BOUND * total) :]), jnp.int32)
     keep = jnp.zeros(total).at[kept].set(1)
-    seed = jnp.uint32(0)
-    importance = jax.jit(lambda x: segments.importance(x, seed, SEGMENT, STRIDE))
-    means = jax.jit(lambda x: segments.importance(x, seed, SEGMENT, segments.NO_SAMPLE))
+    importance = jax.jit(lambda x: segments.importance(x, SEGMENT))
     pack = jax.jit(lambda x: segments.pack(x, kept, SEGMENT))
     packed = pack(x)
     unpack = jax.jit(lambda packed: segments.unpack(packed, kept, x.size, SEGMENT))
@@ -63,7 +60,6 @@ def measure(nbytes: int) -> list[list[str]]:
     passes = {
         "copy": (lambda: np.copyto(other, source), 2 * nbytes),
         "importance": (lambda: jax.block_until_ready(importance(x)), nbytes),
-        "importance, no sample": (lambda: jax.block_until_ready(means(x)), nbytes),
         "pack": (lambda: jax.block_until_ready(pack(x)), 2 * packed.nbytes),
         "unpack": (lambda: jax.block_until_ready(unpack(packed)), packed.nbytes + nbytes),
         "drop, in place": (drop_in_place, nbytes - packed.nbytes),

@@ -11,7 +11,7 @@ execute_process(
   OUTPUT_VARIABLE CUDA_DIR
   RESULT_VARIABLE CUDA_MISSING
   ERROR_QUIET)
-foreach(PART bin/nvcc include/crt/host_config.h include/cccl/cub/cub.cuh lib/libcudart_static.a nvvm/bin/cicc)
+foreach(PART bin/nvcc include/crt/host_config.h include/cccl/cuda/atomic lib/libcudart_static.a nvvm/bin/cicc)
   if(NOT CUDA_MISSING AND NOT EXISTS "${CUDA_DIR}/${PART}")
     set(CUDA_MISSING "${PART}")
   endif()

@@ -10,7 +10,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cc/kernels/importance.h"
 #include "xla/ffi/api/ffi.h"
@@ -30,21 +29,14 @@ ffi::Error Guarded(const std::function<Status()>& work) {
   }
 }
 
-ffi::Error Importance(ffi::AnyBuffer gradients, ffi::BufferR0<ffi::DataType::U32> seed,
-                      ffi::ResultBufferR1<ffi::DataType::F32> means, ffi::ResultBufferR0<ffi::DataType::F32> median,
-                      int64_t segment_bytes, int64_t stride) {
+ffi::Error Importance(ffi::AnyBuffer gradients, ffi::ResultBufferR1<ffi::DataType::F32> means, int64_t segment_bytes) {
   return Guarded([&] {
     const std::optional<DType> dtype = ParseFloat(gradients.element_type());
     if (!dtype) return NoFloat("importance");
-    const Status status =
-        CheckImportance(*dtype, gradients.size_bytes(), segment_bytes, stride, means->element_count());
-    if (!status.ok()) return status;
-    const size_t width = ByteWidth(*dtype);
-    std::vector<uint32_t> bins(kBins);
+    const Status fits = CheckImportance(*dtype, gradients.size_bytes(), segment_bytes, means->element_count());
+    if (!fits.ok()) return fits;
     FindImportance (*dtype)(static_cast<const std::byte*>(gradients.untyped_data()), gradients.element_count(),
-                            static_cast<size_t>(segment_bytes) / width, static_cast<uint32_t>(stride),
-                            *seed.typed_data(), means->typed_data(), bins.data());
-    *median->typed_data() = LowerMedian(bins.data());
+                            static_cast<size_t>(segment_bytes) / ByteWidth(*dtype), means->typed_data());
     return Status();
   });
 }
@@ -125,14 +117,9 @@ ffi::Error Scale(ffi::AnyBuffer gradients, ffi::BufferR1<ffi::DataType::F32> fac
   });
 }
 
-XLA_FFI_DEFINE_HANDLER(kImportance, Importance,
-                       ffi::Ffi::Bind()
-                           .Arg<ffi::AnyBuffer>()
-                           .Arg<ffi::BufferR0<ffi::DataType::U32>>()
-                           .Ret<ffi::BufferR1<ffi::DataType::F32>>()
-                           .Ret<ffi::BufferR0<ffi::DataType::F32>>()
-                           .Attr<int64_t>("segment_bytes")
-                           .Attr<int64_t>("stride"));
+XLA_FFI_DEFINE_HANDLER(
+    kImportance, Importance,
+    ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::BufferR1<ffi::DataType::F32>>().Attr<int64_t>("segment_bytes"));
 XLA_FFI_DEFINE_HANDLER(
     kPack, Pack,
     ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Arg<Indices>().Ret<ffi::AnyBuffer>().Attr<int64_t>("segment_bytes"));

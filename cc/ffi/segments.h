@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -27,12 +26,11 @@ inline Status NoFloat(const char* name) {
 
 inline size_t NumSegments(size_t bytes, size_t segment) { return (bytes + segment - 1) / segment; }
 
-inline Status CheckImportance(DType dtype, size_t bytes, int64_t segment_bytes, int64_t stride, size_t means) {
+inline Status CheckImportance(DType dtype, size_t bytes, int64_t segment_bytes, size_t means) {
   const size_t width = ByteWidth(dtype);
-  if (segment_bytes < static_cast<int64_t>(width) || segment_bytes % width != 0 || stride < 1 ||
-      stride > std::numeric_limits<uint32_t>::max() || means != NumSegments(bytes, segment_bytes)) {
-    return InvalidArgument("importance: segments of " + std::to_string(segment_bytes) + " bytes with a stride of " +
-                           std::to_string(stride) + " do not fit");
+  if (segment_bytes < static_cast<int64_t>(width) || segment_bytes % width != 0 ||
+      means != NumSegments(bytes, segment_bytes)) {
+    return InvalidArgument("importance: segments of " + std::to_string(segment_bytes) + " bytes do not fit");
   }
   return Status();
 }

@@ -47,41 +47,12 @@ struct Magnitude {
   }
 };
 
-// One element as float32's bits. A vector's load, which often crosses a cache line, would cost twice the time.
-inline __attribute__((always_inline)) uint32_t Bits(Lane<float>, const std::byte* from) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, from, sizeof(bits));
-  return bits;
-}
-inline __attribute__((always_inline)) uint32_t Bits(BFloat16Lane, const std::byte* from) {
-  uint16_t upper;
-  __builtin_memcpy(&upper, from, sizeof(upper));
-  return static_cast<uint32_t>(upper) << 16;
-}
-inline __attribute__((always_inline)) uint32_t Bits(Lane<double>, const std::byte* from) {
-  double value;
-  __builtin_memcpy(&value, from, sizeof(value));
-  return BitCast<uint32_t>(static_cast<float>(value));
-}
-inline __attribute__((always_inline)) uint32_t Bits(Float16Lane, const std::byte* from) {
-  std::byte padded[Float16Lane::kBytes] = {};
-  __builtin_memcpy(padded, from, sizeof(uint16_t));
-  F32 values;
-  Float16Lane::Load(padded, values);
-  return BitCast<uint32_t>(static_cast<float>(values[0]));
-}
-
 template <typename L, typename T, typename Word>
-void Importance(const std::byte* gradients, size_t elements, size_t segment, uint32_t stride, uint32_t seed,
-                float* means, uint32_t* bins) {
+void Importance(const std::byte* gradients, size_t elements, size_t segment, float* means) {
   using M = Magnitude<L, T, Word>;
   for (size_t begin = 0, s = 0; begin < elements; begin += segment, ++s) {
-    const std::byte* from = gradients + begin * M::kElementBytes;
     const size_t length = elements - begin < segment ? elements - begin : segment;
-    means[s] = M::Mean(from, length);
-    for (size_t i = FirstSampled(seed, static_cast<uint32_t>(s), stride); i < length; i += stride) {
-      ++bins[(Bits(L(), from + i * M::kElementBytes) & 0x7fffffff) >> 16];
-    }
+    means[s] = M::Mean(gradients + begin * M::kElementBytes, length);
   }
 }
 

@@ -98,7 +98,7 @@ def _agreed(
     flat: Sequence[jax.Array], dropped: Sequence[int], whole: Sequence[jax.Array], drop: Drop, total: Reduce
 ) -> tuple[Arrays, Arrays, Arrays]:
     size = drop.segment_bytes
-    matter = total([_importance(x, size) for x in flat]) if flat else []
+    matter = total([segments.importance(x, size) for x in flat]) if flat else []
     kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
     packed = [segments.pack(x, axes.as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
     sums = total([*packed, *whole])
@@ -126,16 +126,11 @@ def _by_network(
         return [], []
     important = []
     for x in flat:
-        matter = _importance(x, drop.segment_bytes)
+        matter = segments.importance(x, drop.segment_bytes)
         important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
     over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
     _, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
     return sums, [jnp.ones(each.shape) for each in important]
-
-
-def _importance(x: jax.Array, segment_bytes: int) -> jax.Array:
-    seed = axes.as_varying(jnp.uint32(0), x)
-    return segments.importance(x, seed, segment_bytes, segments.NO_SAMPLE)[0]
 
 
 def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:

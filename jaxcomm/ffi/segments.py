@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,19 +18,16 @@ from jax import lax
 
 from jaxcomm import ffi
 
-NO_SAMPLE: Final = 2**31 - 1  # a stride that (almost) no segment is long enough for
-
-_platforms: dict[str, int] = {}  # beside CPUs: by name, the counters that "jaxcomm_importance" needs there
+_platforms = ["cpu"]  # where "jaxcomm_importance" is called
 
 
-def add_platform(name: str, counters: int) -> None:
+def add_platform(name: str) -> None:
     """Has "jaxcomm_importance" called on another platform, too, whose back end has registered it with XLA.
 
     Args:
       name: JAX's name of the platform.
-      counters: the size of a third result, of uint32, that "jaxcomm_importance" has there.
     """
-    _platforms[name] = counters
+    _platforms.append(name)
 
 
 def count(x: jax.Array, segment_bytes: int) -> int:
@@ -38,31 +35,28 @@ def count(x: jax.Array, segment_bytes: int) -> int:
     return math.ceil(x.size * x.dtype.itemsize / segment_bytes)
 
 
-def importance(x: jax.Array, seed: jax.Array, segment_bytes: int, stride: int) -> tuple[jax.Array, jax.Array]:
-    """The mean magnitude of each segment, and the median magnitude of a sample, in one pass.
+def importance(x: jax.Array, segment_bytes: int) -> jax.Array:
+    """The mean magnitude of each segment.
 
     Args:
       x: flat floats of 16, 32 or 64 bits.
-      seed: a uint32 scalar; the same seed takes the same sample.
       segment_bytes: a multiple of the element's size.
-      stride: one of `stride` elements is in the sample.
 
     Returns:
-      float32 [segments], and a float32 scalar: the lower middle value of the sample, rounded down to bfloat16; 0 if the
-      sample is empty.
+      float32 [segments].
     """
-    types = _like(x, (count(x, segment_bytes),), jnp.float32), _like(x, (), jnp.float32)
-    attributes: dict[str, Any] = {"segment_bytes": np.int64(segment_bytes), "stride": np.int64(stride)}
-    call = _call("importance", types, **attributes)
+    types = _like(x, (count(x, segment_bytes),), jnp.float32)
+    call = _call("importance", types, segment_bytes=np.int64(segment_bytes))
 
-    def with_counters(counters: int) -> Callable[..., Any]:
-        call = _call("importance", (*types, _like(x, (counters,), jnp.uint32)), **attributes)
-        return lambda *operands: call(*operands)[:2]
+    def reference(x: jax.Array) -> jax.Array:
+        rows = jnp.abs(_rows(x, segment_bytes)).astype(jnp.promote_types(x.dtype, jnp.float32))
+        segments, width = rows.shape
+        lengths = np.full(segments, width)
+        lengths[-1] = x.size - (segments - 1) * width
+        return (rows.sum(axis=1) / lengths).astype(jnp.float32)
 
-    others = {name: with_counters(counters) for name, counters in _platforms.items()}
-    reference = partial(_importance, segment_bytes=segment_bytes, stride=stride)
-    means, median = lax.platform_dependent(x, seed, cpu=call, default=reference, **others)
-    return means, median
+    means: jax.Array = lax.platform_dependent(x, default=reference, **dict.fromkeys(_platforms, call))
+    return means
 
 
 def pack(x: jax.Array, indices: jax.Array, segment_bytes: int) -> jax.Array:
@@ -128,23 +122,3 @@ def _like(x: jax.Array, shape: tuple[int, ...], dtype: Any) -> Any:
 def _rows(x: jax.Array, segment_bytes: int) -> jax.Array:
     width = segment_bytes // x.dtype.itemsize
     return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
-
-
-def _importance(x: jax.Array, seed: jax.Array, *, segment_bytes: int, stride: int) -> tuple[jax.Array, jax.Array]:
-    rows = jnp.abs(_rows(x, segment_bytes)).astype(jnp.promote_types(x.dtype, jnp.float32))
-    segments, width = rows.shape
-    lengths = np.full(segments, width)
-    lengths[-1] = x.size - (segments - 1) * width
-    means = (rows.sum(axis=1) / lengths).astype(jnp.float32)
-    # The hash of the core's FirstSampled.
-    words = seed + np.arange(segments, dtype=np.uint32) * np.uint32(0x9E3779B9)
-    words = (words ^ (words >> 16)) * np.uint32(0x21F0AAAD)
-    words = (words ^ (words >> 15)) * np.uint32(0x735A2D97)
-    first = (words ^ (words >> 15)) % np.uint32(stride)
-    column = np.arange(width, dtype=np.uint32)
-    sampled = (column % np.uint32(stride) == first[:, None]) & (column < lengths[:, None])
-    ascending = jnp.sort(jnp.where(sampled, rows.astype(jnp.float32), jnp.nan), axis=None)
-    size = sampled.sum()
-    median = jnp.where(size == 0, 0, ascending[jnp.maximum(size - 1, 0) // 2])
-    upper = lax.bitcast_convert_type(median, jnp.uint32) & np.uint32(0xFFFF0000)
-    return means, lax.bitcast_convert_type(upper, jnp.float32)

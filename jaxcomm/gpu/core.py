@@ -13,8 +13,6 @@ from typing import Final
 from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import TEXT, Core
 
-SAMPLE_BINS = 1 << 15  # counters that "jaxcomm_importance" needs, as its third result
-
 _PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, and bytes
 CUDA: Final = Core(
     "CUDA core",
@@ -93,4 +91,4 @@ def why_off() -> str | None:
 def register() -> None:
     """Registers the custom call of masks with XLA's CUDA backend, once; that needs no device."""
     CUDA.register("jaxcomm_importance", "Importance", "CUDA")
-    segments.add_platform("cuda", SAMPLE_BINS)
+    segments.add_platform("cuda")

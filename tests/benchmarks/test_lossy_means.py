@@ -44,9 +44,8 @@ def test_each_rank_leaves_out_its_least_segments_below_the_median(lossy_means, m
     for rank, row in enumerate(g):
         matter = importance(row)
         median = np.sort(np.abs(row))[(SIZE - 1) // 2]
-        small = matter < (median.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         least = np.argsort(matter)[: int(bound * SIZE / WIDTH)]
-        keep[rank, least[small[least]]] = False
+        keep[rank, least[matter[least] < median]] = False
     assert (~keep).any()
     np.testing.assert_allclose(found[0], mean_of(g, keep), rtol=1e-5, atol=1e-7)
 

@@ -152,7 +152,7 @@ def test_groups_that_change_from_step_to_step(topology: str) -> None:
 
 def test_importance_masks_are_a_custom_call_where_the_core_is_built() -> None:
     def body(x: Any) -> Any:
-        return segments.importance(x, jnp.uint32(1), 1024, 16)[0]
+        return segments.importance(x, 1024)
 
     lowering.register_segments()
     found = compile_for("1x1x8", body, floats(MIB))

@@ -6,12 +6,11 @@
 
 namespace jaxcomm::cuda {
 
-// A flat gradient and how its segments are sampled; sizes in elements.
+// A flat gradient, cut into segments; sizes in elements.
 template <typename E>
 struct Gradient {
   const typename E::Stored* values;
   size_t elements, segment;
-  uint32_t stride;
 };
 
 template <typename E>
@@ -34,14 +33,11 @@ struct ImportanceBody {
     return BitCast<double>(BitCast<uint64_t>(value) & 0x7fffffffffffffffu);
   }
 
-  // Writes this lane's sums over segment s to its index among the segment's kSums, and adds its share of the sample.
+  // Writes this lane's sums over segment s to its index among the segment's kSums.
   template <bool kAligned>
-  JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, uint32_t seed,
-                                          uint32_t* bins, Wide* sums) {
+  JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, Wide* sums) {
     const Stored* const from = gradient.values + s * gradient.segment;
     const size_t length = Length(gradient, s);
-    // The samples are dealt to the lanes in turn, and each is read while its neighbours are still in the cache.
-    size_t sample = FirstSampled(seed, static_cast<uint32_t>(s), gradient.stride) + lane * gradient.stride;
     Wide mine[kElements] = {};
     size_t at = 0;
     if constexpr (kAligned) {
@@ -53,7 +49,6 @@ struct ImportanceBody {
         JAXCOMM_UNROLL for (size_t p = 0; p < kPacks; ++p) {
           JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) mine[i] += Magnitude(E::Widen(packs[p].elements[i]));
         }
-        sample = CountSamples(gradient, from, at + kBlock, sample, bins);
       }
     }
     for (; at < length; at += kSums) {
@@ -62,7 +57,6 @@ struct ImportanceBody {
         if (index < length) mine[i] += Magnitude(E::Widen(from[index]));
       }
     }
-    CountSamples(gradient, from, length, sample, bins);
     JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) sums[lane * kElements + i] = mine[i];
   }
 
@@ -79,30 +73,6 @@ struct ImportanceBody {
     const size_t rest = gradient.elements - s * gradient.segment;
     return rest < gradient.segment ? rest : gradient.segment;
   }
-
-  // Counts this lane's samples before `end`, and returns the next one.
-  JAXCOMM_PORTABLE static size_t CountSamples(const Gradient<E>& gradient, const Stored* from, size_t end,
-                                              size_t sample, uint32_t* bins) {
-    for (; sample < end; sample += kLanes * gradient.stride) {
-      const float magnitude = static_cast<float>(Magnitude(E::Widen(from[sample])));
-      CountOne(bins + (BitCast<uint32_t>(magnitude) >> 16));
-    }
-    return sample;
-  }
 };
-
-// The lower median, if it lies in the `count` bins from `first` on, of which lower bins hold `before` of `total`.
-JAXCOMM_PORTABLE bool MedianAmong(const uint32_t* bins, uint32_t first, uint32_t count, uint64_t before, uint64_t total,
-                                  float* median) {
-  const uint64_t rank = total == 0 ? 0 : (total - 1) / 2;
-  for (uint32_t bin = first; bin < first + count && before <= rank; ++bin) {
-    before += bins[bin];
-    if (before > rank) {
-      *median = BitCast<float>(bin << 16);
-      return true;
-    }
-  }
-  return false;
-}
 
 }  // namespace jaxcomm::cuda

@@ -14,9 +14,9 @@ namespace jaxcomm::cuda {
 constexpr unsigned kBlockThreads = 256;
 
 // The number of blocks in which each thread has about one item; kernels loop, so that fewer threads also do.
-inline unsigned Blocks(size_t items, size_t threads = kBlockThreads) {
+inline unsigned Blocks(size_t items) {
   constexpr size_t kMost = size_t{1} << 30;
-  return static_cast<unsigned>(std::min(kMost, std::max<size_t>(1, (items + threads - 1) / threads)));
+  return static_cast<unsigned>(std::min(kMost, std::max<size_t>(1, (items + kBlockThreads - 1) / kBlockThreads)));
 }
 
 __device__ __forceinline__ GridThread ThisGridThread() {

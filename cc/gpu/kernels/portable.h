@@ -67,15 +67,6 @@ JAXCOMM_PORTABLE void StorePack(const Pack<T>& pack, T* to) {
 #endif
 }
 
-// Counts one more; the sum does not depend on the order in which threads do it.
-JAXCOMM_PORTABLE void CountOne(uint32_t* counter) {
-#ifdef __CUDA_ARCH__
-  atomicAdd(counter, 1u);
-#else
-  ++*counter;
-#endif
-}
-
 inline bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kPackBytes == 0; }
 
 }  // namespace jaxcomm::cuda

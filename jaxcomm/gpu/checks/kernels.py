@@ -22,7 +22,7 @@ from jaxcomm.gpu.checks.rows import Row, verdict, write
 
 ROUNDS, CALLS = 11, 10
 GRADIENT = 1 << 30  # bytes
-SEGMENT, STRIDE, DROPPED = 4096, 20, 0.1
+SEGMENT, DROPPED = 4096, 0.1
 MASK_TARGET = 1.3  # times the time that the copy's rate needs for the bytes that must move
 
 
@@ -42,15 +42,13 @@ def kernels() -> Iterator[Row]:
 
 def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
     """The pass of `jaxcomm.train.Drop` that is a kernel of ours, and the path around it: means, choice, drop."""
-    seed = jnp.uint32(0)
 
     def drop_least(x: jax.Array) -> jax.Array:
-        means, _ = segments.importance(x, seed, SEGMENT, STRIDE)
+        means = segments.importance(x, SEGMENT)
         return segments.scale(x, (means > jnp.quantile(means[:1024], DROPPED)).astype(jnp.float32), SEGMENT)
 
-    for name, stride in {"means, sampled median": STRIDE, "means": segments.NO_SAMPLE}.items():
-        step = jax.jit(partial(segments.importance, segment_bytes=SEGMENT, stride=stride))
-        yield _row(name, dtype, seconds(step, x, seed), x.nbytes, peak, MASK_TARGET)
+    means = jax.jit(partial(segments.importance, segment_bytes=SEGMENT))
+    yield _row("means", dtype, seconds(means, x), x.nbytes, peak, MASK_TARGET)
     yield _row("mask path: means, choice, drop", dtype, seconds(jax.jit(drop_least), x), 3 * x.nbytes, peak, None)
 
 
