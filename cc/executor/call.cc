@@ -207,7 +207,7 @@ void Call::Close(Clock::time_point now) {
 
 Progress Call::Expire(Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!failure_.ok() || everyone_arrived()) return {};
+  if (!failure_.ok() || (everyone_arrived() && selected_)) return {};
   std::vector<uint32_t> here, missing;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) (ranks_[rank].arrived ? here : missing).push_back(rank);
   std::string everybody = std::to_string(ranks_.size());
@@ -221,7 +221,7 @@ Progress Call::Expire(Clock::time_point now) {
 
 Progress Call::Fail(Status why) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!failure_.ok() || everyone_arrived()) return {};
+  if (!failure_.ok() || (everyone_arrived() && selected_)) return {};
   return End(std::move(why));
 }
 

@@ -413,17 +413,19 @@ TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
   EXPECT_EQ(sites_[0]->selector()->Find(Call(2)), 1u);
 }
 
-TEST_F(BetweenProcesses, StepsThatChooseOnTheirOwnHaveCallsOfTheirOwn) {
+// The steps of a process need not be those of another one.
+TEST_F(BetweenProcesses, StepsWithTheSameCallShareASelector) {
   Start(/*seed=*/12);
-  const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/flat/4", 0);
   std::vector<std::shared_ptr<MessageSite>> late;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     late.push_back(MakeSite(rank % 2 == 0 ? "all_reduce/ring/4" : "all_reduce/direct/4", 0));
   }
-  auto selector = executors_[0]->messages().SelectorOf(*other, late, {ScheduleSelector::kAnyRank, 0}, /*step=*/1);
-  other->SelectFrom(std::move(late), std::move(selector));
-  EXPECT_TRUE(other->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[0]->stats()).ok());
-  EXPECT_NE(other->fingerprint(), sites_[0]->fingerprint());
+  const auto in_step = [&](uint64_t step, ScheduleSelector::Rule rule) {
+    return executors_[0]->messages().SelectorOf(*sites_[0], late, rule, step);
+  };
+  EXPECT_EQ(in_step(1, {ScheduleSelector::kAnyRank, 0}).get(), sites_[0]->selector());
+  EXPECT_NE(in_step(1, {2, 0.01}).get(), in_step(2, {2, 0.01}).get());
+  EXPECT_EQ(in_step(1, {2, 0.01})->id(), in_step(2, {2, 0.01})->id());
 }
 
 TEST_F(BetweenProcesses, ADecisionThatWasForgottenIsSentAgain) {

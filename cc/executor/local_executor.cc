@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +76,11 @@ void LocalExecutor::Advance(const std::shared_ptr<Call>& call, Progress progress
   if (!jobs.empty()) threads_.workers().Submit(std::move(jobs));
   if (progress.is_undecided) {
     threads_.timer().After(call->site().selector()->grace(), [this, weak = std::weak_ptr<Call>(call)] {
-      if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
+      try {
+        if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
+      } catch (const std::bad_alloc&) {
+        // The late rank begins the call, or it ends at the deadline.
+      }
     });
   }
   for (Completion& completion : progress.completions) {

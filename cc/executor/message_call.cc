@@ -108,7 +108,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
   if (!ranks_[rank].waits) ranks_[rank].at = now;  // it had come when it began to wait
-  progress_ = now;
+  progress_ = std::max(progress_, now);
   --missing_;
   if (!failure_.ok()) return;
   running_ += ranks_[rank].unsent.size();

@@ -1,6 +1,7 @@
 // Selects the schedule of each call: the one of its site, the plan's of the run, or one of several by a process's
 // decision, as schedule_selector.h describes. Ranks wait here for what has yet to be decided.
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <utility>
@@ -10,19 +11,31 @@
 #include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
+namespace {
+
+std::string Bits(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return std::to_string(bits);
+}
+
+}  // namespace
 
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
                                                               const std::vector<std::shared_ptr<MessageSite>>& others,
                                                               ScheduleSelector::Rule rule, uint64_t step) {
-  std::string calls = std::to_string(step) + "|" + std::to_string(site.site()) + "|" + site.label().plan + "|" +
-                      std::to_string(rule.rank) + "|" + std::to_string(rule.seconds) + (rule.tries ? "|tries" : "") +
-                      "|" + site.lists();
+  std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + std::to_string(rule.rank) + "|" +
+                      Bits(rule.seconds) + (rule.tries ? "|tries" : "") + "|" + site.lists();
   for (const auto& other : others) calls += "|" + other->lists();
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
+  const uint64_t id = Hash(calls);
+  // Each step has selectors of its own, but by turns: there a process decides on calls that its ranks have yet to join,
+  // and does not know their steps, which need not be alike in all processes.
+  if (rule.rank != ScheduleSelector::kAnyRank) calls += "|" + std::to_string(step);
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
   std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
-  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, Hash(calls));
+  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, id);
   return selector;
 }
 
@@ -89,7 +102,9 @@ void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
     if (known != nullptr) site = known->lock();
   }
   if (!site) return;
-  if (const auto decision = site->selector()->FindDecision(arrival.call)) {
+  std::optional<ScheduleSelector::Decision> decision = calls_.FindDecision(site->process(), arrival.call);
+  if (!decision) decision = site->selector()->FindDecision(arrival.call);
+  if (decision) {
     SendNotice({process}, Encode(Decided{arrival.call, *decision}));
     transport_.load()->Flush();
   } else if (site->selector()->by_turns()) {
@@ -127,8 +142,8 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
       const User user(users_);
       const std::shared_ptr<const MessageSite> still = weak.lock();
       if (!still || !is_connected()) return;
-      DecideByTurns(still, id);
       try {
+        DecideByTurns(still, id);
         StartDecided();
       } catch (const std::bad_alloc&) {
         // The watch of deadlines does it.
@@ -177,9 +192,8 @@ bool MessageExecutor::LacksProcess(const Arriving& arriving) const {
 bool MessageExecutor::Differs(const Arriving& arriving) const {
   if (!arriving.site->selector()) return false;
   const std::vector<PeerArrival> early = calls_.FindEarly(arriving.id);
-  return std::any_of(early.begin(), early.end(), [&](const PeerArrival& peer) {
-    return !peer.arrival.waits && !arriving.site->HasFingerprint(peer.arrival.fingerprint);
-  });
+  return std::any_of(early.begin(), early.end(),
+                     [&](const PeerArrival& peer) { return !arriving.site->HasFingerprint(peer.arrival.fingerprint); });
 }
 
 // Whether the rank's call is decided, or fails: a process has ended, or the rank came before `overdue`.

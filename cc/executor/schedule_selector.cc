@@ -65,14 +65,13 @@ std::optional<uint32_t> ScheduleSelector::Find(const CallId& call) const {
 
 std::optional<ScheduleSelector::Decision> ScheduleSelector::FindDecision(const CallId& call) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const uint32_t* const schedule = here_.Find(call);
-  if (!schedule) return std::nullopt;
-  return Decision{*schedule, {}, 1, stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen};
+  const Decision* const decision = here_.Find(call);
+  return decision ? std::optional<Decision>(*decision) : std::nullopt;
 }
 
 std::optional<uint32_t> ScheduleSelector::FindLocked(const CallId& call) const {
-  const uint32_t* schedule = here_.Find(call);
-  if (!schedule) schedule = (call.iteration == 0 ? next_launch_ : next_).Find(call);
+  if (const Decision* const decision = here_.Find(call)) return decision->schedule;
+  const uint32_t* const schedule = (call.iteration == 0 ? next_launch_ : next_).Find(call);
   return schedule ? std::optional<uint32_t>(*schedule) : std::nullopt;
 }
 
@@ -83,7 +82,7 @@ void ScheduleSelector::Keep(const CallId& call, Decision decision) {
       next_launch_.Add({call.communicator, call.launch + decision.launches, call.site, 0}, *decision.next);
     }
   }
-  here_.Add(call, decision.schedule);  // the last one: with it the call is decided
+  here_.Add(call, decision);  // the last one: with it the call is decided
 }
 
 }  // namespace jaxcomm

@@ -76,7 +76,7 @@ class ScheduleSelector {
     Trial::Outcome outcome = Trial::Outcome::kOpen;
   };
 
-  // `id`: alike in all processes, another one for other calls.
+  // `id`: alike in all processes, and not that of other calls.
   explicit ScheduleSelector(Rule rule, uint64_t id = 0) : rule_(rule), id_(id) {}
 
   uint64_t id() const { return id_; }
@@ -153,8 +153,8 @@ class ScheduleSelector {
   CallId received_{};                   // the call of the last decision
   bool is_on_time_ = false;             // likewise
   uint32_t launch_ = 0, launches_ = 1;  // of the decider's last call: its launch, and how many it came after the last
-  // The schedule of a call, by the first decision about it.
-  BoundedMap<CallId, uint32_t> here_{kCalls}, next_{kCalls}, next_launch_{kCalls};
+  BoundedMap<CallId, Decision> here_{kCalls};  // the first one about a call
+  BoundedMap<CallId, uint32_t> next_{kCalls}, next_launch_{kCalls};
 };
 
 }  // namespace jaxcomm

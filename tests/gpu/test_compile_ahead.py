@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 import jaxcomm
-from jaxcomm import schedules, train
+from jaxcomm import ffi, schedules, train
+from jaxcomm.collectives.request import Device
 from jaxcomm.ffi import segments
-from jaxcomm.gpu import core, lowering
+from jaxcomm.gpu import core, fused, lowering, nccl
 from jaxcomm.program.permutes import compile_permutes
 from jaxcomm.schedules import Schedule
 from tests.collectives.plans import make, with_halves
@@ -21,6 +26,7 @@ from tests.gpu.compiled_ahead import compile_for, compile_partly_manual, needs_p
 
 pytestmark = needs_plugin
 
+ROOT = Path(__file__).parents[2]
 TOPOLOGIES = ["1x1x8", "1x8x1", "1x2x4"]
 MIB = 1 << 20
 # A bound, no timing: without barriers between rounds XLA takes minutes.
@@ -148,6 +154,53 @@ def test_groups_that_change_from_step_to_step(topology: str) -> None:
     )
     assert found.count("all-reduce") + found.count("collective-permute") > 0
     assert found.seconds < SECONDS
+
+
+def test_a_recipes_whole_step_sums_by_the_plans_permutes(no_plan: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "recipes")
+    task = importlib.import_module("language").python_help()
+
+    def step(windows: Any) -> Any:
+        variables = task.init(jax.random.key(0))
+        gradients, _ = jax.grad(task.loss, has_aux=True)(variables["params"], variables["state"], windows)
+        gradients = jaxcomm.pmean(gradients, "data")
+        updates, _ = task.optimizer.update(gradients, task.optimizer.init(variables["params"]), variables["params"])
+        flat, _ = ravel_pytree(optax.apply_updates(variables["params"], updates))
+        return flat[None]
+
+    windows = jax.ShapeDtypeStruct((8 * 4, 65), np.int8)
+    with jaxcomm.use_plan(make((0, None, STRAGGLER))):
+        found = compile_for("1x1x8", step, windows)
+    assert found.count("collective-permute") == compile_permutes(schedules.straggler(8, 3, 28)).length
+    assert found.count("all-reduce") == 0
+    assert compile_for("1x1x8", step, windows).count("all-reduce") > 0
+
+
+@pytest.fixture
+def certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core's calls, as if they had been checked, and their processes had met."""
+    if not core.is_built():
+        pytest.skip("this installation has no CUDA core")
+    monkeypatch.setattr(lowering, "_why_not", lambda use, members: None)
+    monkeypatch.setattr(lowering, "gpus", lambda groups: tuple(tuple(map(numbered, group)) for group in groups))
+    monkeypatch.setattr(nccl, "_join", lambda groups, axes: "a group")
+    fused.register()
+    monkeypatch.setattr(ffi, "_backends", [])
+    ffi.add_backend(fused)
+
+
+def numbered(device: Any) -> Device:
+    """A device that has CUDA's number among its process's."""
+    return Device(device.process_index, device.id)
+
+
+@pytest.mark.parametrize(("topology", "target"), [("1x1x8", ffi.TARGET), ("1x8x1", nccl.TARGET)])
+def test_a_certified_sum_is_one_call_of_the_core(topology: str, target: str, no_plan: None, certified: None) -> None:
+    with jaxcomm.use_plan(make((0, None, STRAGGLER))):
+        found = compile_for(topology, lambda x: jaxcomm.psum(x, "data"), floats(64 * MIB), donate=True)
+    assert found.text.count(f'custom_call_target="{target}"') == 1
+    assert found.count("collective-permute") == found.count("all-reduce") == 0
+    assert found.temporary_bytes < MIB
 
 
 def test_importance_masks_are_a_custom_call_where_the_core_is_built() -> None:

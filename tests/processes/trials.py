@@ -28,13 +28,17 @@ def main() -> None:
     jaxcomm.init(plan=plan, trial=True)
     mesh = jax.make_mesh((ranks,), ("data",))
 
-    @jax.jit
     @jax.shard_map(mesh=mesh, in_specs=P("data"), out_specs=(P("data"), P("data"), P()))
-    def step(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def summed(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         x = ffi.delay(x, jnp.where(lax.axis_index("data") == ranks - 1, LATE_S, 0.0))
         part = jaxcomm.psum_scatter(x[0], "data", tiled=True)
         return jaxcomm.psum(x, "data"), part, jaxcomm.pmax(x[0, :9], "data")
 
+    def step_of(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return summed(x)
+
+    step_of.__name__ = f"step_of_{jax.process_index()}"  # all but the calls may differ
+    step = jax.jit(step_of)
     values = np.random.default_rng(0).integers(0, 100, (ranks, 12_000)).astype(np.float32)  # exact in any order
     x = jax.make_array_from_callback(values.shape, NamedSharding(mesh, P("data")), lambda index: values[index])
     total, wrong = values.sum(0), 0

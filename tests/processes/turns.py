@@ -39,11 +39,15 @@ def main() -> None:
     mesh = jax.make_mesh((ranks,), ("data",), axis_types=(AxisType.Auto,))
     values = np.random.default_rng(0).normal(size=(ranks, 200_000)).astype(np.float32)
     x = jax.make_array_from_callback(values.shape, NamedSharding(mesh, P("data")), lambda index: values[index])
-    step = jax.jit(
-        jax.shard_map(
-            lambda v: jaxcomm.psum(v, "data"), mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False
-        )
+    summed = jax.shard_map(
+        lambda v: jaxcomm.psum(v, "data"), mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False
     )
+
+    def step_of(x: jax.Array) -> jax.Array:
+        return summed(x)
+
+    step_of.__name__ = f"step_of_{jax.process_index()}"  # all but the calls may differ
+    step = jax.jit(step_of)
     step(x).block_until_ready()
     while not calls():  # once it has all arrivals
         time.sleep(0.001)
