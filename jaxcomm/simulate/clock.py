@@ -24,7 +24,7 @@ ALIKE: Final = 1e-2  # how much times may differ that have only lines between th
 LARGE, LOOSE = 4096, 10.0  # from LARGE transfers on, both may be LOOSE times as much
 TIMED: Final = 128  # ranks up to which a schedule is run message by message
 JUMPS: Final = 2.5  # the factor where links are shared: overtaking changes times by about a hundredth
-TIE: Final = 1e-6  # the least α: without any, messages meet that in runs come one after the other
+TIE: Final = 1e-9  # the least α: without any, messages meet that in runs come one after the other
 DEPTH, COARSE = 20, 10  # halvings at most, and where times jump
 
 Floats = NDArray[np.float64]

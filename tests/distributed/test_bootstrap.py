@@ -482,7 +482,7 @@ def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Sto
 
 def test_another_version_of_the_protocol_is_named_by_all(cores: list[Core], store: Store) -> None:
     """Process 2 is of the next version, and has published its record."""
-    for stage in ("way", "record"):
+    for stage in ("route", "record"):
         store.key_value_set(f"jaxcomm/{stage}/2", f"{stages.VERSION + 1} []")
     found = errors(connect_all(cores, [TCP, TCP, None]))[:2]
     mine, theirs = stages.VERSION, stages.VERSION + 1
