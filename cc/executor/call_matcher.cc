@@ -65,11 +65,6 @@ std::shared_ptr<MessageCall> CallMatcher::FindOrKeep(PeerArrival peer) {
   return call;
 }
 
-std::vector<PeerArrival> CallMatcher::FindEarly(const CallId& id) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return early_.Find(id);
-}
-
 void CallMatcher::AddDecision(uint32_t process, const Decided& decided) {
   std::lock_guard<std::mutex> lock(mutex_);
   decisions_.Add({process, decided.call}, decided.decision);

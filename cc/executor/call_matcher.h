@@ -71,7 +71,12 @@ class CallMatcher {
   // The call that a rank of another process has joined; null: it is over, or has not begun here, and the arrival is
   // kept for it.
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
-  std::vector<PeerArrival> FindEarly(const CallId& id) const;
+  // Visits the arrivals that are kept for a call, with the mutex.
+  template <typename Visit>
+  void EachEarly(const CallId& id, Visit visit) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    early_.Each(id, visit);
+  }
 
   // The decision of a process about a call, which may have yet to begin here. The first one stays.
   void AddDecision(uint32_t process, const Decided& decided);

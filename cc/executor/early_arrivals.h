@@ -6,6 +6,7 @@
 // Keeps kMost arrivals; beyond that it forgets those of the oldest call. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -49,10 +50,11 @@ class EarlyArrivals {
   }
 
   bool Has(const CallId& id) const { return calls_.count(id) > 0; }
-  // Those that wait for a call.
-  std::vector<PeerArrival> Find(const CallId& id) const {
+  // Visits those that wait for a call.
+  template <typename Visit>
+  void Each(const CallId& id, Visit visit) const {
     const auto call = calls_.find(id);
-    return call == calls_.end() ? std::vector<PeerArrival>() : call->second.arrivals;
+    if (call != calls_.end()) std::for_each(call->second.arrivals.begin(), call->second.arrivals.end(), visit);
   }
 
  private:

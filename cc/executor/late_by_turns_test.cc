@@ -12,6 +12,7 @@
 
 #include "cc/executor/executor.h"
 #include "cc/executor/schedule_selector.h"
+#include "cc/executor/testing/selecting_processes.h"
 #include "cc/program/message_registry.h"
 #include "cc/program/testing/by_hand.h"
 #include "cc/transport/simulated/simulated.h"
@@ -208,45 +209,13 @@ TEST_F(WithinAProcess, LoopsOfThreadsAgreeInAnyOrder) {
 
 // Four processes of a rank each. The lists for a late rank are a ring and direct by turns, so that ranks that disagreed
 // would fail; all differ in the number of their schedule.
-class BetweenProcesses : public testing::Test {
+class BetweenProcesses : public SelectingProcesses<kRanks> {
  protected:
   void Start(uint32_t seed, double seconds = 0) {
-    network_ = std::make_unique<SimulatedNetwork>(kRanks, seed);
-    for (uint32_t process = 0; process < kRanks; ++process) {
-      executors_.push_back(std::make_unique<Executor>(1));
-      network_->Connect(process, &executors_[process]->messages());
-      executors_[process]->messages().Connect(&network_->transport(process));
-      sites_.push_back(MakeSite("all_reduce/flat/4", process));
-      std::vector<std::shared_ptr<MessageSite>> others;
-      for (uint32_t late = 0; late < kRanks; ++late) {
-        others.push_back(MakeSite(late % 2 == 0 ? "all_reduce/ring/4" : "all_reduce/direct/4", process));
-      }
-      auto selector =
-          executors_[process]->messages().SelectorOf(*sites_.back(), others, {ScheduleSelector::kAnyRank, seconds}, 0);
-      sites_.back()->SelectFrom(std::move(others), std::move(selector));
-      EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
-    }
-  }
-  ~BetweenProcesses() override {
-    if (network_) network_->Stop();
-  }
-  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process) {
-    MessageGroup group{{}, list, {}};
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      group.ranks.push_back({rank, 10 * rank});
-      group.lists.push_back(registry_.Find(list, rank));
-    }
-    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77,
-                                  /*site=*/0, {group}, process);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    return made.value();
-  }
-  std::future<Status> Arrive(uint32_t rank, std::vector<float>& values, int64_t run) {
-    const auto end = std::make_shared<std::promise<Status>>();
-    auto* const bytes = reinterpret_cast<std::byte*>(values.data());
-    executors_[rank]->messages().Arrive(sites_[rank], run, rank, {{bytes}, {bytes}},
-                                        [end](const Status& status) { end->set_value(status); });
-    return end->get_future();
+    SelectingProcesses::Start(
+        seed,
+        {"all_reduce/flat/4", "all_reduce/ring/4", "all_reduce/direct/4", "all_reduce/ring/4", "all_reduce/direct/4"},
+        {ScheduleSelector::kAnyRank, seconds});
   }
   // All ranks sum, `late` by so much, or once the call has been decided without it.
   void Sum(uint32_t run, uint32_t late, std::optional<milliseconds> by = std::nullopt) {
@@ -279,23 +248,11 @@ class BetweenProcesses : public testing::Test {
     const Arrival waits{Call(launch), rank, 10 * rank, fingerprint, "psum", /*waits=*/true};
     executors_[0]->messages().OnNotice(rank, Encode(waits));
   }
-  int DefaultCallsAt(uint32_t process) {
-    const std::string json = executors_[process]->stats().Json(), name = "\"early_calls\":";
-    return std::stoi(json.substr(json.find(name) + name.size()));
-  }
   void ExpectError(std::future<Status>& end, const std::string& text) {
     ASSERT_EQ(end.wait_for(std::chrono::seconds(50)), std::future_status::ready);
     const std::string message = end.get().message();
     EXPECT_NE(message.find(text), std::string::npos) << message;
   }
-  static bool IsWaiting(std::future<Status>& end) {
-    return end.wait_for(milliseconds(100)) == std::future_status::timeout;
-  }
-
-  MessageRegistry registry_;
-  std::unique_ptr<SimulatedNetwork> network_;
-  std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<std::shared_ptr<MessageSite>> sites_;
 };
 
 // Also the decider's rank, whose process knows the call site by then.
@@ -324,25 +281,14 @@ TEST_F(BetweenProcesses, AllRunTheSameInAnyOrderOfArrival) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       processes.emplace_back([this, rank] {
         std::mt19937 random(rank);
-        for (int64_t run = 0; run < 100; run += 4) {  // some launches are under way at once
-          std::vector<std::vector<float>> values(4, std::vector<float>(kElements, static_cast<float>(rank)));
-          std::vector<std::future<Status>> ends;
-          for (int64_t i = 0; i < 4; ++i) {
-            std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
-            ends.push_back(Arrive(rank, values[static_cast<size_t>(i)], run + i));
-          }
-          for (auto& end : ends) {
-            const Status status = end.get();
-            EXPECT_TRUE(status.ok()) << status.message();
-          }
-          for (const auto& each : values) EXPECT_EQ(each, std::vector<float>(kElements, 6.0f));
-        }
+        SumInLoop(rank, 100, [&](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000)); });
       });
     }
     for (std::thread& process : processes) process.join();
     for (uint32_t process = 1; process < kRanks; ++process) EXPECT_EQ(DefaultCallsAt(process), DefaultCallsAt(0));
     network_->Stop();
     sites_.clear();
+    others_.clear();
     executors_.clear();
     network_.reset();
   }
@@ -416,12 +362,8 @@ TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
 // The steps of a process need not be those of another one.
 TEST_F(BetweenProcesses, StepsWithTheSameCallShareASelector) {
   Start(/*seed=*/12);
-  std::vector<std::shared_ptr<MessageSite>> late;
-  for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    late.push_back(MakeSite(rank % 2 == 0 ? "all_reduce/ring/4" : "all_reduce/direct/4", 0));
-  }
   const auto in_step = [&](uint64_t step, ScheduleSelector::Rule rule) {
-    return executors_[0]->messages().SelectorOf(*sites_[0], late, rule, step);
+    return executors_[0]->messages().SelectorOf(*sites_[0], others_[0], rule, step);
   };
   EXPECT_EQ(in_step(1, {ScheduleSelector::kAnyRank, 0}).get(), sites_[0]->selector());
   EXPECT_NE(in_step(1, {2, 0.01}).get(), in_step(2, {2, 0.01}).get());

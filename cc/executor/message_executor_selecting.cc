@@ -126,13 +126,13 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
       latest = std::max(latest, each.at);
     }
   }
-  for (const PeerArrival& peer : calls_.FindEarly(id)) {
+  calls_.EachEarly(id, [&](const PeerArrival& peer) {
     const uint32_t rank = peer.arrival.rank;
-    if (!peer.arrival.waits || peer.arrival.fingerprint != fingerprint) continue;
-    if (rank >= here.size() || site->ranks()[rank].process != peer.process) continue;
+    if (!peer.arrival.waits || peer.arrival.fingerprint != fingerprint) return;
+    if (rank >= here.size() || site->ranks()[rank].process != peer.process) return;
     here[rank] = true;
     latest = std::max(latest, peer.at);
-  }
+  });
   ScheduleSelector& selector = *site->selector();
   const std::optional<uint32_t> schedule = ScheduleSelector::FindMissing(here);
   if (!schedule) return;
@@ -182,18 +182,22 @@ bool MessageExecutor::LacksProcess(const Arriving& arriving) const {
   const std::vector<uint32_t>& others = arriving.site->others();
   return std::any_of(others.begin(), others.end(), [&](uint32_t process) {
     if (!calls_.IsGone(process)) return false;
-    const std::vector<PeerArrival> early = calls_.FindEarly(arriving.id);
-    return std::none_of(early.begin(), early.end(),
-                        [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; });
+    bool has_joined = false;
+    calls_.EachEarly(arriving.id, [&](const PeerArrival& peer) {
+      has_joined = has_joined || (peer.process == process && !peer.arrival.waits);
+    });
+    return !has_joined;
   });
 }
 
 // Whether a rank of another process has come with another call, which no decision will be about.
 bool MessageExecutor::Differs(const Arriving& arriving) const {
   if (!arriving.site->selector()) return false;
-  const std::vector<PeerArrival> early = calls_.FindEarly(arriving.id);
-  return std::any_of(early.begin(), early.end(),
-                     [&](const PeerArrival& peer) { return !arriving.site->HasFingerprint(peer.arrival.fingerprint); });
+  bool differs = false;
+  calls_.EachEarly(arriving.id, [&](const PeerArrival& peer) {
+    differs = differs || !arriving.site->HasFingerprint(peer.arrival.fingerprint);
+  });
+  return differs;
 }
 
 // Whether the rank's call is decided, or fails: a process has ended, or the rank came before `overdue`.

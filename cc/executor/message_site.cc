@@ -1,7 +1,6 @@
 #include "cc/executor/message_site.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -13,31 +12,12 @@
 namespace jaxcomm {
 namespace {
 
-constexpr const char* kDTypes[] = {"s8",  "s16", "s32",  "s64", "u8",  "u16", "u32",
-                                   "u64", "f16", "bf16", "f32", "f64", "c64", "c128"};
-
 // Up to this size of a call, handing a sum to another thread takes longer than adding.
 constexpr int64_t kSmallBytes = 1 << 20;
 
 // Bytes of the buffers of a host's ranks together from which on stores go past the caches: with what the transport
 // holds of them as much as one last-level cache has on most processors.
 constexpr int64_t kStreamBytes = 16 << 20;
-
-// The number of arrays that a call's description names.
-constexpr size_t kNamedLeaves = 4;
-
-// So exactly that different losses are different texts.
-std::string DescribeLoss(const AllowedLoss& loss) {
-  std::string shares;
-  for (size_t i = 0; i < loss.shares.size(); ++i) {
-    if (i > 0 && loss.shares[i] == loss.shares[i - 1]) continue;
-    char share[32];
-    std::snprintf(share, sizeof(share), "%.17g", loss.shares[i]);
-    shares +=
-        (shares.empty() ? "" : ", ") + std::string(share) + (i > 0 ? " from array " + std::to_string(i) + " on" : "");
-  }
-  return shares + " in segments of " + std::to_string(loss.segment_bytes) + " bytes";
-}
 
 void MakeSet(std::vector<uint32_t>& processes) {
   std::sort(processes.begin(), processes.end());
@@ -234,51 +214,6 @@ int64_t MessageSite::Slices() const {
 }
 
 bool MessageSite::is_small() const { return layout().extent() <= kSmallBytes / Slices(); }
-
-void MessageSite::Describe() {
-  const std::vector<Leaf>& leaves = layout().leaves();
-  const uint32_t calls = label_.step ? label_.step->calls.load() : 0;
-  std::string exact = std::to_string(calls) + "|" + label_.plan + "|" + lists() + std::to_string(schedule_) + "|" +
-                      std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
-  for (const Leaf& leaf : leaves) {
-    exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
-  }
-  if (loss_) exact += "|" + DescribeLoss(*loss_);
-  for (const Rank& rank : ranks_) {
-    exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.host) + ":" + std::to_string(rank.group);
-  }
-  if (selector_) exact += "|" + std::to_string(selector_->id());
-  fingerprint_ = Hash(exact + "|" + row_);
-
-  std::string values;
-  for (size_t i = 0; i < leaves.size() && i < kNamedLeaves; ++i) {
-    const int64_t elements = leaves[i].bytes / static_cast<int64_t>(ByteWidth(leaves[i].dtype));
-    values += (i > 0 ? ", " : "") + std::string(kDTypes[static_cast<int>(leaves[i].dtype)]) + "[" +
-              std::to_string(elements) + "]";
-  }
-  if (leaves.size() > kNamedLeaves) values += " and " + std::to_string(leaves.size() - kNamedLeaves) + " more";
-  text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout().payload()) + "), plan " +
-          label_.plan;
-  if (calls > 1) text_ += ", call " + std::to_string(label_.number + 1) + " of " + std::to_string(calls);
-  text_ += ", at " + label_.where;
-  if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
-  if (selector_) text_ += ", " + DescribeSchedule();
-  if (is_regrouped()) text_ += ", groups " + row_;
-}
-
-std::string MessageSite::lists() const {
-  std::string names;
-  for (const std::string& list : lists_) names += list + ",";
-  return names;
-}
-
-Status MessageSite::Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const {
-  const size_t alike = text_.size() - row_.size();
-  if (is_regrouped() && text.compare(0, alike, text_, 0, alike) == 0) {
-    return Mismatch{call, NameOf(rank), text.substr(alike), NameOf(mine), row_}.status();
-  }
-  return DifferentCalls{call, {NameOf(rank), PlaceOf(rank), text}, {NameOf(mine), PlaceOf(mine), text_}}.status();
-}
 
 void MessageSite::Leave(uint32_t rank, Clock::time_point now) const {
   std::lock_guard<std::mutex> lock(common_->mutex);

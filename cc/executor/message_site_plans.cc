@@ -27,15 +27,6 @@ std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {
   return selected_[schedule - 1];
 }
 
-std::string MessageSite::DescribeSchedule() const {
-  const bool is_default = schedule_ == ScheduleSelector::kDefault;
-  if (selector_->by_turns()) {
-    return is_default ? "for no late rank" : "for rank " + std::to_string(NameOf(schedule_ - 1)) + " being late";
-  }
-  if (selector_->tries()) return is_default ? "the default schedule in its trial" : "in its trial";
-  return is_default ? "for a small lateness" : "for a great lateness";
-}
-
 Result<std::shared_ptr<const MessageSite>> MessageSite::Following(
     const std::shared_ptr<const PlannedLists>& plan) const {
   if (!plan) return shared_from_this();

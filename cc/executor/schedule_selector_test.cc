@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/executor/executor.h"
+#include "cc/executor/testing/selecting_processes.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
@@ -183,48 +184,13 @@ TEST(ScheduleSelector, InATrialReceiversKnowTheDecidersSchedule) {
 
 // Three processes of a rank each; the last one is late, the first one decides. One list of messages is a ring, the
 // other direct.
-class BetweenProcesses : public testing::Test {
+class BetweenProcesses : public SelectingProcesses<3> {
  protected:
-  static constexpr size_t kElements = 3000;
   static constexpr double kBelow = 0.01;
 
   void Start(uint32_t seed) {
-    network_ = std::make_unique<SimulatedNetwork>(3, seed);
-    for (uint32_t process = 0; process < 3; ++process) {
-      executors_.push_back(std::make_unique<Executor>(1));
-      network_->Connect(process, &executors_[process]->messages());
-      executors_[process]->messages().Connect(&network_->transport(process));
-      sites_.push_back(MakeSite("all_reduce/direct/3", process));
-      others_.push_back({MakeSite("all_reduce/ring/3", process)});
-      sites_.back()->SelectFrom(
-          others_.back(), executors_[process]->messages().SelectorOf(*sites_.back(), others_.back(), {2, kBelow}, 0));
-      EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
-      values_.emplace_back(kElements, static_cast<float>(process));
-    }
-  }
-  ~BetweenProcesses() override {
-    if (network_) network_->Stop();
-  }
-
-  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process, uint32_t site = 0) {
-    MessageGroup group;
-    group.list = list;
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-      group.ranks.push_back({rank, 10 * rank});
-      group.lists.push_back(registry_.Find(list, rank));
-    }
-    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
-                                  {group}, process);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    return made.value();
-  }
-
-  std::future<Status> Arrive(uint32_t rank, std::vector<float>& values, int64_t run) {
-    const auto end = std::make_shared<std::promise<Status>>();
-    auto* bytes = reinterpret_cast<std::byte*>(values.data());
-    executors_[rank]->messages().Arrive(sites_[rank], run, rank, {{bytes}, {bytes}},
-                                        [end](const Status& status) { end->set_value(status); });
-    return end->get_future();
+    SelectingProcesses::Start(seed, {"all_reduce/direct/3", "all_reduce/ring/3"}, {2, kBelow});
+    for (uint32_t rank = 0; rank < 3; ++rank) values_.emplace_back(kElements, static_cast<float>(rank));
   }
   // A launch in which ranks come to another call only.
   void Skip(int64_t run) {
@@ -239,20 +205,7 @@ class BetweenProcesses : public testing::Test {
     }
     for (auto& end : ends) EXPECT_TRUE(end.get_future().get().ok());
   }
-  int EarlyCallsAt(uint32_t process) {
-    const std::string json = executors_[process]->stats().Json();
-    const std::string name = "\"early_calls\":";
-    return std::stoi(json.substr(json.find(name) + name.size()));
-  }
-  static bool IsWaiting(std::future<Status>& end) {
-    return end.wait_for(milliseconds(100)) == std::future_status::timeout;
-  }
 
-  MessageRegistry registry_;
-  std::unique_ptr<SimulatedNetwork> network_;
-  std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<std::shared_ptr<MessageSite>> sites_;
-  std::vector<std::vector<std::shared_ptr<MessageSite>>> others_;  // by process
   std::vector<std::vector<float>> values_;
 };
 
@@ -263,27 +216,17 @@ TEST_F(BetweenProcesses, AllRunTheSameInAnyOrderOfArrival) {
   for (uint32_t rank = 0; rank < 3; ++rank) {
     processes.emplace_back([this, rank, seed = random()] {
       std::mt19937 mine(seed);
-      for (int64_t run = 0; run < 60; run += 4) {  // some launches are under way at once
-        std::vector<std::vector<float>> values(4, std::vector<float>(kElements, static_cast<float>(rank)));
-        std::vector<std::future<Status>> ends;
-        for (int64_t i = 0; i < 4; ++i) {
-          std::this_thread::sleep_for(std::chrono::microseconds(mine() % 300));
-          if (rank == 2 && run % 24 < 12) std::this_thread::sleep_for(milliseconds(15));
-          ends.push_back(Arrive(rank, values[static_cast<size_t>(i)], run + i));
-        }
-        for (auto& end : ends) {
-          const Status status = end.get();
-          EXPECT_TRUE(status.ok()) << status.message();
-        }
-        for (const auto& each : values) EXPECT_EQ(each, std::vector<float>(kElements, 3.0f));
-      }
+      SumInLoop(rank, 60, [&](int64_t run) {
+        std::this_thread::sleep_for(std::chrono::microseconds(mine() % 300));
+        if (rank == 2 && run % 24 < 12) std::this_thread::sleep_for(milliseconds(15));
+      });
     });
   }
   for (std::thread& process : processes) process.join();
-  EXPECT_GT(EarlyCallsAt(0), 0);
-  EXPECT_LT(EarlyCallsAt(0), 60);
-  EXPECT_EQ(EarlyCallsAt(1), EarlyCallsAt(0));
-  EXPECT_EQ(EarlyCallsAt(2), EarlyCallsAt(0));
+  EXPECT_GT(DefaultCallsAt(0), 0);
+  EXPECT_LT(DefaultCallsAt(0), 60);
+  EXPECT_EQ(DefaultCallsAt(1), DefaultCallsAt(0));
+  EXPECT_EQ(DefaultCallsAt(2), DefaultCallsAt(0));
 }
 
 TEST_F(BetweenProcesses, ARankWithoutADecisionWaitsForTheDecider) {

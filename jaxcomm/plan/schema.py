@@ -22,6 +22,7 @@ from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
+from jaxcomm.plan.limits import LEAST_CHAINED, MAX_CHAINED, MAX_LISTED, MAX_SOLVED
 from jaxcomm.plan.origin import Assumptions, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
@@ -31,10 +32,6 @@ from jaxcomm.plan.step import Step
 from jaxcomm.plan.transport import Transport
 from jaxcomm.plan.values import (
     ANY_RANK,
-    LEAST_CHAINED,
-    MAX_CHAINED,
-    MAX_LISTED,
-    MAX_SOLVED,
     Chain,
     Entry,
     ExecutorName,

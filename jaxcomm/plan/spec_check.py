@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.limits import MAX_TOGETHER, MAX_TURNS
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.specs import build_solved
 from jaxcomm.plan.values import (
     ANY_RANK,
-    MAX_TOGETHER,
     Broadcast,
     Chain,
     DirectJoin,
@@ -28,8 +28,6 @@ from jaxcomm.plan.values import (
     Transfers,
 )
 from jaxcomm.program.program import MAX_PIECES
-
-MAX_TURNS: Final = 16  # ranks of calls with a schedule for each of them: all are made when a plan is loaded
 
 
 class SpecCheck(NamedTuple):

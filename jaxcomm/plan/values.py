@@ -7,16 +7,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from jaxcomm.files import Value
+from jaxcomm.plan.limits import MAX_ALTERNATIVES, MAX_CHUNKS, MAX_MOVES
 from jaxcomm.program.program import MAX_RANKS
-
-MAX_CHUNKS: Final = 65536
-MAX_MOVES: Final = 4 * 65536
-MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
-MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
-LEAST_CHAINED: Final = 2**14  # the least that each counts as: small ones have many rounds, too
-MAX_ALTERNATIVES: Final = 64  # of an entry
-MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
-MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
 Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS, strict=True)]

@@ -9,7 +9,8 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.values import MAX_TOGETHER, Hierarchical, Spec, Stragglers
+from jaxcomm.plan.limits import MAX_TOGETHER
+from jaxcomm.plan.values import Hierarchical, Spec, Stragglers
 from jaxcomm.profile import Profile, find_straggler, late_ranks
 from jaxcomm.simulate import Delays, stages
 

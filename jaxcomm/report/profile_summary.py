@@ -27,7 +27,7 @@ def summary(measured: Profile) -> str:
 
 
 def _missing(measured: Profile) -> list[str]:
-    """What a run's record does not show, and no other profile has added."""
+    """The facts that a run's record does not show and no other profile has added."""
     known = {
         "hosts": measured.hosts or measured.topology,
         "NICs": measured.nics or measured.incast is not None,

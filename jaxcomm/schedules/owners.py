@@ -75,7 +75,7 @@ def _edges(way: Way, links: HostLinks) -> Iterator[tuple[int, int]]:
 
 
 class _Offer(NamedTuple):
-    """The price of bringing parts to a parent, less the parent's own: summed on a rank, or `apart` by so many ranks."""
+    """The price of bringing parts to a parent, less the parent's own: summed on a rank, or `apart` by `ranks` ranks."""
 
     summed: float
     end: int

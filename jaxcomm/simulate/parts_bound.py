@@ -23,14 +23,14 @@ _PRECISION: Final = 1e-12
 
 
 class _Parts(NamedTuple):
-    """So many parts, and the rate at which they send in all, in buffers per time of a buffer within a host."""
+    """A number of parts, and the rate at which they send in all, in buffers per time of a buffer within a host."""
 
     number: int
     rate: float
 
 
 class _Unit(NamedTuple):
-    """What may be one part, if `whole` is given, or divided into smaller units, if there are any."""
+    """Ranks that may be one part, if `whole` is given, or divided into smaller units, if there are any."""
 
     whole: _Parts | None
     divided: tuple[_Unit, ...] = ()

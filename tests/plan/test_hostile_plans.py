@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jaxcomm import plan, schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import files, proof
-from jaxcomm.plan.values import LEAST_CHAINED, MAX_CHAINED, MAX_SOLVED
+from jaxcomm.plan.limits import LEAST_CHAINED, MAX_CHAINED, MAX_SOLVED
 from jaxcomm.program import contributions, lowering, races, verifier
 from jaxcomm.program.program import MAX_PIECES, compile
 from jaxcomm.program.verifier import verify_program

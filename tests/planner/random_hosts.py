@@ -118,7 +118,7 @@ def unlike_cluster(seed: int) -> Profile:
 
 
 def beside_bound(topology: Topology, multiple: int = 16) -> float:
-    """A run without latency of the schedule with shares, of so many chunks per rank, in times of the bound."""
+    """A run without latency of the schedule with shares and this number of chunks per rank, in times of the bound."""
     run = simulate.run(_hierarchical(topology, multiple * len(topology.hosts)), 1, Network(0.0, 1.0, topology))
     return float(run.finish_s.max()) / least_time(topology)
 

@@ -23,7 +23,7 @@ def together(
     gains: dict[int, float] | None = None,
     ranks: int = RANKS,
 ) -> Profile:
-    """A profile in which the core's direct schedule takes 0.1 ns a byte and `lax.psum` so many times less.
+    """A profile in which the core's direct schedule takes 0.1 ns a byte and `lax.psum` a fraction of it.
 
     Args:
       lax: how many times faster lax is than the core's direct schedule, at all sizes or by size (others 0.5).

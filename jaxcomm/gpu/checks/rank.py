@@ -75,16 +75,17 @@ def bits(job: Job, by: By) -> Iterator[Row]:
 
 def times(job: Job, by: By) -> Iterator[Row]:
     """The median call by size, of each schedule and of XLA's own sum; then the time after a late rank's arrival."""
+    steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
+    steps["jax.lax"] = stepped(mesh(), partial(lax.psum, axis_name="data"))
     for nbytes in SIZES:
         x = placed(np.ones((job.ranks, nbytes // 4), np.float32), mesh())
-        found = {name: f"{median_seconds(step, x, REPEATS) * 1e3:.3f}" for name, step in _steps(job, by).items()}
-        yield [f"{nbytes >> 10} KiB, ms", _listed(found)]
+        yield [
+            f"{nbytes >> 10} KiB, ms",
+            _listed({name: median_seconds(step, x, REPEATS) for name, step in steps.items()}),
+        ]
     x = placed(np.ones((job.ranks, LATE_BYTES // 4), np.float32), mesh())
-    found = {
-        name: f"{seconds_after_arrival(job, step, x, LATE_S, REPEATS, name) * 1e3:.3f}"
-        for name, step in _steps(job, by).items()
-    }
-    yield [f"{LATE_BYTES >> 10} KiB, the last rank {LATE_S * 1e3:.0f} ms late, ms after it", _listed(found)]
+    after = {name: seconds_after_arrival(job, step, x, LATE_S, REPEATS, name) for name, step in steps.items()}
+    yield [f"{LATE_BYTES >> 10} KiB, the last rank {LATE_S * 1e3:.0f} ms late, ms after it", _listed(after)]
 
 
 def by_nccl(schedule: Schedule) -> Step:
@@ -123,13 +124,8 @@ def mesh() -> jax.sharding.Mesh:
     return mesh_of([first, *reversed(others)])
 
 
-def _steps(job: Job, by: By) -> dict[str, Step]:
-    steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
-    return {**steps, "jax.lax": stepped(mesh(), partial(lax.psum, axis_name="data"))}
-
-
-def _listed(found: dict[str, str]) -> str:
-    return ", ".join(f"{name} {ms}" for name, ms in found.items())
+def _listed(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {each * 1e3:.3f}" for name, each in seconds.items())
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.spec_check import MAX_TURNS
+from jaxcomm.plan.limits import MAX_TURNS
 from jaxcomm.plan.values import (
     ANY_RANK,
     Broadcast,

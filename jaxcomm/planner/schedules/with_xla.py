@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from jaxcomm.plan.values import MAX_ALTERNATIVES, Alternative, Entry, Spec
+from jaxcomm.plan.limits import MAX_ALTERNATIVES
+from jaxcomm.plan.values import Alternative, Entry, Spec
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.entry import entry
