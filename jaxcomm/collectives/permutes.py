@@ -174,7 +174,7 @@ def _varying(aval: Any) -> Any:
     """The operand's type, along whose axes values that are still to be reduced differ: ppermute takes no others."""
     axes = aval.manual_axis_type
     whole = axes.varying | axes.unreduced | axes.reduced
-    return aval.update(manual_axis_type=axes.update(varying=whole, unreduced=frozenset(), reduced=frozenset()))
+    return aval.update(manual_axis_type=type(axes)(varying=whole))
 
 
 def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:

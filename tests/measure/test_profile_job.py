@@ -27,7 +27,7 @@ ENVIRONMENT = {
 PROFILE_PLAN_AND_SUM = """
 import sys
 from jaxcomm.cli import main
-words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "2", "--steps", "12", "--late", "rank=2,ms=40",
+words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "10", "--steps", "12", "--late", "rank=2,ms=40",
          "--executor", "core"]
 assert main([*words, "--out", "profile.json"]) == 0
 import jax, jaxcomm, numpy as np

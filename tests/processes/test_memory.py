@@ -9,7 +9,7 @@ from tests.processes import jobs
 pytestmark = pytest.mark.slow
 
 STEPS = 600
-GROWTH = 16 << 20  # bytes: a few of XLA's buffers; without cc/ffi/operator_new.cc some process grows by dozens
+GROWTH = 64 << 20  # bytes: some dozens of XLA's buffers; without cc/ffi/operator_new.cc a process grows by 400 and more
 
 
 def test_resident_memory_does_not_grow() -> None:

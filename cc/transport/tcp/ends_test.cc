@@ -51,6 +51,7 @@ TEST(EndsTest, MessagesFromBeforeAnEndComeBeforeItsEvent) {
     raw.Send({FrameType::kNotice, 0, {}});
     raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 1)}, data);
     raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 0)}, data);
+    raw.AwaitArrival();
     reset ? raw.Reset() : raw.Close();
     a.AwaitGone(1);
     EXPECT_EQ(a.received, 1);

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/status.h"
@@ -86,6 +89,14 @@ class Raw {
     EncodeHeader(header, frame.data());
     frame.insert(frame.end(), payload.begin(), payload.end());
     Send(frame);
+  }
+  // Until the other kernel has all bytes: a reset drops those that are still under way.
+  void AwaitArrival() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    int left = 1;
+    while (ioctl(socket_, SIOCOUTQ, &left) == 0 && left > 0 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(left, 0);
   }
   void Reset() {
     const linger now{1, 0};
