@@ -55,21 +55,21 @@ def variables() -> dict[str, str]:
     return {_IMPLEMENTATION: "mpi", _MPI: str(LIBRARY)}
 
 
-def implementation(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+def implementation() -> tuple[str, str]:
     """The library that carries collectives between CPU processes, and why it is not jaxcomm's; "" if it is.
 
     Returns:
       "jaxcomm", or JAX's own name of another, and the reason in words for the user.
     """
-    if is_on(environment):
+    if is_on():
         return "jaxcomm", ""
-    if reason := why_not(environment):
+    if reason := why_not(os.environ):
         pass
-    elif environment.get(EVERY_COLLECTIVE, "0") in ("", "0"):
+    elif os.environ.get(EVERY_COLLECTIVE, "0") in ("", "0"):
         reason = f"{EVERY_COLLECTIVE} is not set"
     else:
         reason = f"{EVERY_COLLECTIVE} is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"
-    return environment.get(_IMPLEMENTATION, "gloo"), reason
+    return os.environ.get(_IMPLEMENTATION, "gloo"), reason
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:

@@ -84,7 +84,6 @@ def register_program(data: bytes) -> str:
     return name
 
 
-@functools.lru_cache(maxsize=256)
 def register_messages(lists: tuple[bytes, ...]) -> str:
     """Hands the encoded message lists of all ranks to the core and returns the name that a custom call finds them by.
 

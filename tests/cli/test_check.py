@@ -97,6 +97,21 @@ def test_the_dry_run_names_every_section_and_starts_none(
     assert not (tmp_path / "check.json").exists()
 
 
+def test_the_report_of_a_dry_run_is_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert main(["check", "--cpu", "--dry-run", "--json", "--report", str(report)]) == 0
+    assert json.loads(report.read_text()) == json.loads(capsys.readouterr().out)
+
+
+def test_a_report_that_cannot_be_written_is_an_error_before_any_section(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["check", "--cpu", "--report", str(tmp_path / "missing" / "report.json")]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "missing" in printed.err
+
+
 def test_where_there_is_no_gpu_it_says_so_with_a_cure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
