@@ -204,8 +204,8 @@ def require_core() -> None:
     """
     if is_forced():
         raise JaxcommError(
-            f"{EXECUTOR} is 'xla', whose calls the core cannot time.\n"
-            "  Cure: unset it, or have the host's clock time them: jaxcomm profile --executor xla"
+            f"{EXECUTOR} is 'xla', so XLA's collectives run all sums; this command times those that the core runs.\n"
+            f"  Cure: unset {EXECUTOR}; to time XLA's collectives: jaxcomm profile --executor xla"
         )
 
 

@@ -19,6 +19,7 @@ from pydantic import Field, computed_field
 from jaxcomm.files import Value
 from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.drops import Drops
+from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
@@ -34,7 +35,6 @@ from jaxcomm.plan.values import (
     ANY_RANK,
     Chain,
     Entry,
-    ExecutorName,
     Hierarchical,
     HierarchicalHalves,
     Hosts,

@@ -41,6 +41,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "collectives[2].min_bytes is 1025; the entry before ends at 1023, so it must be 1024",
     ),
     "executor": (changed("collectives", 2, "executor", to="fused"), "collectives[2].executor is 'fused'"),
+    "the core by its name": (
+        changed("collectives", 2, "executor", to="core"),
+        "collectives[2].executor is 'core'; "
+        "it must be 'xla', or null for the platform's own, which is the core on CPUs",
+    ),
     "late join of no chunk": (
         changed("collectives", 3, "schedule", to=STRAGGLER | {"kind": "late_join", "chunks": 0}),
         "collectives[3].schedule.chunks is 0",
