@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm {

@@ -1,6 +1,7 @@
 """Whether jaxlib loads jaxcomm's library for its collectives: by two variables, before jaxlib is imported.
 
-Only the standard library is imported here: every Python process of an environment may run this when it starts.
+No package is imported here but the standard library's: every Python process of an environment may run this when it
+starts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-VARIABLE: Final = "JAXCOMM_EVERY_COLLECTIVE"
-PLAN: Final = "JAXCOMM_PLAN"
+from jaxcomm.environment import EVERY_COLLECTIVE
+
 # Of XLA's pool, where a process has several devices: each execution in flight may block one in a collective.
 THREADS: Final = 64
 LIBRARY: Final = Path(__file__).parent / "libjaxcomm_backend.so"
@@ -36,7 +37,7 @@ def use() -> None:
 
 def use_if_asked() -> None:
     """Does so where the environment asks for it: what the package's .pth file runs."""
-    if os.environ.get(VARIABLE, "0") not in ("", "0") and "jaxlib" not in sys.modules:
+    if os.environ.get(EVERY_COLLECTIVE, "0") not in ("", "0") and "jaxlib" not in sys.modules:
         turn_on(os.environ)
 
 
@@ -64,10 +65,10 @@ def implementation() -> tuple[str, str]:
         return "jaxcomm", ""
     if reason := why_not(os.environ):
         pass
-    elif os.environ.get(VARIABLE, "0") in ("", "0"):
-        reason = f"{VARIABLE} is not set"
+    elif os.environ.get(EVERY_COLLECTIVE, "0") in ("", "0"):
+        reason = f"{EVERY_COLLECTIVE} is not set"
     else:
-        reason = f"{VARIABLE} is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"
+        reason = f"{EVERY_COLLECTIVE} is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"
     return os.environ.get(_IMPLEMENTATION, "gloo"), reason
 
 
