@@ -26,6 +26,8 @@ AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follo
 
 
 NEVER: Final = -1e300  # seconds; no rank comes so little later than all others
+ANY_RANK: Final = -1  # each may be late
+NO_RANK: Final = -2  # lateness selects no schedule
 
 
 class Rule(NamedTuple):
@@ -33,15 +35,19 @@ class Rule(NamedTuple):
 
     Attributes:
       rank: a rank that may be late, and is if it came `seconds` or more after all others to the call before. Calls then
-        run the second schedule, and so do the first calls. None: each rank may be late, by turns. If all ranks but one
-        have come to a call, and rank r has not within `seconds`, it runs the schedule 1 + r.
+        run the second schedule, and so do the first calls. ANY_RANK: each rank may be late, by turns. If all ranks but
+        one have come to a call, and rank r has not within `seconds`, it runs the schedule 1 + r. NO_RANK: the first
+        schedule, whoever is late.
       seconds: see `rank`. NEVER where lateness does not matter.
       tries: whether calls compare the schedules first, and run the first one for the others if they gain nothing.
+      fences: ranks and the names of rails, of calls between processes. While the rank's host alone lacks the rail, calls
+        run another schedule; the last schedules are those, in this order.
     """
 
-    rank: int | None
+    rank: int
     seconds: float
     tries: bool
+    fences: tuple[tuple[int, str], ...] = ()
 
 
 class Choice(NamedTuple):
@@ -159,7 +165,7 @@ def with_others(
     selector = found.selector_for(nbytes, dtype) if kind == "all_reduce" else None
     if selector:
         early, *late = found.schedules_of(selector)
-        rank = None if selector.by_turns else found.roles[selector.rank]
+        rank = ANY_RANK if selector.by_turns else found.roles[selector.rank]
         rule = Rule(rank, selector.lateness_s, tries and early.kind == usual.plan)
         return Choice((compiled(early), *map(compiled, late)), choice.plan, rule)
     schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
