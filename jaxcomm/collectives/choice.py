@@ -40,7 +40,7 @@ class Rule(NamedTuple):
         schedule, whoever is late.
       seconds: see `rank`. NEVER where lateness does not matter.
       tries: whether calls compare the schedules first, and run the first one for the others if they gain nothing.
-      fences: ranks and the names of rails, of calls between processes. While the rank's host alone lacks the rail, calls
+      fences: of calls between processes, ranks and names of rails. While the rank's host alone lacks the rail, calls
         run another schedule; the last schedules are those, in this order.
     """
 
@@ -152,7 +152,7 @@ def with_others(
     tries: bool,
 ) -> Choice:
     """The choice with all schedules if calls on CPUs select one: a plan's by lateness, or, in a trial, the plan's and
-    the default one.
+    the default one; and between processes a plan's for hosts that lack a rail.
 
     Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
     """
@@ -169,9 +169,13 @@ def with_others(
         rule = Rule(rank, selector.lateness_s, tries and early.kind == usual.plan)
         return Choice((compiled(early), *map(compiled, late)), choice.plan, rule)
     schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
-    if not tries or source == "direct" or schedule.kind == usual.plan:
+    if tries and source != "direct" and schedule.kind != usual.plan:
+        choice = Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
+    fences = found.fences_for(nbytes, dtype) if kind == "all_reduce" and len({*(hosts or ())}) > 2 else ()
+    if not fences:
         return choice
-    return Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
+    rule = (choice.rule or Rule(NO_RANK, 0.0, False))._replace(fences=tuple((each.rank, each.rail) for each in fences))
+    return Choice((*choice.schedules, *(compiled(each.schedule_for(nbytes)) for each in fences)), choice.plan, rule)
 
 
 def leaves_to_lax(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
