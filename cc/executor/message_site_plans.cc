@@ -22,9 +22,12 @@ bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
   return fingerprint == fingerprint_ || std::any_of(selected_.begin(), selected_.end(), is);
 }
 
-std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {
+Result<std::shared_ptr<const MessageSite>> MessageSite::With(uint32_t schedule) const {
   if (schedule == ScheduleSelector::kDefault || schedule > selected_.size()) return shared_from_this();
-  return selected_[schedule - 1];
+  MessageSite& other = *selected_[schedule - 1];
+  std::call_once(other.common_->once, [&other] { other.common_->status = other.MakeGraphs(); });
+  if (!other.common_->status.ok()) return other.common_->status;
+  return std::shared_ptr<const MessageSite>(selected_[schedule - 1]);
 }
 
 Result<std::shared_ptr<const MessageSite>> MessageSite::Following(

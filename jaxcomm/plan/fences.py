@@ -1,0 +1,96 @@
+"""Schedules for calls while a host lacks a rail: one of its interfaces failed, so its bytes take longer.
+
+They are chosen when the plan is made, and proved as all others, so that calls can run them at once.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import Field
+
+from jaxcomm.files import Value
+from jaxcomm.plan.limits import MAX_FENCES
+from jaxcomm.plan.solved import SolvedNetwork
+from jaxcomm.plan.spec_check import SpecCheck
+from jaxcomm.plan.specs import build
+from jaxcomm.plan.values import Count, Hierarchical, Rank, Seconds
+from jaxcomm.profile.cluster import Topology
+from jaxcomm.schedules import Schedule
+
+
+class FencedRange(Value):
+    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
+
+    Without the rail it is predicted to take `seconds` for `reference_bytes`, and the entry's schedule `otherwise`.
+    """
+
+    min_bytes: Count
+    max_bytes: Count | None
+    schedule: Hierarchical
+    reference_bytes: Count
+    seconds: Seconds
+    otherwise: Seconds
+
+
+class Fence(Value):
+    """The schedules of calls while the host of one rank, and no other, lacks a rail.
+
+    `topology` is the network without it, for which they are made. Calls of fewer bytes than the first of the `ranges`
+    run what they always do.
+    """
+
+    rank: Rank
+    rail: Annotated[str, Field(max_length=256)]
+    topology: Topology
+    ranges: Annotated[tuple[FencedRange, ...], Field(fail_fast=True, min_length=1, max_length=64)]
+
+    def schedule_for(self, nbytes: int) -> Schedule:
+        """The schedule of calls of this size, which is not below the first range."""
+        return self.schedules[bisect.bisect_right(self.ranges, nbytes, key=lambda each: each.min_bytes) - 1]
+
+    @cached_property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedule of every range."""
+        network = self.topology
+        return tuple(build(each.schedule, len(network.hosts), {}, None, (), network) for each in self.ranges)
+
+    @pydantic.model_validator(mode="after")
+    def _ranges_ascend(self) -> Self:
+        for i, each in enumerate(self.ranges):
+            after = self.ranges[i + 1].min_bytes if i + 1 < len(self.ranges) else None
+            if each.max_bytes != (None if after is None else after - 1) or not (
+                each.min_bytes <= each.reference_bytes <= (each.max_bytes or each.reference_bytes)
+            ):
+                raise ValueError(
+                    f"ranges[{i}] is for {each.min_bytes} to {each.max_bytes} bytes, timed for {each.reference_bytes}; "
+                    "ranges follow each other without a gap, hold the timed size, and the last has no limit"
+                )
+            if each.schedule.late:
+                raise ValueError(f"ranges[{i}].schedule names late ranks; those of fences wait for no late rank")
+        return self
+
+
+Fences = Annotated[tuple[Fence, ...], Field(fail_fast=True, max_length=MAX_FENCES)]
+
+
+def check_fences(fences: Iterable[Fence], specs: SpecCheck) -> int:
+    """Checks the fences of a plan, and returns the number of ranks · chunks of their different schedules.
+
+    Raises:
+      ValueError: a rank or a topology does not fit the plan's ranks, or a schedule is out of range.
+    """
+    ranks = specs.ranks
+    for i, fence in enumerate(fences):
+        if fence.rank >= ranks:
+            raise ValueError(f"fences[{i}].rank is {fence.rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
+        if len(hosts := fence.topology.hosts) != ranks:
+            raise ValueError(f"fences[{i}].topology.hosts has {len(hosts)} entries; matches.ranks is {ranks}")
+        own = specs._replace(network=SolvedNetwork(topology=fence.topology, schedules=()))
+        for j, each in enumerate(fence.ranges):
+            own.check(f"fences[{i}].ranges[{j}].schedule", each.schedule)
+    return sum(ranks * spec.chunks for spec, _ in {(each.schedule, f.topology) for f in fences for each in f.ranges})
