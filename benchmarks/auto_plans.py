@@ -1,7 +1,7 @@
 """Steps under `plan="auto"`, under a plan that was made by hand, and without a plan, while one rank and then another is
 late, while hosts are slow, or before and after links change.
 
-    jaxcomm testbed run late_host.toml -- jaxcomm profile --executor core --late rank=3,ms=50 --out profile.json
+    jaxcomm testbed run late_host.toml -- jaxcomm profile --late rank=3,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run late_host.toml -- python benchmarks/auto_plans.py --plan plan.json
 
@@ -22,7 +22,7 @@ and with `--late ""` and a profile without `--late`.
 
 Nobody is late with `--change_s`, the second at which the testbed's file changes something; the plan is for after it:
 
-    jaxcomm testbed run FILE_AS_AFTER_THE_CHANGE -- jaxcomm profile --executor core --out profile.json
+    jaxcomm testbed run FILE_AS_AFTER_THE_CHANGE -- jaxcomm profile --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run benchmarks/contended_uplinks.toml -- \\
         python benchmarks/auto_plans.py --plan plan.json --change_s 60

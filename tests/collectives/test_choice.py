@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from jaxcomm import schedules
@@ -104,3 +106,15 @@ def test_a_trial_compares_a_plan_with_what_runs_without_it() -> None:
     assert default(4 * MIB, (0, 1, 2, 3)) is None, "both are rings"
     assert default(2 * MIB, (0, 1, 2, 3)) == "all_reduce/ring/4"
     assert default(4 * MIB, None, tries=False) is None
+
+
+@pytest.mark.parametrize("compiled", [choice._compiled, choice._compiled_messages])
+def test_plans_of_many_schedules_are_compiled_once(
+    compiled: Callable[[schedules.Schedule], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [schedules.late_join(3, 0, chunks) for chunks in range(1, 301)]
+    names = [compiled(schedule) for schedule in many]
+    assert len(set(names)) == len(many)
+    monkeypatch.delattr(choice, "compile")
+    monkeypatch.delattr(choice, "compile_messages")
+    assert [compiled(schedule) for schedule in many] == names
