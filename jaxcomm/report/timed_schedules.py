@@ -1,13 +1,18 @@
-"""Measured times of schedules, in words: those of `jaxcomm plan --try`, and sizes at which no schedule gains."""
+"""Measured times of schedules, in words: those of `jaxcomm plan --try`, and sizes at which no schedule gains or nothing
+was timed."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from typing import Final
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Entry
 from jaxcomm.report.tables import bytes_text, seconds_text
+from jaxcomm.report.words import saved_text
+
+_LARGE: Final = 16 << 20  # bytes; larger calls are expected to take times in proportion to these
 
 
 def measured_cells(entry: Entry) -> list[str | None]:
@@ -16,16 +21,17 @@ def measured_cells(entry: Entry) -> list[str | None]:
         return [None, None, None]
     saved = 1 - found.seconds / found.default if found.default else 0.0
     size = f" at {bytes_text(found.bytes)}" if found.bytes != entry.predicted.reference_bytes else ""
-    return [seconds_text(found.seconds) + size, seconds_text(found.default), f"{saved:z.0%}"]
+    return [seconds_text(found.seconds) + size, seconds_text(found.default), saved_text(saved)]
 
 
 def measured_lines(entry: Entry) -> Iterator[str]:
     """A sentence with the measured times and the predicted one; none where nothing was measured."""
     if found := entry.measured:
         saved = 1 - found.seconds / found.default if found.default else 0.0
+        gain = f"{saved:z.0%} less" if saved >= 0 else "nothing is saved"
         yield (
             f"Measured by --try for {bytes_text(found.bytes)}: {seconds_text(found.seconds)}, the default schedule "
-            f"{seconds_text(found.default)}: {saved:z.0%} less (predicted {seconds_text(entry.predicted.seconds)})."
+            f"{seconds_text(found.default)}: {gain} (predicted {seconds_text(entry.predicted.seconds)})."
         )
 
 
@@ -40,3 +46,23 @@ def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
             f"{seconds_text(timed.same_s)} whatever the schedule: nothing to plan for up to {same}.",
             110,
         )
+
+
+def extrapolated_lines(plan: Plan) -> Iterator[str]:
+    """A sentence with the size up to which schedules were timed, where calls may be much larger."""
+    if (timed := plan.assumptions.timed) and may_be_larger(timed.largest):
+        yield extrapolated_text("Schedules", timed.largest)
+
+
+def extrapolated_text(what_was_timed: str, largest: int) -> str:
+    """The sentence about sizes that were not timed."""
+    return textwrap.fill(
+        f"{what_was_timed} were timed with up to {bytes_text(largest)}: the times of larger calls are assumed to grow "
+        "with their bytes. `jaxcomm profile --seconds S` times larger calls, and `jaxcomm plan --try` the schedules.",
+        110,
+    )
+
+
+def may_be_larger(largest: int) -> bool:
+    """Whether calls may be much larger than what was timed."""
+    return largest < _LARGE
