@@ -1,18 +1,28 @@
 """Steps under `plan="auto"`, under a plan that was made by hand, and without a plan, while one rank and then another is
-late, or before and after links change.
+late, while hosts are slow, or before and after links change.
 
-    jaxcomm testbed run late_host.toml -- jaxcomm profile --executor core --late rank=3,ms=50 --out profile.json
+    jaxcomm testbed run late_host.toml -- jaxcomm profile --late rank=3,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run late_host.toml -- python benchmarks/auto_plans.py --plan plan.json
 
 A step is a sum of `--bytes`, before which the late rank waits. In each phase the steps under "auto" run alone until it
 has had time to follow; then the three kinds take turns of ten steps in random order, of which the first two do not
 count: a step that ends late on one rank shortens that rank's next one, whichever kind that is. Prints their medians on
-the first process, and the ratios.
+the first process, and the ratios. The plan by hand runs without a trial.
+
+`--late` names the ranks that are late, one after the other. Where a host is slow, nobody is late, or one rank, for
+which the plan was made:
+
+    FILE=benchmarks/slow_host.toml
+    jaxcomm testbed run $FILE -- jaxcomm profile --executor core --late rank=1,ms=50 --out profile.json
+    jaxcomm plan profile.json --out plan.json
+    jaxcomm testbed run $FILE -- python benchmarks/auto_plans.py --plan plan.json --late 1
+
+and with `--late ""` and a profile without `--late`.
 
 Nobody is late with `--change_s`, the second at which the testbed's file changes something; the plan is for after it:
 
-    jaxcomm testbed run FILE_AS_AFTER_THE_CHANGE -- jaxcomm profile --executor core --out profile.json
+    jaxcomm testbed run FILE_AS_AFTER_THE_CHANGE -- jaxcomm profile --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run benchmarks/contended_uplinks.toml -- \\
         python benchmarks/auto_plans.py --plan plan.json --change_s 60
@@ -40,7 +50,10 @@ from jaxcomm.report.tables import seconds_text
 
 BYTES = flags.DEFINE_integer("bytes", 4 << 20, "of each rank's buffer")
 LATE_MS = flags.DEFINE_float("late_ms", 50.0, "by how many milliseconds the late rank is late", lower_bound=0)
-PLAN = flags.DEFINE_string("plan", None, "for the last rank being late, or for the changed links", required=True)
+LATE = flags.DEFINE_list(
+    "late", ["-1", "1"], "the ranks that are late, one after the other; -1 is the last; none: nobody"
+)
+PLAN = flags.DEFINE_string("plan", None, "for the first late rank, for slow hosts, or for changed links", required=True)
 CHANGE_S = flags.DEFINE_float("change_s", None, "seconds after the start at which links change", lower_bound=1)
 BACK_S = flags.DEFINE_float("back_s", None, "seconds after the start at which links are as before", lower_bound=1)
 ALONE = flags.DEFINE_integer("alone", 200, "steps under auto before each comparison", lower_bound=1)
@@ -52,24 +65,20 @@ def main(_: list[str]) -> None:
     """Steps, and prints on the first process."""
     began = time.monotonic()
     jax.distributed.initialize()
-    jaxcomm.init(plan="auto")
+    jaxcomm.init(plan="auto", trial=False)
     mesh = spmd.mesh(jax.device_count())
-    last = mesh.size - 1
-    if CHANGE_S.value:
-        plans = {"auto": None, "by hand": jaxcomm.plan.load(PLAN.value), "no plan": {}}
-        phases = [("before the change", -1, [*plans]), ("after it", -1, [*plans])]
-        phases += [("as before", -1, [*plans])] if BACK_S.value else []
+    plans: dict[str, jaxcomm.plan.Plan | dict[str, str] | None] = {"auto": None, "no plan": {}}
+    if CHANGE_S.value or not LATE.value:
+        plans["by hand"] = jaxcomm.plan.load(PLAN.value)
+        kinds = ["auto", "by hand", "no plan"]
+        names = ["before the change", "after it", *["as before"] * bool(BACK_S.value)]
+        phases = [(name, -1, kinds) for name in (names if CHANGE_S.value else ["nobody late"])]
     else:
-        plans = {
-            "auto": None,
-            "by hand": jaxcomm.plan.load(PLAN.value, {"straggler": last}),
-            "by hand, moved": jaxcomm.plan.load(PLAN.value, {"straggler": 1}),
-            "no plan": {},
-        }
-        phases = [
-            (f"rank {last} late", last, ["auto", "by hand", "no plan"]),
-            ("rank 1 late", 1, ["auto", "by hand, moved", "no plan"]),
-        ]
+        phases = []
+        for late in (int(rank) % mesh.size for rank in LATE.value):
+            by_hand = "by hand, moved" if phases else "by hand"
+            plans[by_hand] = jaxcomm.plan.load(PLAN.value, {"straggler": late})
+            phases.append((f"rank {late} late", late, ["auto", by_hand, "no plan"]))
 
     def step(x: jax.Array, late: jax.Array, *, plan: jaxcomm.plan.Plan | dict[str, str] | None) -> jax.Array:
         x = ffi.delay(x, jnp.where(lax.axis_index(spmd.AXIS) == late, LATE_MS.value / 1e3, 0.0))

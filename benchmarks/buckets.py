@@ -3,7 +3,7 @@ backward pass in the same jitted step, and from inside the backward pass.
 
     python benchmarks/buckets.py --layers 8 --width 1024 --batch 32 --late 20
 
-Eight host devices train a perceptron, once with all ranks alike and once with rank 3 late by so many milliseconds. For
+Eight host devices train a perceptron, once with all ranks alike and once with rank 3 late by `--late` milliseconds. For
 each the devices are profiled (links, who is late, when each gradient is ready) and the step is planned as the commands
 do. `step` is the median over all steps of the three sides, which take turns. The other columns are from further steps
 whose gradients and sums are marked, in time since the step's call, medians over devices and steps: sums that are there

@@ -2,7 +2,7 @@
 
     jaxcomm profile --late rank=3,ms=20 --out profile.json
     python benchmarks/late_rank_plans.py profile.json
-    jaxcomm launch -n 4 -- jaxcomm profile --executor core --late rank=3,ms=20 --out profile.json
+    jaxcomm launch -n 4 -- jaxcomm profile --late rank=3,ms=20 --out profile.json
     jaxcomm launch -n 4 benchmarks/late_rank_plans.py profile.json
 
 Both take turns in one launch, A B A B, and each rank writes its buffer before each call. The times are from the late

@@ -23,7 +23,7 @@ MIB = 2**20
 
 
 def made(ranks: int, late: dict[int, float], **fields: Any) -> profile.Profile:
-    """A profile in which these ranks are late by so many seconds in every step."""
+    """A profile in which these ranks are late by these seconds in every step."""
     document = {
         "format": "jaxcomm-profile",
         "version": 1,

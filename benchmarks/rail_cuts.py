@@ -106,7 +106,7 @@ class Job:
 
 
 def wait(job: Job, seconds: float, until: str = "") -> bool:
-    """Waits so long, or until all processes have printed so many calls or have no lost rail; whether they have."""
+    """Waits until all processes have printed the calls or have no lost rail, within the limit; whether they have."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and job.is_running():
         if until == "calls" and all(len(own) > 5 for own in job.calls()):

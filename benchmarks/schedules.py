@@ -78,7 +78,7 @@ def _compile_and_prove(ranks: int, chunks: int) -> None:
 
 
 def _range(index: int, count: int) -> dict[str, Any]:
-    """The fields of an entry, one of so many, whose schedule has another number of chunks than the others."""
+    """The fields of one of several entries, whose schedule has another number of chunks than the others."""
     spec = StragglerSpec(late="straggler", chunks=index + 1)
     return {"min_bytes": 8 * index, "max_bytes": 8 * index + 7 if index + 1 < count else None, "schedule": spec}
 

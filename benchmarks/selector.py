@@ -1,6 +1,6 @@
 """Calls of a plan with a selector beside those of the same plan without it, while a lateness comes and goes.
 
-    jaxcomm testbed run late_host.toml -- jaxcomm profile --executor core --out profile.json
+    jaxcomm testbed run late_host.toml -- jaxcomm profile --out profile.json
     jaxcomm testbed run late_host.toml -- python benchmarks/selector.py profile.json
 
 The last rank is late by `--late_ms` for 20 steps, then on time for 20, and so on. The plan is made from the profile's

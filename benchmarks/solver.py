@@ -32,7 +32,7 @@ def main() -> None:
         [f"{hosts}×{per_host}, NIC per {nic}, {slow:g}", *(cell(hosts, per_host, nic, slow, size, d) for d in DELAYS)]
         for (hosts, per_host), nic, slow in itertools.product(SHAPES, ("rank", "host"), (1.0, 2.0, 4.0, 9.0))
     ]
-    print("hierarchical → searched, chunks, bound of so many, gap")
+    print("hierarchical → searched, chunks, bound of these, gap")
     print(table(["hosts × ranks, cost between hosts", *(f"d = {delay:g}" for delay in DELAYS)], rows))
     print(f"{(time.process_time() - began) / len(rows) / len(DELAYS):.1f} s each")
 

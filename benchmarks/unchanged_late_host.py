@@ -1,7 +1,7 @@
 """A training step of plain JAX, without a line of jaxcomm's, on hosts of which one is late: how long it takes.
 
     F=benchmarks/late_host_unlike_rails.toml
-    jaxcomm testbed run $F -- jaxcomm profile --executor core --late rank=3,ms=100 --out profile.json
+    jaxcomm testbed run $F -- jaxcomm profile --late rank=3,ms=100 --out profile.json
     jaxcomm plan profile.json --out plan.json
     JAXCOMM_EVERY_COLLECTIVE=1 JAXCOMM_PLAN=plan.json jaxcomm testbed run $F -- python benchmarks/unchanged_late_host.py
     JAXCOMM_EVERY_COLLECTIVE=1 jaxcomm testbed run $F -- python benchmarks/unchanged_late_host.py

@@ -1,6 +1,6 @@
 """The errors a user of jaxcomm may meet. Each message says which value, where, and what to do.
 
-The texts of errors of calls, such as a deadline, are in `cc/base/errors.h`.
+The texts of errors of calls, such as a deadline, are in `cc/base/error_texts.h`.
 
 If a call fails while a compiled step runs, JAX raises an error of its own around the text of ours: where the step is
 waited for, or where its result is used. `translated` raises ours in its place, with the ranks as attributes:

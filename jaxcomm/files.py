@@ -80,14 +80,14 @@ def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommEr
             raise
 
 
-def check_writable(*paths: str | os.PathLike[str] | None, error: type[JaxcommError] = JaxcommError) -> None:
+def check_writable(*paths: str | os.PathLike[str] | None) -> None:
     """Checks, before long work, that files can be written; None is no file.
 
     Raises:
-      error: one of them cannot be.
+      JaxcommError: one of them cannot be.
     """
     for target in (Path(path) for path in paths if path is not None):
-        with _writing(target, error):
+        with _writing(target, JaxcommError):
             if _is_replaced(target):
                 tempfile.TemporaryFile(dir=target.resolve().parent).close()
 

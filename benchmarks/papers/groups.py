@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 def row(uplink: float, racks: int = RACKS, per_rack: int = PER_RACK) -> Row:
-    """Both sides for racks whose uplinks take so many times as long per byte as a link within."""
+    """Both sides for racks whose uplinks take a multiple of the time per byte of a link within."""
     given = baselines.RackedWorkers(racks, per_rack, NBYTES, ALPHA, BETA, BETA * uplink)
     methods = ("ps", "ring", "double_tree", "hierarchical", "gossip", "ds_sync")
     workers = range(racks * per_rack)

@@ -28,7 +28,7 @@ class Active:
     """The flows that are under way, one array element each; fields below `queues` are the scheme's."""
 
     def __init__(self, flow: Ints, packets: Floats) -> None:
-        """Flows that start, of so many packets."""
+        """Flows that start, by their numbers of packets."""
         self.flow = flow
         self.packets = packets
         self.to_send = packets.copy()
@@ -163,7 +163,7 @@ def _pass(
     headers: Floats,
     rng: np.random.Generator,
 ) -> None:
-    """One stage of ports, each so many links wide: what came goes on, queues or is lost."""
+    """One stage of ports of several links each: packets that come go on, queue or are lost."""
     served, room = SERVED * width, BUFFER * width
     busy = np.minimum(headers, served)
     headers -= busy

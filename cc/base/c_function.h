@@ -17,7 +17,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/export.h"
 #include "cc/base/status.h"
 #include "cc/base/text.h"

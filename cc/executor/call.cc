@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/float_mode.h"
 #include "cc/base/text.h"
 

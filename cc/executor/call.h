@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/buffers.h"
 #include "cc/executor/local_site.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "cc/base/bounded_map.h"
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/call_names.h"
 #include "cc/executor/call_table.h"

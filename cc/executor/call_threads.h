@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "cc/base/deadline.h"
+#include "cc/base/default_deadline.h"
 #include "cc/base/status.h"
 #include "cc/executor/buffers.h"
 #include "cc/executor/thread_cache.h"

@@ -27,7 +27,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
 #include "cc/executor/message_site.h"

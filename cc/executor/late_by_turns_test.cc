@@ -248,6 +248,12 @@ class BetweenProcesses : public SelectingProcesses<kRanks> {
     const Arrival waits{Call(launch), rank, 10 * rank, fingerprint, "psum", /*waits=*/true};
     executors_[0]->messages().OnNotice(rank, Encode(waits));
   }
+  // A process receives that a rank has arrived with a schedule.
+  void Arrives(uint32_t rank, uint32_t launch, uint32_t schedule, uint32_t at) {
+    const MessageSite& site = *sites_[at]->With(schedule);
+    executors_[at]->messages().OnNotice(
+        rank, Encode(Arrival{Call(launch), rank, 10 * rank, site.fingerprint(), site.text()}));
+  }
   void ExpectError(std::future<Status>& end, const std::string& text) {
     ASSERT_EQ(end.wait_for(std::chrono::seconds(50)), std::future_status::ready);
     const std::string message = end.get().message();
@@ -314,6 +320,29 @@ TEST_F(BetweenProcesses, TheMissingRankIsNamedAtTheDeadline) {
   std::vector<std::future<Status>> ends;
   for (const uint32_t rank : {1u, 2u, 3u}) ends.push_back(Arrive(rank, values[rank], 1));
   for (auto& end : ends) ExpectError(end, "rank 0 of 4 has not arrived after ");
+}
+
+// The decision is on its way from rank 0; rank 1 has received it.
+TEST_F(BetweenProcesses, ARankThatLacksADecisionAtTheDeadlineEndsWithADeadlineError) {
+  Start(/*seed=*/15);
+  Sum(0, 1, milliseconds(0));
+  executors_[3]->SetDeadline(0.2);
+  std::vector<std::vector<float>> values(kRanks, Operand(0));
+  std::future<Status> end = Arrive(3, values[3], 1);
+  Arrives(/*rank=*/1, /*launch=*/1, /*schedule=*/3, /*at=*/3);
+  ExpectError(end, "ranks 0,2 of 4 have not arrived after ");
+  executors_[3]->messages().OnNotice(0, Encode(Decided{Call(1), {3}}));
+  EXPECT_FALSE(Arrive(1, values[1], 1).get().ok());
+}
+
+TEST_F(BetweenProcesses, ARankThatLacksADecisionIsGivenTheDecidersEnd) {
+  Start(/*seed=*/16);
+  Sum(0, 1, milliseconds(0));
+  std::vector<std::vector<float>> values(kRanks, Operand(0));
+  std::future<Status> end = Arrive(3, values[3], 1);
+  Arrives(/*rank=*/1, /*launch=*/1, /*schedule=*/3, /*at=*/3);
+  network_->Kill(0);
+  ExpectError(end, "rank 0 is gone");
 }
 
 TEST_F(BetweenProcesses, IfTheDecidersProcessDiesUndecidedCallsFail) {
@@ -406,6 +435,24 @@ TEST_F(BetweenProcesses, ARankThatBringsAnErrorEndsAnUndecidedCall) {
   EXPECT_TRUE(IsWaiting(first));
   executors_[2]->messages().Refuse(*sites_[2], /*run=*/1, /*rank=*/2, InvalidArgument("rank 2 has no operands"));
   ExpectError(first, "rank 2 has no operands");
+}
+
+using ProcessesOfTwoRanks = SelectingProcesses</*kProcesses=*/2, /*kRanksOfEach=*/2>;
+
+// At the deadline of rank 0, which came first, no call has begun that rank 1 could have joined.
+TEST_F(ProcessesOfTwoRanks, ARankThatWaitsForTheDecisionIsNotMissing) {
+  Start(/*seed=*/17,
+        {"all_reduce/flat/4", "all_reduce/ring/4", "all_reduce/ring/4", "all_reduce/ring/4", "all_reduce/ring/4"},
+        {ScheduleSelector::kAnyRank, 0});
+  executors_[0]->SetDeadline(1);
+  std::vector<std::vector<float>> values(2, std::vector<float>(kElements));
+  std::future<Status> first = Arrive(0, values[0], 0);
+  std::this_thread::sleep_for(milliseconds(500));
+  std::future<Status> second = Arrive(1, values[1], 0);
+  for (auto* end : {&first, &second}) {
+    const std::string message = end->get().message();
+    EXPECT_NE(message.find("ranks 2,3 of 4 have not arrived after "), std::string::npos) << message;
+  }
 }
 
 }  // namespace

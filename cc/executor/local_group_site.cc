@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 
 namespace jaxcomm {
 

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm {
@@ -23,6 +23,7 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
       number_(number),
       first_(first),
       start_(start),
+      lacks_schedule_(site_->selector() && site_->selector()->Find(id) != site_->schedule()),
       locals_(site_->locals().size()),
       ranks_(site_->ranks().size()),
       locals_left_(static_cast<uint32_t>(locals_.size())),
@@ -97,10 +98,11 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
   if (arrival.waits) {
     if (!ranks_[rank].arrived) ranks_[rank].at = now;
     ranks_[rank].waits = true;
+    if (lacks_schedule_ && !Accepts(arrival.fingerprint)) FailLocked(Differs(rank, arrival.text), true, steps);
     return steps;
   }
   if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
-  if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
+  if (!Accepts(arrival.fingerprint)) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
 }

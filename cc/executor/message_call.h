@@ -57,6 +57,12 @@ class MessageCall {
   const std::shared_ptr<const MessageSite>& shared_site() const { return site_; }
   const CallId& id() const { return id_; }
   uint32_t first() const { return first_; }
+  // Whether the call began before its schedule was known, so that it can only fail.
+  bool lacks_schedule() const { return lacks_schedule_; }
+  // Whether ranks with this fingerprint belong to the call.
+  bool Accepts(uint64_t fingerprint) const {
+    return fingerprint == site_->fingerprint() || (lacks_schedule_ && site_->HasFingerprint(fingerprint));
+  }
   Clock::time_point start() const { return start_; }
   const MessageTask& task(const MessageStep& step) const { return graph(step.local).tasks()[step.task]; }
   // Of a rank that has arrived.
@@ -141,6 +147,7 @@ class MessageCall {
   const int64_t number_;
   const uint32_t first_;
   const Clock::time_point start_;
+  const bool lacks_schedule_;
 
   mutable std::mutex mutex_;
   std::vector<Local> locals_;

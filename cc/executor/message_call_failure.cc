@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/executor/message_call.h"
 
 namespace jaxcomm {

@@ -31,7 +31,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (!Select(arriving)) return Wait(std::move(arriving));
   if (Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
   Begin(std::move(arriving));
-  if (site->selector()) StartDecided();
+  if (site->selector()) StartDecided(id);
 }
 
 bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
@@ -65,7 +65,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     }
     Run(driver);
   }
-  if (site->selector()) StartDecided();
+  if (site->selector()) StartDecided(id);
   return true;
 }
 
@@ -111,8 +111,14 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, boo
   if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
   for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
-  if (call->site().fingerprint() != site.fingerprint()) {
+  if (!call->Accepts(site.fingerprint()) && !site.HasFingerprint(call->site().fingerprint())) {
     Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
+  }
+  // Before the rank arrives, as the others must not take the schedule for the one that was decided.
+  if (call->lacks_schedule()) {
+    const Clock::time_point now = Clock::now();
+    const std::optional<MessageCall::Delay> delay = call->Overdue(now, /*deadline=*/0);
+    if (delay) Drive(call, call->Fail(calls_.DeadlineError(*call, *delay, now), /*announce=*/true));
   }
   return call;
 } catch (const std::bad_alloc&) {
@@ -128,22 +134,29 @@ void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
   if (!notice) return Lose({process, Malformed(process, bytes.size()), false, Clock::now()});
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) OnArrival(process, *arrival);
   if (const auto* decided = std::get_if<Decided>(&*notice)) OnDecided(process, *decided);
-  if (const auto* failure = std::get_if<Failure>(&*notice)) OnFailure(process, *failure);
-  StartDecided();
+  if (const auto* failure = std::get_if<Failure>(&*notice)) {
+    OnFailure(process, *failure);
+    StartAllDecided();
+  }
 }
 
 void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
-  const Clock::time_point now = Clock::now();
-  if (const auto call = calls_.FindOrKeep({process, arrival, now})) {
-    Drive(call, call->PeerArrived(arrival, process, now));
-    const bool differs = !arrival.waits && arrival.fingerprint != call->site().fingerprint();
-    if (differs && !call->failed()) {
+  if (const auto call = KeepArrival({process, arrival, Clock::now()})) {
+    if (!arrival.waits && !call->Accepts(arrival.fingerprint) && !call->failed()) {
       SendDifference({call->shared_site(), call->first(), call->name()}, process, arrival);
     }
   } else if (const auto finished = calls_.FindFinished(arrival.call)) {
     SendDifference(*finished, process, arrival);
   }
   if (arrival.waits) OnWaiting(process, arrival);
+  StartDecided(arrival.call);
+}
+
+// Has the call, if it has begun here, take the arrival; otherwise keeps it for the call. Null: the second.
+std::shared_ptr<MessageCall> MessageExecutor::KeepArrival(PeerArrival peer) {
+  const std::shared_ptr<MessageCall> call = calls_.FindOrKeep(peer);
+  if (call) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  return call;
 }
 
 }  // namespace jaxcomm

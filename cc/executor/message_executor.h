@@ -115,6 +115,7 @@ class MessageExecutor : public Transport::Events {
   void Begin(Arriving arriving);
   std::shared_ptr<MessageCall> Join(const Arriving& arriving, bool& is_new);
   void OnArrival(uint32_t process, const Arrival& arrival);
+  std::shared_ptr<MessageCall> KeepArrival(PeerArrival peer);
   bool Exchange(const Arriving& arriving, bool may_wait);
 
   // Selecting.
@@ -127,9 +128,12 @@ class MessageExecutor : public Transport::Events {
   void OnWaiting(uint32_t process, const Arrival& arrival);
   void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
   bool Differs(const Arriving& arriving) const;
-  void StartDecided(Clock::time_point overdue = Clock::time_point::min());
+  void StartDecided(const CallId& call);
+  void StartAllDecided(Clock::time_point overdue = Clock::time_point::min());
+  void TakeReady(std::vector<Arriving>& ranks, Clock::time_point overdue, std::vector<Arriving>& ready);
   bool LacksProcess(const Arriving& arriving) const;
   bool MayStart(Arriving& arriving, Clock::time_point overdue);
+  void Start(std::vector<Arriving>& ranks);
   void Start(Arriving& arriving);
 
   // Driving.
@@ -162,8 +166,8 @@ class MessageExecutor : public Transport::Events {
   LostRails lost_rails_;
 
   mutable std::mutex deciding_;
-  std::vector<Arriving> undecided_;
-  size_t starting_ = 0;  // those that were undecided
+  std::map<std::pair<uint64_t, uint32_t>, std::vector<Arriving>> undecided_;  // by communicator and site
+  size_t starting_ = 0;                                                       // those that were undecided
   // By communicator and the text of what calls that choose alike have in common.
   static constexpr size_t kSelectors = 1024;  // of a communicator; and of sites
   std::map<uint64_t, BoundedMap<std::string, std::shared_ptr<ScheduleSelector>>> selectors_;
@@ -171,7 +175,7 @@ class MessageExecutor : public Transport::Events {
   BoundedMap<std::pair<uint64_t, uint64_t>, std::weak_ptr<const MessageSite>> decided_{kSelectors};
   PlanSelector plans_{[this] {
     const User user(users_);
-    StartDecided();
+    StartAllDecided();
   }};
 };
 

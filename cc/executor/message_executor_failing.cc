@@ -30,7 +30,7 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
 
 bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
   const User user(users_);
-  StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
+  StartAllDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
   for (const auto& call : calls_.All()) {
     if (const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline)) {
       Drive(call, call->Fail(calls_.DeadlineError(*call, *delay, now), /*announce=*/true));
@@ -75,7 +75,7 @@ void MessageExecutor::Lose(const GoneProcess& gone) {
   for (const auto& call : calls_.All()) {
     if (call->site().HasRankOf(gone.process)) Drive(call, call->PeerGone(gone.process, gone.why));
   }
-  StartDecided();
+  StartAllDecided();
 }
 
 // The failed call starts and adds nothing any more; the transport must end its part before the ranks are called back.

@@ -2,6 +2,7 @@
 // decision, as schedule_selector.h describes. Ranks wait here for what has yet to be decided.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <utility>
@@ -99,6 +100,7 @@ void MessageExecutor::Announce(const MessageSite& site, const CallId& id, const 
 void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
   calls_.AddDecision(process, decided);
   if (const auto call = calls_.Find(decided.call)) Learn(call->site(), decided.call);
+  StartDecided(decided.call);
 }
 
 // A rank of another process waits for a decision. If this process decides its call and has done so, the announcement
@@ -127,14 +129,6 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
   const uint64_t fingerprint = site->fingerprint();  // other steps have calls of this name, too
   std::vector<bool> here(site->ranks().size());
   Clock::time_point latest = Clock::time_point::min();
-  {
-    std::lock_guard<std::mutex> lock(deciding_);
-    for (const Arriving& each : undecided_) {
-      if (!(each.id == id) || each.site->fingerprint() != fingerprint) continue;
-      here[each.rank] = true;
-      latest = std::max(latest, each.at);
-    }
-  }
   calls_.EachEarly(id, [&](const PeerArrival& peer) {
     const uint32_t rank = peer.arrival.rank;
     if (!peer.arrival.waits || peer.arrival.fingerprint != fingerprint) return;
@@ -153,7 +147,7 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
       if (!still || !is_connected()) return;
       try {
         DecideByTurns(still, id);
-        StartDecided();
+        StartDecided(id);
       } catch (const std::bad_alloc&) {
         // The watch of deadlines does it.
       }
@@ -174,16 +168,17 @@ void MessageExecutor::Wait(Arriving arriving) {
                         site->fingerprint(), site->text(),  /*waits=*/true};
   SendNotice(site->locals()[*site->FindLocal(arriving.rank)].others, Encode(arrival));
   transport_.load()->Flush();
+  KeepArrival({site->process(), arrival, arriving.at});
   // From here on the rank is another thread's, which may end its call.
   const CallId id = arriving.id;
   {
     std::lock_guard<std::mutex> lock(deciding_);
-    undecided_.push_back(std::move(arriving));
+    undecided_[{id.communicator, id.site}].push_back(std::move(arriving));
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
   if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
-  StartDecided();  // the decision or an error may have arrived meanwhile
+  StartDecided(id);  // the decision or an error may have arrived meanwhile
 }
 
 // Whether a process has ended that has not joined the call.
@@ -231,29 +226,54 @@ void MessageExecutor::Start(Arriving& arriving) try {
   if (arriving.done) arriving.done(why);
 }
 
-// Starts the calls that may.
-void MessageExecutor::StartDecided(Clock::time_point overdue) {
+// A decision about a call concerns the ranks that wait at its site, in this launch or the next one.
+void MessageExecutor::StartDecided(const CallId& call) {
   std::vector<Arriving> ready;
   {
     std::lock_guard<std::mutex> lock(deciding_);
-    ready.reserve(undecided_.size());
-    for (size_t i = 0; i < undecided_.size();) {
-      if (!MayStart(undecided_[i], overdue)) {
-        ++i;
-        continue;
-      }
-      ready.push_back(std::move(undecided_[i]));
-      undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    starting_ += ready.size();
+    const auto at = undecided_.find({call.communicator, call.site});
+    if (at == undecided_.end()) return;
+    TakeReady(at->second, Clock::time_point::min(), ready);
+    if (at->second.empty()) undecided_.erase(at);
   }
-  for (Arriving& rank : ready) {
+  Start(ready);
+}
+
+void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
+  std::vector<Arriving> ready;
+  {
+    std::lock_guard<std::mutex> lock(deciding_);
+    for (auto at = undecided_.begin(); at != undecided_.end();) {
+      TakeReady(at->second, overdue, ready);
+      at = at->second.empty() ? undecided_.erase(at) : std::next(at);
+    }
+  }
+  Start(ready);
+}
+
+// Takes the ranks that may start, with the mutex.
+void MessageExecutor::TakeReady(std::vector<Arriving>& ranks, Clock::time_point overdue, std::vector<Arriving>& ready) {
+  ready.reserve(ready.size() + ranks.size());
+  const size_t before = ready.size();
+  for (size_t i = 0; i < ranks.size();) {
+    if (!MayStart(ranks[i], overdue)) {
+      ++i;
+      continue;
+    }
+    ready.push_back(std::move(ranks[i]));
+    ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  starting_ += ready.size() - before;
+}
+
+void MessageExecutor::Start(std::vector<Arriving>& ranks) {
+  for (Arriving& rank : ranks) {
     Start(rank);
     transport_.load()->EndExpecting();
   }
-  if (ready.empty()) return;
+  if (ranks.empty()) return;
   std::lock_guard<std::mutex> lock(deciding_);
-  starting_ -= ready.size();
+  starting_ -= ranks.size();
 }
 
 bool MessageExecutor::waiting() const {

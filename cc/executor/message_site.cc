@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/hash.h"
 #include "cc/base/text.h"
 #include "cc/executor/executor.h"

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/call_site.h"
 #include "cc/executor/kind.h"

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <string>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/hash.h"
 #include "cc/base/text.h"
 #include "cc/executor/message_site.h"

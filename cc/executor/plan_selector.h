@@ -1,6 +1,6 @@
 // Selects the plan that calls follow from a launch on, alike in all processes.
 //
-//   PlanSelector plans(/*decided=*/[this] { StartDecided(); });
+//   PlanSelector plans(/*decided=*/[this] { StartAllDecided(); });
 //   bool prepared = plans.Prepare(plan, {{communicator, /*launch=*/120}});   // false: that launch has begun here
 //   plans.Decide(/*commit=*/true);                                           // once all processes have prepared it
 //   auto selected = plans.Select(communicator, launch, step);                // none: undecided

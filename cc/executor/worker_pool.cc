@@ -1,11 +1,14 @@
 #include "cc/executor/worker_pool.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "cc/base/thread.h"
 
 namespace jaxcomm {
+
+unsigned WorkerPool::ThreadsOfProcess() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 WorkerPool::~WorkerPool() {
   {

@@ -8,7 +8,6 @@
 // Jobs must not wait for anything. The destructor runs what is queued, then joins.
 #pragma once
 
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -20,8 +19,8 @@ namespace jaxcomm {
 
 class WorkerPool {
  public:
-  // The number of worker threads of a process.
-  static unsigned ThreadsOfProcess() { return std::max(1u, std::thread::hardware_concurrency()); }
+  // The number of worker threads of a process: one for each processor.
+  static unsigned ThreadsOfProcess();
 
   ~WorkerPool();
 

@@ -15,12 +15,12 @@ from jaxcomm.auto_plan import planning
 from jaxcomm.auto_plan.agreement import Agreement
 from jaxcomm.auto_plan.events import ENDED, NOTHING_BETTER, report
 from jaxcomm.auto_plan.gain import PERIODS, compare, is_shorter
+from jaxcomm.auto_plan.latest_calls import Calls, LatestCalls, Site, busiest
 from jaxcomm.auto_plan.links import MeasuredLinks
-from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.planned_schedules import planned_schedules
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
-from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
+from jaxcomm.auto_plan.speed_change import SpeedChange
 from jaxcomm.collectives.choice import AUTO
 from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.outages import ProcessGone
@@ -79,8 +79,8 @@ class AutoPlan:
         self._end = threading.Event()
         self._switches = Switches()
         self._agreement = Agreement(self._switches, process, processes, name, self._end, measure)
-        self._watch = Watch(ranks)
-        self._pace = Pace()
+        self._latest_calls = LatestCalls(ranks)
+        self._speed = SpeedChange()
         self._plan, self._text = AUTO, ""  # its name in statistics and its file's text
         self._file: Plan | None = None
         self._planned_for: Situation | None = None
@@ -151,13 +151,13 @@ class AutoPlan:
                 self._renew(situation, str(situation), site, calls[key], sites)
             elif plan != self._plan:  # a step whose first launch came after the switch
                 self._switch(self._text, self._plan)
-            elif (change := self._pace.change(site, calls[key].after_s)) and time.monotonic() >= self._measure_from:
+            elif (change := self._speed.change(site, calls[key].after_s)) and time.monotonic() >= self._measure_from:
                 took = "sums took {:.3g} ms from the last arrival to the end, and take {:.3g} now"
                 self._renew(situation, took.format(*(1e3 * each for each in change)), site, calls[key], sites)
 
     def _look(self) -> dict[tuple[str, Site], Calls]:
         start = time.thread_time()
-        calls = self._watch.look(AUTO, self._plan)
+        calls = self._latest_calls.look(AUTO, self._plan)
         self._pause = max(_LOOK_S, _COST * (time.thread_time() - start))
         return calls
 
@@ -184,7 +184,7 @@ class AutoPlan:
             if not self._end.is_set():
                 report(f"{why}; the run keeps its plan: {error}", "failed", situation)
             return
-        self._pace.forget()
+        self._speed.forget()
         if self._schedules(plan, sites) != self._schedules(self._file, sites):
             self._compare(situation, why, text, plan, site, sites)
         elif self._plan == AUTO:
@@ -252,8 +252,8 @@ class AutoPlan:
     def _switch(self, text: str, name: str) -> bool:
         """Switches all processes to a plan; returns whether they have."""
         switched = self._try(lambda: self._agreement.propose(text) or None)
-        self._watch.mark()
-        self._pace.forget()
+        self._latest_calls.mark()
+        self._speed.forget()
         if switched:
             self._plan, self._text = name, text
             self._file = files.decode(text.encode(), "the plan of this run") if text else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxcomm.auto_plan.watch import Site
+from jaxcomm.auto_plan.latest_calls import Site
 from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.plan import Plan
 from jaxcomm.schedules import Schedule

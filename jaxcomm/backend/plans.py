@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import jax
 
-from jaxcomm import ffi
-from jaxcomm.backend import environment
+from jaxcomm import environment, ffi
 from jaxcomm.collectives import choice, communicator, default_schedules
 from jaxcomm.collectives.choice import AUTO, PLANS
 from jaxcomm.collectives.communicator import Hashes

@@ -12,7 +12,7 @@ import traceback
 from typing import Final
 
 from jaxcomm import jax_compat
-from jaxcomm.backend import environment, groups, plans
+from jaxcomm.backend import groups, jaxlib_variables, plans
 from jaxcomm.collectives import communicator, replacement
 from jaxcomm.distributed import forks, store
 from jaxcomm.ffi.cpu import CPU
@@ -24,10 +24,10 @@ def start() -> None:
     """Called by the library while JAX makes its client: nothing here may wait for JAX or for other processes."""
     try:
         if jax_compat.cpu_devices() > 1 and not {"PJRT_NPROC", "NPROC"} & os.environ.keys():
-            os.environ["PJRT_NPROC"] = str(environment.THREADS)
+            os.environ["PJRT_NPROC"] = str(jaxlib_variables.THREADS)
         communicator.start()
         plans.start()
-        library = ctypes.CDLL(str(environment.LIBRARY))
+        library = ctypes.CDLL(str(jaxlib_variables.LIBRARY))
         library.jaxcomm_backend_take.argtypes = [ctypes.c_void_p]
         table = ctypes.c_void_p()
         CPU.call("backend_table", ctypes.byref(table))

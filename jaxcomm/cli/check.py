@@ -8,6 +8,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from jaxcomm import files
 from jaxcomm.cli.common import options, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
@@ -29,7 +30,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
     parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
-    parser.add_argument("--report", metavar="FILE", help="write what each section found into this file as well")
+    parser.add_argument(
+        "--report", metavar="FILE", help="write the results of the sections, or the list of a dry run, as JSON as well"
+    )
     options.as_json(parser)
 
 
@@ -39,8 +42,11 @@ def run(args: Namespace) -> int:
     names = [*kind.SECTIONS] if args.only is None else [args.only]
     if args.only is not None and args.only not in kind.SECTIONS:
         raise JaxcommError(f"--only is {args.only!r}, which is no section.\n  Cure: one of {', '.join(kind.SECTIONS)}.")
+    files.check_writable(args.report)
     if args.dry_run:
         rows = {name: {"shows": kind.SECTIONS[name], "left_out": kind.lacks(name)} for name in names}
+        if args.report is not None:
+            output.write_json(args.report, "check-dry-run", {"sections": rows})
         if args.json:
             output.print_json("check-dry-run", {"sections": rows})
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxcomm.backend import environment
+from jaxcomm.backend import jaxlib_variables
 from jaxcomm.cli.common.host_devices import use_host_devices
 
 SECTIONS = {
@@ -158,7 +158,7 @@ def speed() -> Iterator[Row]:
 def collectives() -> Iterator[Row]:
     """The library that this command's environment chooses."""
     yield ["carried by", "why not jaxcomm"]
-    yield [*environment.implementation()]
+    yield [*jaxlib_variables.implementation()]
 
 
 def _collectives() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:

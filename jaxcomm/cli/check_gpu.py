@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxcomm import files
+from jaxcomm.environment import CERTIFICATE
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import certificate, core
 from jaxcomm.gpu.checks import sections
@@ -52,7 +53,7 @@ def keep(results: dict[str, Result]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JaxcommError(
-            f"{path.parent} cannot be made: {error.strerror}.\n  Cure: set {certificate.VARIABLE} to another file."
+            f"{path.parent} cannot be made: {error.strerror}.\n  Cure: set {CERTIFICATE} to another file."
         ) from None
     files.write(path, certificate.content(made_for, {**certificate.sections_for(made_for), **results}))
 

@@ -9,7 +9,8 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
-from jaxcomm.backend import environment
+from jaxcomm import environment
+from jaxcomm.backend import jaxlib_variables
 from jaxcomm.cli.common import arguments, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.distributed.settings import TRANSPORTS
@@ -85,7 +86,7 @@ def run(args: Namespace) -> int:
     command = launch.command(words, is_module=args.is_module)
     coordinator = launch.local_coordinator()
     further = _every_collective(args.plan) if args.every_collective else {}
-    if args.devices_per_process > 1 and (further or environment.is_on(os.environ)):
+    if args.devices_per_process > 1 and (further or jaxlib_variables.is_on(os.environ)):
         further["PJRT_NPROC"] = _threads(args.devices_per_process)
     own = [
         launch.variables(
@@ -121,18 +122,18 @@ def run(args: Namespace) -> int:
 
 def _every_collective(plan: str | None) -> dict[str, str]:
     """The variables by which jaxcomm carries all collectives."""
-    if reason := environment.why_not(os.environ):
+    if reason := jaxlib_variables.why_not(os.environ):
         raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
     from jaxcomm.collectives.choice import AUTO
 
     if plan and plan != AUTO:
         load(plan)  # so that a mistake in the file ends the command before anything starts
         plan = os.path.abspath(plan)
-    return {**environment.variables(), **({environment.PLAN: plan} if plan else {})}
+    return {**jaxlib_variables.variables(), **({environment.PLAN: plan} if plan else {})}
 
 
 def _threads(devices: int) -> str:
-    return str(max(environment.THREADS, 2 * devices, int(os.environ.get("PJRT_NPROC") or 0)))
+    return str(max(jaxlib_variables.THREADS, 2 * devices, int(os.environ.get("PJRT_NPROC") or 0)))
 
 
 def _print(command: list[str], variables: list[dict[str, str]], *, as_json: bool) -> None:

@@ -36,10 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--on", choices=["cpu", "cuda", "tpu"], default="cpu", help="host devices (cpu), GPUs or TPUs")
     parser.add_argument(
         "--executor",
-        choices=["core", "xla"],
-        help="time only ours, or only XLA's own collectives. Without it: between CPU processes both, by turns, and a "
-        "plan chooses between them; between host devices ours, as XLA's make all wait for a late one; elsewhere the "
-        "one that runs plans there",
+        choices=["core", "xla", "all"],
+        help="time ours (core), XLA's own collectives (xla), or, between CPU processes, both by turns (all): a plan "
+        "chooses between them. Without it: ours on CPUs; elsewhere the one that runs plans there",
     )
     parser.add_argument(
         "--sizes",
@@ -52,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.seconds,
         metavar="S",
         help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); of a job, for transfers and "
-        f"schedules ({SECONDS:g} for ours, {XLA_SECONDS:g} for XLA's)",
+        f"schedules ({SECONDS:g}; of both executors {SECONDS + XLA_SECONDS:g})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")
@@ -67,6 +66,11 @@ def run(args: Namespace) -> int:
         return profile_xla.run(args)
     if is_job():
         return _of_a_job(args)
+    if args.executor == "all":
+        raise JaxcommError(
+            "--executor all is for the CPU processes of a job.\n  Cure: jaxcomm launch -n 4 -- jaxcomm profile"
+            " --executor all, or leave it out."
+        )
     if args.seconds is not None and args.on == "cuda":
         raise JaxcommError("--seconds is for the schedules that are timed on CPUs.\n  Cure: leave it out.")
     seconds = args.seconds or SCHEDULE_SECONDS

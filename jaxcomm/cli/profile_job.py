@@ -59,7 +59,7 @@ def measure(args: Namespace) -> Measured:
 
 
 def _with_xla(args: Namespace) -> bool:
-    return bool(args.executor != "core")
+    return bool(args.executor == "all")
 
 
 def _seconds(args: Namespace) -> float:

@@ -16,6 +16,7 @@ from jaxcomm import testbed
 from jaxcomm.cli.common import arguments, options, output
 from jaxcomm.cli.exit_codes import INTERRUPTED, OK, CommandError
 from jaxcomm.distributed import launch, supervise
+from jaxcomm.environment import HOST
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import Layout, LinkCounters, QueueCounters
@@ -62,7 +63,7 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
     print(testbed.picture(layout), file=out, flush=True)
 
     def show(process: int, line: str, is_error: bool) -> None:
-        host = own[process]["JAXCOMM_HOST"]
+        host = own[process][HOST]
         print(f"[{process:>{width}} {host}] {line}", file=sys.stderr if is_error else programs, flush=True)
 
     expired = threading.Event()
@@ -95,7 +96,7 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
         return OK
     if failure.process is None:
         raise KeyboardInterrupt
-    status, host = failure.status, own[failure.process]["JAXCOMM_HOST"]
+    status, host = failure.status, own[failure.process][HOST]
     how = f"ended with exit status {status}" if status > 0 else f"was ended by signal {-status}"
     raise CommandError(
         f"process {failure.process} on {host} {how}; so the others were ended.", status if status > 0 else 128 - status

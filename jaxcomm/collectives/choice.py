@@ -216,14 +216,14 @@ def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
     return found
 
 
-@functools.lru_cache(maxsize=256)
+@functools.cache  # the schedules are those of PLANS, and a call that selects one needs all of its own compiled
 def _compiled(schedule: Schedule) -> str:
     program = compile(schedule)
     verify_program(program, schedule)
     return ffi.register_program(program)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.cache  # as above
 def _compiled_messages(schedule: Schedule) -> str:
     return ffi.register_messages(_encoded_messages(schedule))
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import jaxcomm.plan
 from jaxcomm import ffi, statistics
 from jaxcomm.collectives.choice import PLANS, compile_plan
+from jaxcomm.environment import DEADLINE_S, TRIAL
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.jax_compat.contexts import active_plans, trying_plans
 from jaxcomm.log import say_once
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 OnePlan: TypeAlias = "str | os.PathLike[str] | Plan | None"
 PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
 
-_DEADLINE: Final = "JAXCOMM_DEADLINE_S"
-_TRIAL: Final = "JAXCOMM_TRIAL"
 _COMPILED_AT_ONCE: Final = 64  # ranks of plans all of whose programs are compiled when they become active: 1.5 s
 
 # The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
@@ -164,13 +163,13 @@ def start() -> None:
     """Loads the core and sets the environment's deadline, once.
 
     Raises:
-      JaxcommError: JAXCOMM_DEADLINE_S or JAXCOMM_TRIAL is invalid.
+      JaxcommError: JAXCOMMDEADLINE_S_S or JAXCOMMTRIAL is invalid.
     """
     ffi.register()
-    if (trial := os.environ.get(_TRIAL)) not in (None, "", "0", "1"):
-        raise JaxcommError(f"{_TRIAL} is {trial!r}.\n  Cure: set it to 0 or 1, or unset it.")
-    if _DEADLINE in os.environ:
-        ffi.set_deadline(positive_seconds(_DEADLINE, os.environ[_DEADLINE]))
+    if (trial := os.environ.get(TRIAL)) not in (None, "", "0", "1"):
+        raise JaxcommError(f"{TRIAL} is {trial!r}.\n  Cure: set it to 0 or 1, or unset it.")
+    if DEADLINE_S in os.environ:
+        ffi.set_deadline(positive_seconds(DEADLINE_S, os.environ[DEADLINE_S]))
 
 
 def positive_seconds(name: str, value: float | str) -> float:

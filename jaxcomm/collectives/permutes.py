@@ -30,6 +30,7 @@ from jaxcomm.collectives.permute_steps import Cuts, in_lines
 from jaxcomm.collectives.primitive import COLLECTIVES, CoreCollective
 from jaxcomm.collectives.ranks import ranks_of
 from jaxcomm.collectives.request import Operand, extent
+from jaxcomm.environment import EXECUTOR
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from jaxcomm.schedules import Schedule
@@ -37,7 +38,6 @@ from jaxcomm.schedules.schedule import ALIGNMENT
 
 Where = Literal["asked", "planned"]
 
-_EXECUTOR: Final = "JAXCOMM_EXECUTOR"
 _COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
 
 
@@ -204,8 +204,8 @@ def require_core() -> None:
     """
     if is_forced():
         raise JaxcommError(
-            f"{_EXECUTOR} is 'xla', whose calls the core cannot time.\n"
-            "  Cure: unset it, or have the host's clock time them: jaxcomm profile --executor xla"
+            f"{EXECUTOR} is 'xla', so XLA's collectives run all sums; this command times those that the core runs.\n"
+            f"  Cure: unset {EXECUTOR}; to time XLA's collectives: jaxcomm profile --executor xla"
         )
 
 
@@ -215,9 +215,9 @@ def is_forced() -> bool:
     Raises:
       JaxcommError: the variable names no executor.
     """
-    value = os.environ.get(_EXECUTOR, "")
+    value = os.environ.get(EXECUTOR, "")
     if value not in ("", "core", "xla"):
-        raise JaxcommError(f"{_EXECUTOR} is {value!r}.\n  Cure: set it to xla or core, or unset it.")
+        raise JaxcommError(f"{EXECUTOR} is {value!r}.\n  Cure: set it to xla or core, or unset it.")
     return value == "xla"
 
 

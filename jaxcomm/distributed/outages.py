@@ -23,7 +23,7 @@ class ProcessGone(JaxcommError):
     """
 
     def __init__(self, needed: str, why: str, has_left: bool) -> None:
-        # As in cc/base/errors.h.
+        # As in cc/base/error_texts.h.
         cure = "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on"
         super().__init__(f"{needed}: {why}.\n  Cure: start {cure} without it.")
         self.why, self.has_left = why, has_left

@@ -8,6 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from jaxcomm.environment import (
+    CONNECT_TIMEOUT_S,
+    DEFAULT_CONNECT_TIMEOUT_S,
+    DEFAULT_TRANSPORT,
+    HOST,
+    INTERFACE,
+    RAILS,
+    SECRET_FILE,
+    TRANSPORT,
+)
 from jaxcomm.errors import JaxcommError
 
 TRANSPORTS = ("auto", "shm", "tcp", "udp")
@@ -38,11 +48,11 @@ class Settings(NamedTuple):
       planned_transport: what the plan says of the way between hosts, "tcp" or "udp", or "".
     """
 
-    transport: str = "auto"
+    transport: str = DEFAULT_TRANSPORT
     interface: str = ""
     host: str = ""
     secret_file: str = ""
-    timeout_s: float = 300.0
+    timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S
     rails: tuple[NamedRail, ...] = ()
     planned_transport: str = ""
 
@@ -58,27 +68,27 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     Raises:
       JaxcommError: a variable's value cannot be meant.
     """
-    transport = environment.get("JAXCOMM_TRANSPORT") or Settings().transport
+    transport = environment.get(TRANSPORT) or Settings().transport
     if transport not in TRANSPORTS:
         raise JaxcommError(
-            f"JAXCOMM_TRANSPORT is {transport!r}; there are {', '.join(TRANSPORTS)}.\n  Cure: set it to one of them."
+            f"{TRANSPORT} is {transport!r}; there are {', '.join(TRANSPORTS)}.\n  Cure: set it to one of them."
         )
-    seconds = environment.get("JAXCOMM_CONNECT_TIMEOUT_S") or str(Settings().timeout_s)
+    seconds = environment.get(CONNECT_TIMEOUT_S) or str(Settings().timeout_s)
     try:
         timeout_s = float(seconds)
     except ValueError:
         timeout_s = math.nan
     if not 0 < timeout_s <= 86400:
         raise JaxcommError(
-            f"JAXCOMM_CONNECT_TIMEOUT_S is {seconds!r}; it is a number of seconds, up to a day.\n  Cure: set it to 300."
+            f"{CONNECT_TIMEOUT_S} is {seconds!r}; it is a number of seconds, up to a day.\n  Cure: set it to 300."
         )
     return Settings(
         transport,
-        environment.get("JAXCOMM_INTERFACE", ""),
-        environment.get("JAXCOMM_HOST", ""),
-        environment.get("JAXCOMM_SECRET_FILE", ""),
+        environment.get(INTERFACE, ""),
+        environment.get(HOST, ""),
+        environment.get(SECRET_FILE, ""),
         timeout_s,
-        named_rails("JAXCOMM_RAILS", rails) if (rails := environment.get("JAXCOMM_RAILS")) else (),
+        named_rails(RAILS, rails) if (rails := environment.get(RAILS)) else (),
     )
 
 

@@ -56,7 +56,7 @@ class Backend(Protocol):
 
 _backends: list[Backend] = []
 _programs: dict[str, bytes] = {}  # what the core was given, for back ends that come later
-_DEADLINE_S = 60.0  # of calls until one is set, as in cc/base/deadline.h
+_DEADLINE_S = 60.0  # of calls until one is set, as in cc/base/default_deadline.h
 _deadlines: list[float] = []  # the last one that was set
 
 
@@ -84,7 +84,6 @@ def register_program(data: bytes) -> str:
     return name
 
 
-@functools.lru_cache(maxsize=256)
 def register_messages(lists: tuple[bytes, ...]) -> str:
     """Hands the encoded message lists of all ranks to the core and returns the name that a custom call finds them by.
 

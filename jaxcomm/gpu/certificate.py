@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm.distributed import store
+from jaxcomm.environment import CERTIFICATE
 from jaxcomm.gpu import core, nccl
 
-VARIABLE = "JAXCOMM_CERTIFICATE"
 FORMAT, VERSION = "jaxcomm-check", 1
 PASSED = "passed"
 
@@ -28,7 +28,7 @@ NEEDS: dict[str, tuple[str, ...]] = {"process": ("exact", "types", "deadline", "
 
 def path() -> Path:
     """Where the certificate lies: $JAXCOMM_CERTIFICATE, or jaxcomm/check.json in the user's folder for state."""
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get(CERTIFICATE):
         return Path(named)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(state, "jaxcomm/check.json")

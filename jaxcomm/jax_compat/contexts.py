@@ -11,6 +11,8 @@ import os
 import jax
 import jax.extend  # makes settings
 
+from jaxcomm.environment import TRIAL
+
 active_plans = jax.make_user_context(())  # see communicator.Hashes
 replacing_lax = jax.make_user_context(False)
-trying_plans = jax.make_user_context((os.environ.get("JAXCOMM_TRIAL") or "1") == "1")
+trying_plans = jax.make_user_context((os.environ.get(TRIAL) or "1") == "1")

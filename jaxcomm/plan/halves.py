@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from jaxcomm.files import Value
-from jaxcomm.plan.values import Count, ExecutorName, HalvingDoubling, Hierarchical, Plain, Seconds
+from jaxcomm.plan.executor_name import ExecutorName
+from jaxcomm.plan.values import Count, HalvingDoubling, Hierarchical, Plain, Seconds
 from jaxcomm.profile.cluster import Topology
 
 HalfSpec = Annotated[Plain | HalvingDoubling | Hierarchical, Field(discriminator="kind")]

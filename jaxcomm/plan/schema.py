@@ -19,6 +19,7 @@ from pydantic import Field, computed_field
 from jaxcomm.files import Value
 from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.drops import Drops
+from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.fences import Fences, check_fences
 from jaxcomm.plan.groups import Groups
@@ -35,7 +36,6 @@ from jaxcomm.plan.values import (
     ANY_RANK,
     Chain,
     Entry,
-    ExecutorName,
     Hierarchical,
     HierarchicalHalves,
     Hosts,

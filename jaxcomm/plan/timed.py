@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from jaxcomm import schedules
+from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.origin import Assumptions, PlanProvenance
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import (
     Broadcast,
     DirectJoin,
     Entry,
-    ExecutorName,
     Hybrid,
     LateJoin,
     Matches,

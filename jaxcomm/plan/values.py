@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from jaxcomm.files import Value
+from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.limits import MAX_ALTERNATIVES, MAX_CHUNKS, MAX_MOVES
 from jaxcomm.program.program import MAX_RANKS
 
@@ -165,9 +166,6 @@ Verdict = Literal[
     "too_many_ports",
     "ideal_delay",
 ]
-
-
-ExecutorName = Literal["xla"]
 
 
 class Alternative(Value):

@@ -44,12 +44,12 @@ def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: 
     return f"{shape}><title>{escaped(title)}</title></line>" if title else f"{shape}/>"
 
 
-def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str, look: str = "") -> str:
+def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str) -> str:
     """A line of a class through points; none of fewer than two."""
     if len(points) < 2:
         return ""
     where = " ".join(f"{x:.6g},{y:.6g}" for x, y in points)
-    return f'<polyline class="{kind}" points="{where}" fill="none" stroke="{stroke}" stroke-width="1.8" {look}/>'
+    return f'<polyline class="{kind}" points="{where}" fill="none" stroke="{stroke}" stroke-width="1.8"/>'
 
 
 def escaped(words: str, keep: str = "") -> str:

@@ -40,26 +40,29 @@ class Ways:
     @property
     def load(self) -> float:
         """The load of the busiest link, in times of a chunk within a host; of early chunks what is left for later."""
-        both = defaultdict[Port, float](float)
-        for loads in self._loads.values():
-            for port, seconds in loads.items():
-                both[port] += seconds
-        return max(both.values(), default=0.0)
+        return max(self._all_loads().values(), default=0.0)
 
     def next(self, early: bool = False) -> Way:
         """The way of the next chunk, which loads the links from now on.
 
         Args:
           early: whether the others sum their parts before the late ranks come. What they send is free then; ranks of a
-            late rank's host sum for no others.
+            late rank's host sum for no others. The other chunks' ways are cheapest beside what early ones leave.
         """
         late = self._late if early else frozenset[int]()
-        way = _Cheapest(self._links, late, self._loads[early]).way()
+        way = _Cheapest(self._links, late, self._loads[True] if early else self._all_loads()).way()
         for child, parent in _edges(way, self._links):
             both = [(parent, child)] if late and child not in late else [(child, parent), (parent, child)]
             for use in (use for move in both for use in self._links.between(*move)):
                 self._loads[early][use.port] += use.seconds
         return way
+
+    def _all_loads(self) -> defaultdict[Port, float]:
+        both = defaultdict[Port, float](float)
+        for loads in self._loads.values():
+            for port, seconds in loads.items():
+                both[port] += seconds
+        return both
 
 
 def _edges(way: Way, links: HostLinks) -> Iterator[tuple[int, int]]:

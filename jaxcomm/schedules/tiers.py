@@ -67,7 +67,7 @@ class Tiers:
         self._ways: list[Way] = []  # by chunk, where links are unlike
         if is_unlike:
             ways = Ways(self._links, late)
-            self._ways = [ways.next(chunk < max(within, across)) for chunk in range(chunks)]
+            self._ways = [ways.next(chunk < min(within, across)) for chunk in range(chunks)]
             self._pace = max(1.0, ways.load / chunks)
 
     def sum(self, chunk: int) -> None:

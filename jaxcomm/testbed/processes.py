@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from jaxcomm.environment import HOST, RAILS, TESTBED, TESTBED_DELAY_S
 from jaxcomm.testbed import state
 from jaxcomm.testbed.layout import PREFIX, Layout
 from jaxcomm.testbed.network import Command, within
@@ -28,10 +29,10 @@ def environments(layout: Layout) -> list[dict[str, str]]:
     testbed, found = layout.testbed, list[dict[str, str]]()
     for host in testbed.hosts:
         own = {
-            "JAXCOMM_TESTBED": layout.id,
-            "JAXCOMM_HOST": host.name,
-            "JAXCOMM_RAILS": ",".join(f"{rail.name}:{round(rail.mbit)}" for rail in testbed.rails),
-            "JAXCOMM_TESTBED_DELAY_S": f"{host.delay_s:g}",
+            TESTBED: layout.id,
+            HOST: host.name,
+            RAILS: ",".join(f"{rail.name}:{round(rail.mbit)}" for rail in testbed.rails),
+            TESTBED_DELAY_S: f"{host.delay_s:g}",
         }
         found += [own] * host.processes
     return found

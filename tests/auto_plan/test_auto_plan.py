@@ -16,8 +16,8 @@ import pytest
 import jaxcomm
 from jaxcomm import jax_compat, planner, statistics
 from jaxcomm.auto_plan import auto_plan, planning, running
+from jaxcomm.auto_plan.latest_calls import Calls, Site
 from jaxcomm.auto_plan.links import MeasuredLinks
-from jaxcomm.auto_plan.watch import Calls, Site
 from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
@@ -51,7 +51,7 @@ class Run:
         self._random = np.random.default_rng(0)
         monkeypatch.setattr(auto_plan, "_LOOK_S", 1e-3)
         monkeypatch.setattr(auto_plan, "Agreement", lambda *args: self)
-        monkeypatch.setattr(auto_plan, "Watch", lambda ranks: self)
+        monkeypatch.setattr(auto_plan, "LatestCalls", lambda ranks: self)
         monkeypatch.setattr(auto_plan, "Switches", lambda: self)
         monkeypatch.setattr(planning, "plan_text", self._plan_text)
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from jaxcomm.backend import environment
+from jaxcomm.backend import jaxlib_variables
 from tests.processes import jobs
 
 DEADLINE_S = 8
@@ -24,7 +24,7 @@ def ran(case: str, processes: int = 3, devices: int = 1) -> list[jobs.Process]:
         timeout_s=120,
         forks=False,
         JAXCOMM_DEADLINE_S=str(60 if ends_by_itself else DEADLINE_S),
-        **environment.variables(),
+        **jaxlib_variables.variables(),
     )
 
 
@@ -93,7 +93,7 @@ def test_processes_may_end_with_pending_steps() -> None:
 @pytest.mark.parametrize("late_s", ["2", "60"])
 def test_processes_may_end_before_they_are_connected(late_s: str) -> None:
     found = jobs.run(
-        "tests.backend.ends_early", late_s, processes=2, timeout_s=90, forks=False, **environment.variables()
+        "tests.backend.ends_early", late_s, processes=2, timeout_s=90, forks=False, **jaxlib_variables.variables()
     )
     for process in found:
         assert process.status == 0, process.output

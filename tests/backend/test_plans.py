@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from jaxcomm.backend import environment, plans
+from jaxcomm import environment
+from jaxcomm.backend import plans
 from jaxcomm.cli import main
 from jaxcomm.plan import encode, load
 from jaxcomm.planner import plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.backend import environment
+from jaxcomm.backend import jaxlib_variables
 from tests.backend.programs import CASES
 from tests.processes import jobs
 
@@ -29,8 +29,8 @@ def ran(job: str) -> list[jobs.Process]:
         devices=devices,
         transport=transport,
         forks=False,
-        PJRT_NPROC=str(environment.THREADS),
-        **environment.variables(),
+        PJRT_NPROC=str(jaxlib_variables.THREADS),
+        **jaxlib_variables.variables(),
     )
 
 

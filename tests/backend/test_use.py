@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.backend import environment, loaded_jaxlib
+from jaxcomm.backend import jaxlib_variables, loaded_jaxlib
 
 JOB = """
 import jax
@@ -28,7 +28,7 @@ USE, JOIN = "jaxcomm.backend.use()", "jax.distributed.initialize()"
 
 
 def without_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in environment.variables()}
+    return {name: value for name, value in os.environ.items() if name not in jaxlib_variables.variables()}
 
 
 @pytest.mark.slow
@@ -71,11 +71,11 @@ def test_use_after_the_first_device_is_one_line() -> None:
 def test_another_jaxlib_keeps_gloo(
     name: str, value: object, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for variable in environment.variables():
+    for variable in jaxlib_variables.variables():
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(loaded_jaxlib.jax_compat, "has_devices", lambda: False)
     monkeypatch.setattr(loaded_jaxlib, name, value)
-    environment.use()
+    jaxlib_variables.use()
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
-    assert not environment.is_on()
+    assert not jaxlib_variables.is_on()

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxcomm.backend import environment
+from jaxcomm import environment
+from jaxcomm.backend import jaxlib_variables
 from jaxcomm.cli import check_cpu, check_gpu, main
 from jaxcomm.gpu import certificate
 from jaxcomm.gpu.checks import sections, virtual
@@ -39,7 +40,7 @@ def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -
 
 
 LIBRARIES: dict[str, tuple[dict[str, str], list[str]]] = {
-    "jaxcomm's library": (environment.variables(), ["jaxcomm", ""]),
+    "jaxcomm's library": (jaxlib_variables.variables(), ["jaxcomm", ""]),
     "Gloo, as nobody asked": ({}, ["gloo", "JAXCOMM_EVERY_COLLECTIVE is not set"]),
     "the user's own MPI": (
         {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": "/mine.so"},
@@ -57,7 +58,7 @@ def test_it_names_the_library_of_unchanged_programs(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variables, row = LIBRARIES[name]
-    for variable in (*environment.variables(), environment.VARIABLE):
+    for variable in (*jaxlib_variables.variables(), environment.EVERY_COLLECTIVE):
         monkeypatch.delenv(variable, raising=False)
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
@@ -86,7 +87,7 @@ def test_a_core_that_is_wrong_fails_the_check(
 def test_the_dry_run_names_every_section_and_starts_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(certificate.VARIABLE, str(tmp_path / "check.json"))
+    monkeypatch.setenv(environment.CERTIFICATE, str(tmp_path / "check.json"))
     assert main(["check", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == [*sections.ALL]
@@ -94,6 +95,21 @@ def test_the_dry_run_names_every_section_and_starts_none(
     assert main(["check", "--cpu", "--dry-run", "--json"]) == 0
     assert documents.document(capsys.readouterr().out)["sections"]["exact"]["left_out"] is None
     assert not (tmp_path / "check.json").exists()
+
+
+def test_the_report_of_a_dry_run_is_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert main(["check", "--cpu", "--dry-run", "--json", "--report", str(report)]) == 0
+    assert json.loads(report.read_text()) == json.loads(capsys.readouterr().out)
+
+
+def test_a_report_that_cannot_be_written_is_an_error_before_any_section(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["check", "--cpu", "--report", str(tmp_path / "missing" / "report.json")]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "missing" in printed.err
 
 
 def test_where_there_is_no_gpu_it_says_so_with_a_cure(
@@ -176,7 +192,7 @@ def only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Replace:
         monkeypatch.setattr(check_gpu, "SECTIONS", dict.fromkeys(alike, "a script"))
         monkeypatch.setattr(sections, "machine", lambda: sections.Machine(None, certified.HERE))
         file = tmp_path / "state" / "check.json"
-        monkeypatch.setenv(certificate.VARIABLE, str(file))
+        monkeypatch.setenv(environment.CERTIFICATE, str(file))
         return file
 
     return replace
@@ -237,7 +253,7 @@ def test_a_place_that_cannot_be_written_is_named(
     only_these: Replace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     only_these({"passes": ENDS["passes"][0]})
-    monkeypatch.setenv(certificate.VARIABLE, "/proc/nowhere/check.json")
+    monkeypatch.setenv(environment.CERTIFICATE, "/proc/nowhere/check.json")
     assert main(["check"]) == 1
     assert (
         "/proc/nowhere cannot be made: No such file or directory.\n  Cure: set JAXCOMM_CERT" in capsys.readouterr().err

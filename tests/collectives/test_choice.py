@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from jaxcomm import schedules
@@ -128,3 +130,15 @@ def test_calls_between_three_hosts_have_schedules_for_fences() -> None:
     assert small.rule in (large.rule, choice.Rule(1, choice.NEVER, True, rails))
     assert chosen(MIB - 4, (0, 1, 2, 3)).rule in (None, choice.Rule(1, choice.NEVER, True))
     assert chosen(16 * MIB, (0, 0, 1, 1)).rule in (None, choice.Rule(1, choice.NEVER, True)), "two hosts"
+
+
+@pytest.mark.parametrize("compiled", [choice._compiled, choice._compiled_messages])
+def test_plans_of_many_schedules_are_compiled_once(
+    compiled: Callable[[schedules.Schedule], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [schedules.late_join(3, 0, chunks) for chunks in range(1, 301)]
+    names = [compiled(schedule) for schedule in many]
+    assert len(set(names)) == len(many)
+    monkeypatch.delattr(choice, "compile")
+    monkeypatch.delattr(choice, "compile_messages")
+    assert [compiled(schedule) for schedule in many] == names

@@ -274,6 +274,13 @@ def test_an_unknown_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         jax.jit(sharded(lambda x: jaxcomm.psum(x, "d"), P("d"), P(), True)).lower(X)
 
 
+def test_the_core_is_not_timed_where_xla_runs_all_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXCOMM_EXECUTOR", "xla")
+    cure = r"XLA's collectives run all sums; .*\n  Cure: unset JAXCOMM_EXECUTOR; .* jaxcomm profile --executor xla"
+    with pytest.raises(JaxcommError, match=cure):
+        permutes.require_core()
+
+
 def test_a_plan_that_does_not_ask_leaves_calls_to_the_core(no_plan: None) -> None:
     assert "JAXCOMM_EXECUTOR" not in os.environ
     _, text = results(make((0, None, SPECS["ring"])), lambda x: jaxcomm.psum(x, "d"), X)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jaxcomm import environment
 from jaxcomm.gpu import certificate, core
 
 HERE = {"devices": ["GPU X"], "driver": "580.65", "jax": "0.11"}
@@ -32,7 +33,7 @@ def write(file: Path, uses: Sequence[str], made_for: dict[str, Any] = HERE) -> P
 def use(monkeypatch: pytest.MonkeyPatch, folder: Path, *uses: str) -> Path:
     """Has this process find such a certificate, and be on the machine that it was made for."""
     file = write(folder / "check.json", uses)
-    monkeypatch.setenv(certificate.VARIABLE, str(file))
+    monkeypatch.setenv(environment.CERTIFICATE, str(file))
     monkeypatch.setattr(certificate, "here", lambda: HERE)
     monkeypatch.setattr(core, "is_built", lambda: True)
     monkeypatch.setattr(core, "jax_has_it", lambda: False)  # registers nothing with a backend

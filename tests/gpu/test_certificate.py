@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
+from jaxcomm import environment
 from jaxcomm.gpu import certificate, core
 from jaxcomm.log import say_once
 from tests.gpu import certified
@@ -95,12 +96,12 @@ def test_sums_over_one_process_say_nothing_of_several(monkeypatch: pytest.Monkey
 
 
 def test_it_lies_in_the_users_folder_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(certificate.VARIABLE, raising=False)
+    monkeypatch.delenv(environment.CERTIFICATE, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert certificate.path() == Path("/state/jaxcomm/check.json")
     monkeypatch.delenv("XDG_STATE_HOME")
     assert certificate.path() == Path.home() / ".local/state/jaxcomm/check.json"
-    monkeypatch.setenv(certificate.VARIABLE, "/elsewhere")
+    monkeypatch.setenv(environment.CERTIFICATE, "/elsewhere")
     assert certificate.path() == Path("/elsewhere")
 
 

@@ -71,7 +71,8 @@ def test_a_job_times_xlas_collectives_and_runs_the_plan_of_it(tmp_path: Path) ->
 PROFILE_BOTH_AND_SUM = """
 import re, sys
 from jaxcomm.cli import main
-words = ["profile", "--sizes", "4KiB,16KiB", "--seconds", "5", "--steps", "12", "--late", "rank=1,ms=40"]
+words = ["profile", "--executor", "all", "--sizes", "4KiB,16KiB", "--seconds", "5", "--steps", "12",
+         "--late", "rank=1,ms=40"]
 assert main(words) == 0
 import jax, jaxcomm, numpy as np
 from jax.experimental import multihost_utils

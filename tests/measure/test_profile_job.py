@@ -27,8 +27,7 @@ ENVIRONMENT = {
 PROFILE_PLAN_AND_SUM = """
 import sys
 from jaxcomm.cli import main
-words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "10", "--steps", "12", "--late", "rank=2,ms=40",
-         "--executor", "core"]
+words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "10", "--steps", "12", "--late", "rank=2,ms=40"]
 assert main([*words, "--out", "profile.json"]) == 0
 import jax, jaxcomm, numpy as np
 from jax.experimental import multihost_utils
@@ -102,14 +101,19 @@ def test_a_process_that_dies_while_measuring_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_says_what_would_be_measured(tmp_path: Path) -> None:
-    words = ("--", sys.executable, "-m", "jaxcomm.cli", "profile", "--dry-run", "--sizes", "1KiB,1MiB")
-    done = launch(tmp_path, 2, *words)
+@pytest.mark.parametrize(
+    ("words", "also", "seconds"),
+    [((), "", 50), (("--executor", "all"), " and 10 of XLA's collectives", 200)],
+    ids=["default", "all"],
+)
+def test_a_trial_says_what_would_be_measured(tmp_path: Path, words: tuple[str, ...], also: str, seconds: int) -> None:
+    profile = (sys.executable, "-m", "jaxcomm.cli", "profile", "--dry-run", "--sizes", "1KiB,1MiB")
+    done = launch(tmp_path, 2, "--", *profile, *words)
     assert done.returncode == 0, done.stderr
     assert sorted(line for line in done.stdout.splitlines() if "Gloo" not in line) == [
         "[0] Would time exchanges between 2 ranks, all at once and one pair at a time,",
         "[0] at up to 2 sizes from 1 KiB to 1 MiB;",
-        "[0] then 7 schedules and 10 of XLA's collectives, with nobody late and with one rank late, in all for 200 s;",
+        f"[0] then 7 schedules{also}, with nobody late and with one rank late, in all for {seconds} s;",
         "[0] then record who arrives when in 50 steps; then write profile.json.",
         "[0] then, between several hosts, count the packets that get lost, for 5 s;",
     ]
@@ -128,6 +132,7 @@ def test_a_process_alone_has_no_links_to_others() -> None:
             {},
             "--seconds is for the schedules that are timed on CPUs.\n  Cure: ",
         ),
+        (["--executor", "all"], {}, "--executor all is for the CPU processes of a job.\n  Cure: "),
         (["--devices", "4"], {"SLURM_NTASKS": "4"}, "all CPU devices of this job's processes are measured.\n  Cure: "),
     ],
 )

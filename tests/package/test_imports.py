@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "jax_compat": "",
     "jaxcomm": "backend collectives initialize jax_compat lax plan planner profile report schedules statistics train",
 }
-EVERYBODY_MAY = {"errors", "log"}
+EVERYBODY_MAY = {"environment", "errors", "log"}
 
 
 def imports(module: str) -> set[str]:

@@ -52,6 +52,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "collectives[2].min_bytes is 1025; the entry before ends at 1023, so it must be 1024",
     ),
     "executor": (changed("collectives", 2, "executor", to="fused"), "collectives[2].executor is 'fused'"),
+    "the core by its name": (
+        changed("collectives", 2, "executor", to="core"),
+        "collectives[2].executor is 'core'; "
+        "it must be 'xla', or null for the platform's own, which is the core on CPUs",
+    ),
     "late join of no chunk": (
         changed("collectives", 3, "schedule", to=STRAGGLER | {"kind": "late_join", "chunks": 0}),
         "collectives[3].schedule.chunks is 0",
@@ -104,16 +109,32 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             ("rank", {"rank": RANKS}, f"fences[0].rank is {RANKS}; with {RANKS} ranks it must be in [0, {RANKS - 1}]"),
             ("hosts", {"topology": {**LACKING, "hosts": [0, 1], "nics": []}}, "fences[0].topology.hosts has 2 entries"),
             ("no range", {"ranges": []}, "fences[0].ranges has 0 entries"),
-            ("an end", {"ranges": [{**FENCED, "max_bytes": 2048}]}, "ranges[0] is for 1024 to 2048 bytes"),
-            ("a gap", {"ranges": [{**FENCED, "max_bytes": 4094}, {**FENCED, "min_bytes": 4096}]}, "without a gap"),
-            ("another size", {"ranges": [{**FENCED, "reference_bytes": 9}]}, "hold the timed size"),
-            ("late", {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"late": ["straggler"]}}]}, "names late ranks"),
+            (
+                "an end",
+                {"ranges": [{**FENCED, "max_bytes": 2048}]},
+                "fences[0].ranges[0].max_bytes is 2048; it must be null",
+            ),
+            (
+                "a gap",
+                {"ranges": [{**FENCED, "max_bytes": 4094}, {**FENCED, "min_bytes": 4096}]},
+                "fences[0].ranges[0].max_bytes is 4094; it must be 4095",
+            ),
+            (
+                "another size",
+                {"ranges": [{**FENCED, "reference_bytes": 9}]},
+                "fences[0].ranges[0].reference_bytes is 9, outside",
+            ),
+            (
+                "late",
+                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"late": ["straggler"]}}]},
+                "fences[0].ranges[0].schedule.late names ranks",
+            ),
             (
                 "chunks",
-                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"chunks": 65536}}]},
-                "with 6 ranks there may be",
+                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"chunks": 0}}]},
+                "fences[0].ranges[0].schedule.chunks is 0",
             ),
-            ("kind", {"ranges": [{**FENCED, "schedule": {"kind": "ring"}}]}, "fences[0].ranges[0].schedule.kind"),
+            ("kind", {"ranges": [{**FENCED, "schedule": {"kind": "ring"}}]}, "fences[0].ranges[0].schedule is 'ring'"),
         ]
     },
     "halves' gap": (

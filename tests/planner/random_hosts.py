@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jaxcomm import planner, profile, schedules, simulate
-from jaxcomm.planner.late_ranks import LateRanks
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.planner.schedules import Setting, choose
 from jaxcomm.profile import Profile
-from jaxcomm.profile.cluster import Topology
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from jaxcomm.simulate.parts_bound import least_time
@@ -121,6 +122,50 @@ def beside_bound(topology: Topology, multiple: int = 16) -> float:
     """A run without latency of the schedule with shares and this number of chunks per rank, in times of the bound."""
     run = simulate.run(_hierarchical(topology, multiple * len(topology.hosts)), 1, Network(0.0, 1.0, topology))
     return float(run.finish_s.max()) / least_time(topology)
+
+
+class LateOne(NamedTuple):
+    """Hosts of one rank whose links have unlike rates, and a rank that is late, in times of the buffer."""
+
+    topology: Topology
+    late: int
+    delay: float
+
+    @property
+    def bound(self) -> float:
+        """The least time from the late rank's arrival on: before, all others sum among themselves what they can."""
+        slowness = self.topology.nics
+        ranks, rate = len(slowness), sum(1 / each for each in slowness)
+        before = min(ranks - 2, self.delay * (rate - 1 / slowness[self.late]))
+        return max(*slowness, (2 * (ranks - 1) - before) / rate)
+
+    def beside_bound(self) -> float:
+        """A run without latency of the planner's choice, in times of the bound."""
+        ranks, nbytes = len(self.topology.nics), 2**26
+        late = LateRanks({ROLE: self.late}, simulate.Delays([self.delay]))
+        template = schedules.template(ranks)
+        setting = Setting(ranks, Cluster(1e-9, 1 / nbytes, self.topology), simulate.PORTS, 0.0, late, template)
+        row = [self.delay * (rank == self.late) for rank in range(ranks)]
+        run = simulate.run(setting.schedule(choose(setting, nbytes)), 1, Network(0.0, 1.0, self.topology), row)
+        return (float(run.finish_s.max()) - self.delay) / self.bound
+
+
+def unlike_with_a_late_rank(seed: int) -> LateOne:
+    """Half of them with nearly like rates, where no slow rank's own bytes hide what else a schedule costs; late for a
+    quarter up to five quarters of the time that the others need to sum all they can."""
+    dice = random.Random(seed)
+    ranks = dice.randrange(3, 9)
+    if dice.random() < 0.5:
+        slowness = [dice.uniform(1.0, 1.5) for _ in range(ranks)]
+    else:
+        slowness = [dice.choice([1.0, 1.0, 1.25, 1.5, 2.0, 4.0, 10.0]) for _ in range(ranks)]
+    slowness = [each / min(slowness) for each in slowness]
+    if max(slowness) == 1:
+        slowness[0] = 2.0
+    late = dice.randrange(ranks)
+    needed = (ranks - 2) / sum(1 / each for rank, each in enumerate(slowness) if rank != late)
+    topology = Topology(hosts=tuple(range(ranks)), nic="rank", slow=1.0, nics=tuple(slowness))
+    return LateOne(topology, late, dice.choice([0.25, 0.5, 0.75, 1.0, 1.25]) * needed)
 
 
 def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:

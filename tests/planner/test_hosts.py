@@ -16,7 +16,7 @@ from jaxcomm.report.explanation import explanation
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from tests.planner.profiles import made
-from tests.planner.random_hosts import beside_bound, compared, unlike_cluster
+from tests.planner.random_hosts import beside_bound, compared, unlike_cluster, unlike_with_a_late_rank
 
 SHAPES = [(2, 4), (4, 4)]
 SLOW = [1.0, 2.0, 4.0, 9.0]
@@ -195,6 +195,12 @@ def test_unlike_links_take_what_no_all_reduce_can_beat_and_little_more(seed: int
     network = unlike_cluster(seed).network
     assert network
     assert 1.0 <= beside_bound(network) <= 1.15
+
+
+# Late for less than the others need, and for longer; rates within 1.5 of each other, and up to 4 times as slow.
+@pytest.mark.parametrize("seed", [15, 16, 36, 39])
+def test_a_rank_late_among_unlike_ones_costs_what_nothing_can_beat_and_little_more(seed: int) -> None:
+    assert 1.0 - 1e-6 <= unlike_with_a_late_rank(seed).beside_bound() <= 1.15
 
 
 def test_times_that_jump_where_messages_overtake_are_those_of_runs() -> None:

@@ -17,9 +17,11 @@ from tests.planner.profiles import made
 NBYTES = 2**30
 
 
-def late_by_turns(delays: Sequence[float], ranks: int = 4, turn: int = 1, buckets: Sequence[Bucket] = ()) -> Profile:
+def late_by_turns(
+    delays: Sequence[float], ranks: int = 4, turn: int = 1, buckets: Sequence[Bucket] = (), alpha: float = 3e-6
+) -> Profile:
     """Steps to which another rank is late by these; four ranks take 0.1 s for a gigabyte."""
-    source = made(ranks, None, buckets, known=None if buckets else NBYTES, beta=0.1 / 1.5 / NBYTES)
+    source = made(ranks, None, buckets, None if buckets else NBYTES, alpha, beta=0.1 / 1.5 / NBYTES)
     arrivals = np.zeros((len(delays), ranks))
     arrivals[np.arange(len(delays)), np.arange(len(delays)) // turn % ranks] = delays
     return Profile.model_validate(source.model_dump(exclude={"hash"}) | {"arrivals": arrivals.tolist()})
@@ -62,6 +64,12 @@ def test_the_schedules_of_all_late_ranks_are_proved() -> None:
 )
 def test_otherwise_there_is_one_schedule(delays: Sequence[float]) -> None:
     assert all(entry.selector is None for entry in planner.plan(late_by_turns(delays)).collectives)
+
+
+@pytest.mark.parametrize(("alpha", "selects"), [(1e-4, True), (6e-3, False)])
+def test_calls_without_a_late_rank_wait_two_latencies_for_the_decision(alpha: float, selects: bool) -> None:
+    often_on_time = ([0.2] * 4 + [0.0] * 3) * 12
+    assert bool(entry_of(planner.plan(late_by_turns(often_on_time, alpha=alpha))).selector) is selects
 
 
 def test_one_rank_that_is_always_late_is_no_turn() -> None:

@@ -21,8 +21,6 @@ def test_racks_and_hosts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     out = str(tmp_path / "profile.json")
     words = [
         "profile",
-        "--executor",
-        "core",
         "--sizes",
         "1KiB,256KiB,4MiB",
         "--seconds",
@@ -50,8 +48,6 @@ def test_a_link_that_loses_packets_is_found_and_the_plan_says_udp(
     file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[packet_loss]]\nhost = "b"\nrate = 0.05\n')
     words = [
         "profile",
-        "--executor",
-        "core",
         "--sizes",
         "1KiB,64KiB",
         "--seconds",

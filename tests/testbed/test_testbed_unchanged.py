@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.backend import environment
+from jaxcomm.backend import jaxlib_variables
 from jaxcomm.cli import main
 from tests.backend.programs import CASES
 
@@ -38,7 +38,7 @@ def unchanged_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # with eight devices
-    for name, value in environment.variables().items():
+    for name, value in jaxlib_variables.variables().items():
         monkeypatch.setenv(name, value)
 
 

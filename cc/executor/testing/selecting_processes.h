@@ -1,4 +1,4 @@
-// Simulated processes of a rank each, whose sites the tests give several schedules.
+// Simulated processes of a rank or several each, whose sites the tests give several schedules.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace jaxcomm {
 
-template <uint32_t kProcesses>
+template <uint32_t kProcesses, uint32_t kRanksOfEach = 1>
 class SelectingProcesses : public testing::Test {
  protected:
   static constexpr size_t kElements = 3000;
@@ -45,8 +45,8 @@ class SelectingProcesses : public testing::Test {
 
   std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process, uint32_t site = 0) {
     MessageGroup group{{}, list, {}};
-    for (uint32_t rank = 0; rank < kProcesses; ++rank) {
-      group.ranks.push_back({rank, 10 * rank, rank / per_host_});
+    for (uint32_t rank = 0; rank < kProcesses * kRanksOfEach; ++rank) {
+      group.ranks.push_back({rank / kRanksOfEach, 10 * rank, rank / per_host_});
       group.lists.push_back(registry_.Find(list, rank));
     }
     auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
@@ -58,8 +58,9 @@ class SelectingProcesses : public testing::Test {
   std::future<Status> Arrive(uint32_t rank, std::vector<float>& values, int64_t run) {
     const auto end = std::make_shared<std::promise<Status>>();
     auto* const bytes = reinterpret_cast<std::byte*>(values.data());
-    executors_[rank]->messages().Arrive(sites_[rank], run, rank, {{bytes}, {bytes}},
-                                        [end](const Status& status) { end->set_value(status); });
+    const uint32_t process = rank / kRanksOfEach;
+    executors_[process]->messages().Arrive(sites_[process], run, rank, {{bytes}, {bytes}},
+                                           [end](const Status& status) { end->set_value(status); });
     return end->get_future();
   }
 
@@ -92,7 +93,7 @@ class SelectingProcesses : public testing::Test {
     return end.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
-  uint32_t per_host_ = kProcesses;
+  uint32_t per_host_ = kProcesses * kRanksOfEach;
   MessageRegistry registry_;
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <set>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 
 namespace jaxcomm::fused {
 

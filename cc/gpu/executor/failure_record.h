@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/protocol.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/base/deadline.h"
+#include "cc/base/default_deadline.h"
 #include "cc/base/status.h"
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/ranks.h"

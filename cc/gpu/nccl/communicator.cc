@@ -13,11 +13,15 @@ namespace jaxcomm::nccl {
 // NCCL waits for all ranks without a deadline, so a thread of its own does; where one never comes it stays behind.
 Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, int device, const GroupRank& joining,
                                                          std::chrono::duration<double> deadline) {
-  const auto made = std::make_shared<Communicator>(nccl, joining);
+  auto made = std::make_shared<Communicator>(nccl, joining);
   const std::string who = "NCCL, rank " + std::to_string(joining.rank) + " of " + std::to_string(joining.ranks) + ": ";
-  std::packaged_task<Status()> connect([made, device] { return made->Connect(device); });
-  std::future<Status> connected = connect.get_future();
-  std::thread(std::move(connect)).detach();
+  std::promise<Status> end;
+  std::future<Status> connected = end.get_future();
+  std::thread([joined = made, device, end = std::move(end)]() mutable {
+    Status status = joined->Connect(device);
+    joined.reset();  // before the end is known: from then on the communicator ends with its owner
+    end.set_value(std::move(status));
+  }).detach();
   if (connected.wait_for(deadline) != std::future_status::ready) {
     return Status(Code::kDeadlineExceeded,
                   "DeadlineError: " + who + "not all ranks have come after " +

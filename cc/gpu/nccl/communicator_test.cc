@@ -82,6 +82,14 @@ TEST_F(NcclTest, EveryRankEndsWithTheSumCallAfterCall) {
   EXPECT_EQ(nccl.communicators, 0);  // each ended with its owner
 }
 
+// Not with the thread that has connected it.
+TEST_F(NcclTest, ACommunicatorEndsWithItsOwner) {
+  for (int i = 0; i < 500; ++i) {
+    JoinAll(1).clear();
+    ASSERT_EQ(nccl.communicators, 0) << i;
+  }
+}
+
 TEST_F(NcclTest, ARankThatNeverJoinsIsADeadlineError) {
   const Made made = Communicator::Join(FakeNccl(), 0, {2, 1, nccl.NewId()}, std::chrono::milliseconds(100));
   EXPECT_EQ(made.status().message(),

@@ -40,12 +40,12 @@ void Rails::Peer::Divide() {
 }
 
 void Rails::Peer::RecordShares() {
-  const auto now = Silence::Clock::now();
+  const auto now = SilentRails::Clock::now();
   for (size_t rail = 0; rail < rails.size(); ++rail) rails[rail].history.Divide(shares.back().shares[rail], now);
 }
 
 void Rails::Peer::RecordRates(int64_t call_bytes) {
-  const auto now = Silence::Clock::now();
+  const auto now = SilentRails::Clock::now();
   const std::vector<double> rates = balance.rates(call_bytes);
   for (size_t rail = 0; rail < rails.size(); ++rail) {
     if (rates[rail] > 0 && rails[rail].state == Rail::State::kOpen) rails[rail].history.Measure(rates[rail], now);
@@ -65,7 +65,7 @@ std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared
   // Over a rail that is not open it counts as lost with the last fence.
   const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
   unconfirmed.Set(id, {message, rail, fences, bytes});
-  if (balance.Begin(id, rail, bytes, Silence::Clock::now())) {
+  if (balance.Begin(id, rail, bytes, SilentRails::Clock::now())) {
     RecordRates(id.call_bytes);
     Divide();
   }
@@ -73,7 +73,7 @@ std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared
 }
 
 void Rails::Peer::Release(const MessageId& id, const Unconfirmed& message) {
-  balance.End(id, message.rail, message.bytes, Silence::Clock::now());
+  balance.End(id, message.rail, message.bytes, SilentRails::Clock::now());
 }
 
 NumberedNotices::Bytes Rails::Peer::TakeReceived() {

@@ -18,7 +18,7 @@
 #include "cc/transport/rails/rail_history.h"
 #include "cc/transport/rails/rail_table.h"
 #include "cc/transport/rails/rails.h"
-#include "cc/transport/rails/silence.h"
+#include "cc/transport/rails/silent_rails.h"
 
 namespace jaxcomm {
 
@@ -119,7 +119,7 @@ struct Rails::Peer {
   std::vector<RailTable::Range> shares;  // of the open rails
   RailTable table;                       // made of `shares`
   std::vector<Rail> rails;
-  Silence silence;
+  SilentRails silence;
   MessageTable<PostedOn> posted;
   MessageTable<Unconfirmed> unconfirmed;  // large ones
   std::vector<MessageId> received;        // large ones that are not confirmed yet

@@ -53,7 +53,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     has_ended = rail.state != Peer::Rail::State::kOpening;
     if (!has_ended) rail.state = status.ok() ? Peer::Rail::State::kOpen : Peer::Rail::State::kFenced;
     if (!has_ended && status.ok()) {
-      rail.history.Change(/*is_open=*/true, "", Silence::Clock::now());
+      rail.history.Change(/*is_open=*/true, "", SilentRails::Clock::now());
       Report(peer, lost.rail, /*is_open=*/true);
       peer.Divide();
       const uint64_t bit = uint64_t{1} << lost.rail;

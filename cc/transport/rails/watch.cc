@@ -34,7 +34,7 @@ void Rails::Watch() {
   while (!stopping_) {
     wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
     while (!stopping_ && watching_.load()) {
-      wake_.wait_for(lock, Silence::kLook);
+      wake_.wait_for(lock, SilentRails::kLook);
       watching_ = false;  // before it looks: a message that goes out meanwhile causes another look
       lock.unlock();
       const bool is_quiet = Look(std::chrono::steady_clock::now());
@@ -83,7 +83,7 @@ bool Rails::Look(std::chrono::steady_clock::time_point now) {
       if (rails[rail]) rails[rail] = rails_[rail]->ProgressTo(process);
     }
     lock.lock();
-    const Silence::Found found = peer->silence.Look(rails, now);
+    const SilentRails::Found found = peer->silence.Look(rails, now);
     lock.unlock();
     is_quiet = is_quiet && found.is_quiet;
     for (const uint32_t rail : found.ask) Ask(process, rail);

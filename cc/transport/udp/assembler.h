@@ -42,7 +42,6 @@ class Assembler {
   // Whether packets have come since the last answer; whether enough have, or one that asks for it.
   bool owes_answer() const { return unanswered_ > 0; }
   bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
-  int64_t newest_arrived() const { return newest_arrived_; }
   void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]);
 
   // A message found no room among those that came early.

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxcomm.environment import CERTIFICATE
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import certificate
 
@@ -110,7 +111,7 @@ def run(name: str, left: float) -> Result:
         out, shown = Path(folder, "result.json"), Path(folder, "check.json")
         shown.write_text(certificate.content(machine().made_for, {each: {"state": certificate.PASSED} for each in ALL}))
         command = [*section.wrapper, sys.executable, "-m", f"jaxcomm.gpu.checks.{section.module}", *section.arguments]
-        extra = {**section.environment, certificate.VARIABLE: str(shown)}
+        extra = {**section.environment, CERTIFICATE: str(shown)}
         start = time.monotonic()
         code, printed = _end_with_children([*command, str(out)], environment(extra), limit)
         found: Result = {"seconds": round(time.monotonic() - start, 1), "rows": []}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from jaxcomm import simulate
+from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.values import (
     Alternative,
     Broadcast,
     Chain,
     DirectJoin,
     Entry,
-    ExecutorName,
     Nccl,
     Plain,
     Predicted,

@@ -22,7 +22,8 @@ MULTIPLES: Final = (1, 2, 4, 16)
 UNLIKE: Final = 3  # of these, tried above `SOLVED` ranks where rates are unlike: one chunk per rank shares out nothing
 FINE: Final = (*MULTIPLES, 32)  # where rates are unlike, up to `FEW` ranks
 FEW: Final = 8
-SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
+SHARES: Final = 4  # of the longest delay that is of use, for whose multiples schedules are made
+UNLIKE_SHARES: Final = 8  # where rates are unlike
 
 
 def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
@@ -121,7 +122,8 @@ def _useful_delays(topology: Topology) -> list[float]:
     """Delays, in times of the buffer within a host, up to which a longer one helps some tier."""
     sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
     longest = max(_longest(max(sizes), 1.0), _longest(len(sizes), _unit(topology, sizes)))
-    return [share * longest for share in SHARES]
+    shares = UNLIKE_SHARES if topology.is_unlike else SHARES
+    return [share / shares * longest for share in range(1, shares + 1)]
 
 
 def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:

@@ -32,6 +32,7 @@ from jaxcomm.simulate import Delays
 FEWEST: Final = 20  # steps that can show whether ranks are late by turns
 LEAST: Final = 0.5  # share of the steps to which a rank must be late
 BLOCK: Final = 5  # neighbouring steps that belong to the same half, on each of which the selector must gain
+DECISION: Final = 2  # latencies until all ranks know which is missing: the last arrivals', and the notice's
 SHORTEST: Final = 1e-4  # seconds for which the last rank is waited for at least: jitter alone makes a rank so late
 
 Floats = NDArray[np.float64]
@@ -95,11 +96,14 @@ def _by_rank(setting: Setting) -> list[Setting]:
 def _seconds(
     by_rank: list[Setting], turns: LatestRanks, early: Spec, late: Spec, grace: float, nbytes: int
 ) -> NDArray[np.float64]:
-    """Of every step, from the last rank's arrival on."""
+    """Of every step, from the last rank's arrival on. Also a call with no late rank waits for the decision."""
+    decision = DECISION * by_rank[0].links.alpha
     before, after = np.array([each.cost(late, nbytes) for each in by_rank]).T
     last = turns.last if len(by_rank) > 1 else np.zeros_like(turns.last)
     plain = by_rank[0].cost(early, nbytes)
     found: Floats = np.where(
-        turns.lateness < grace, sum(plain), np.maximum(before[last] - (turns.lateness - grace), 0) + after[last]
+        turns.lateness < grace,
+        sum(plain) + decision,
+        np.maximum(before[last] + decision - (turns.lateness - grace), 0) + after[last],
     )
     return found

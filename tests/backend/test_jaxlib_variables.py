@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.backend import environment
+from jaxcomm.backend import jaxlib_variables
 from jaxcomm.cli import main
 from tests.cli import documents
 
-PTH = (Path(environment.__file__).parent / "jaxcomm.pth").read_text()
+PTH = (Path(jaxlib_variables.__file__).parent / "jaxcomm.pth").read_text()
 
 
 def test_variables_are_set_where_the_library_can_be_loaded() -> None:
     found: dict[str, str] = {}
-    assert environment.turn_on(found)
-    assert found == {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": str(environment.LIBRARY)}
-    assert environment.is_on(found)
-    assert environment.turn_on(found)  # again
+    assert jaxlib_variables.turn_on(found)
+    assert found == {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": str(jaxlib_variables.LIBRARY)}
+    assert jaxlib_variables.is_on(found)
+    assert jaxlib_variables.turn_on(found)  # again
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_variables_are_set_where_the_library_can_be_loaded() -> None:
 )
 def test_what_a_user_has_set_stays(found: dict[str, str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = dict(found)
-    assert not environment.turn_on(found)
+    assert not jaxlib_variables.turn_on(found)
     assert found == before
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
@@ -41,9 +41,9 @@ def test_what_a_user_has_set_stays(found: dict[str, str], says: str, capsys: pyt
 def test_a_missing_library_leaves_gloo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(environment, "LIBRARY", tmp_path / "none.so")
+    monkeypatch.setattr(jaxlib_variables, "LIBRARY", tmp_path / "none.so")
     found: dict[str, str] = {}
-    assert not environment.turn_on(found)
+    assert not jaxlib_variables.turn_on(found)
     assert found == {} and "none.so is missing" in capsys.readouterr().err
 
 
@@ -51,8 +51,8 @@ def test_a_missing_library_leaves_gloo(
 def test_another_jaxlib_leaves_gloo(
     version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(environment.metadata, "version", lambda name: version)
-    assert not environment.turn_on({})
+    monkeypatch.setattr(jaxlib_variables.metadata, "version", lambda name: version)
+    assert not jaxlib_variables.turn_on({})
     assert f"jaxlib {version} has not been tried" in capsys.readouterr().err
 
 
@@ -66,7 +66,7 @@ def test_the_pth_file_asks_the_environment(value: str, on: bool) -> None:
         text=True,
         timeout=60,
     )
-    assert done.stdout.split() == [*([str(environment.LIBRARY)] if on else []), "False"], done.stderr
+    assert done.stdout.split() == [*([str(jaxlib_variables.LIBRARY)] if on else []), "False"], done.stderr
 
 
 @pytest.mark.parametrize("asked", ["by the option", "by the variables"])
@@ -75,17 +75,17 @@ def test_launch_gives_several_devices_a_large_pool(
 ) -> None:
     monkeypatch.delenv("PJRT_NPROC", raising=False)
     if asked == "by the variables":
-        for name, value in environment.variables().items():
+        for name, value in jaxlib_variables.variables().items():
             monkeypatch.setenv(name, value)
     option = ["--every-collective"] if asked == "by the option" else []
     assert main(["launch", "-n", "2", "--devices-per-process", "2", *option, "--dry-run", "--json", __file__]) == 0
     processes = documents.document(capsys.readouterr().out)["processes"]
-    assert [each["environment"]["PJRT_NPROC"] for each in processes] == [str(environment.THREADS)] * 2
+    assert [each["environment"]["PJRT_NPROC"] for each in processes] == [str(jaxlib_variables.THREADS)] * 2
 
 
 def test_one_process_without_distributed_runs_as_before() -> None:
     script = "import jax; print(jax.jit(lambda x: x + 1)(1.0))"
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment.variables(), capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script], env=jaxlib_variables.variables(), capture_output=True, text=True, timeout=120
     )
     assert done.stdout == "2.0\n", done.stderr

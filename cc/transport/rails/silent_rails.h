@@ -1,6 +1,6 @@
 // Finds the silent rails to a process: packets sent over them stay unanswered while another rail makes progress.
 //
-//   Silence::Found found = silence.Look({progress of rail 0, none if it is not open, …}, now);   // every kLook
+//   SilentRails::Found found = silence.Look({progress of rail 0, none if it is not open, …}, now);   // every kLook
 //   for (uint32_t rail : found.ask) ...      // send a notice over it, so that it can make progress
 //   for (uint32_t rail : found.silent) ...   // fence it
 //
@@ -16,7 +16,7 @@
 
 namespace jaxcomm {
 
-class Silence {
+class SilentRails {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -31,7 +31,7 @@ class Silence {
     bool is_quiet;  // nothing is unanswered
   };
 
-  explicit Silence(uint32_t rails) : rails_(rails) {}
+  explicit SilentRails(uint32_t rails) : rails_(rails) {}
 
   Found Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now);
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from jaxcomm.auto_plan.situation import CALLS
 
-_CHANGED: Final = 1.3  # times as long or as short
+REMEASURE_FACTOR: Final = 1.3  # times as long or as short as when the plan was made: links are measured again
 
 
-class Pace:
+class SpeedChange:
     """Seconds from the last arrival to the end, of the calls of each site under one plan.
 
-    pace = Pace()
-    change = pace.change(site, seconds)  # repeatedly; compares with the first steady seconds
+    speed = SpeedChange()
+    change = speed.change(site, seconds)  # repeatedly; compares with the first steady seconds
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Pace:
             return None
         now = float(np.median(seconds[-CALLS:]))
         halves = [float(np.median(half)) for half in (seconds[-CALLS : -CALLS // 2], seconds[-CALLS // 2 :])]
-        if max(halves) < _CHANGED * min(halves):
+        if max(halves) < REMEASURE_FACTOR * min(halves):
             self._usual.setdefault(site, now)
         usual = self._usual.get(site, now)
-        has_changed = min(halves) >= _CHANGED * usual or _CHANGED * max(halves) <= usual
+        has_changed = min(halves) >= REMEASURE_FACTOR * usual or REMEASURE_FACTOR * max(halves) <= usual
         return (usual, now) if has_changed else None

@@ -1,4 +1,4 @@
-#include "cc/base/errors.h"
+#include "cc/base/error_texts.h"
 
 #include <chrono>
 #include <string>

@@ -1,6 +1,7 @@
 """Whether jaxlib loads jaxcomm's library for its collectives: by two variables, before jaxlib is imported.
 
-Only the standard library is imported here: every Python process of an environment may run this when it starts.
+No package is imported here but the standard library's: every Python process of an environment may run this when it
+starts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-VARIABLE: Final = "JAXCOMM_EVERY_COLLECTIVE"
-PLAN: Final = "JAXCOMM_PLAN"
+from jaxcomm.environment import EVERY_COLLECTIVE
+
 # Of XLA's pool, where a process has several devices: each execution in flight may block one in a collective.
 THREADS: Final = 64
 LIBRARY: Final = Path(__file__).parent / "libjaxcomm_backend.so"
@@ -36,7 +37,7 @@ def use() -> None:
 
 def use_if_asked() -> None:
     """Does so where the environment asks for it: what the package's .pth file runs."""
-    if os.environ.get(VARIABLE, "0") not in ("", "0") and "jaxlib" not in sys.modules:
+    if os.environ.get(EVERY_COLLECTIVE, "0") not in ("", "0") and "jaxlib" not in sys.modules:
         turn_on(os.environ)
 
 
@@ -54,21 +55,21 @@ def variables() -> dict[str, str]:
     return {_IMPLEMENTATION: "mpi", _MPI: str(LIBRARY)}
 
 
-def implementation(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+def implementation() -> tuple[str, str]:
     """The library that carries collectives between CPU processes, and why it is not jaxcomm's; "" if it is.
 
     Returns:
       "jaxcomm", or JAX's own name of another, and the reason in words for the user.
     """
-    if is_on(environment):
+    if is_on():
         return "jaxcomm", ""
-    if reason := why_not(environment):
+    if reason := why_not(os.environ):
         pass
-    elif environment.get(VARIABLE, "0") in ("", "0"):
-        reason = f"{VARIABLE} is not set"
+    elif os.environ.get(EVERY_COLLECTIVE, "0") in ("", "0"):
+        reason = f"{EVERY_COLLECTIVE} is not set"
     else:
-        reason = f"{VARIABLE} is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"
-    return environment.get(_IMPLEMENTATION, "gloo"), reason
+        reason = f"{EVERY_COLLECTIVE} is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"
+    return os.environ.get(_IMPLEMENTATION, "gloo"), reason
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:

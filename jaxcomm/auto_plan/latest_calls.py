@@ -31,7 +31,7 @@ class Calls(NamedTuple):
     after_s: NDArray[np.float64]
 
 
-class Watch:
+class LatestCalls:
     """The all-reduces over all ranks, since a mark."""
 
     def __init__(self, ranks: int) -> None:

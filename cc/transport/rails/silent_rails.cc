@@ -1,8 +1,8 @@
-#include "cc/transport/rails/silence.h"
+#include "cc/transport/rails/silent_rails.h"
 
 namespace jaxcomm {
 
-Silence::Found Silence::Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now) {
+SilentRails::Found SilentRails::Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now) {
   const bool has_stalled = now - looked_ > 3 * kLook;
   looked_ = now;
   Found found{{}, {}, true};
