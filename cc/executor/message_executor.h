@@ -25,6 +25,7 @@
 #include "cc/base/bounded_map.h"
 #include "cc/executor/call_matcher.h"
 #include "cc/executor/call_threads.h"
+#include "cc/executor/lost_rails.h"
 #include "cc/executor/plan_selector.h"
 #include "cc/executor/schedule_selector.h"
 #include "cc/executor/users.h"
@@ -65,10 +66,12 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // The selector from the lists of sites of the same calls: one for all of their executables, which processes compile
-  // and drop at different times. `step` distinguishes their calls from others on the same devices.
+  // and drop at different times. `step` distinguishes their calls from others on the same devices. Of `fences` the
+  // ranks are those of the site.
   std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site,
                                                const std::vector<std::shared_ptr<MessageSite>>& others,
-                                               ScheduleSelector::Rule rule, uint64_t step);
+                                               ScheduleSelector::Rule rule, uint64_t step,
+                                               std::vector<ScheduleSelector::Fence> fences = {});
 
   // Selects the plan of calls that follow the plan of the run.
   PlanSelector& plans() { return plans_; }
@@ -76,6 +79,7 @@ class MessageExecutor : public Transport::Events {
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override { Lose({process, why, false, Clock::now()}); }
   void OnPeerLeft(uint32_t process, const Status& why) override { Lose({process, why, true, Clock::now()}); }
+  void OnRail(uint32_t process, uint32_t rail, bool is_open) override { lost_rails_.Change(process, rail, is_open); }
 
   std::vector<GoneProcess> gone() const { return calls_.gone(); }
 
@@ -159,6 +163,7 @@ class MessageExecutor : public Transport::Events {
   std::atomic<int64_t> unexpected_{0};  // calls for which a thread that is about to help has yet to expect messages
   std::atomic<int64_t> users_{0};       // of the transport, beside its own threads
   CallMatcher calls_;
+  LostRails lost_rails_;
 
   mutable std::mutex deciding_;
   std::map<std::pair<uint64_t, uint32_t>, std::vector<Arriving>> undecided_;  // by communicator and site

@@ -102,6 +102,7 @@ Status MessageExecutor::Disconnect(Clock::time_point limit) {
   transport_ = nullptr;
   calls_.Clear();
   plans_.Reset();
+  lost_rails_.Clear();
   std::lock_guard<std::mutex> lock(deciding_);
   selectors_.clear();
   decided_.Clear();

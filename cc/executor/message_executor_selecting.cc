@@ -24,19 +24,24 @@ std::string Bits(double value) {
 
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
                                                               const std::vector<std::shared_ptr<MessageSite>>& others,
-                                                              ScheduleSelector::Rule rule, uint64_t step) {
+                                                              ScheduleSelector::Rule rule, uint64_t step,
+                                                              std::vector<ScheduleSelector::Fence> fences) {
   std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + std::to_string(rule.rank) + "|" +
                       Bits(rule.seconds) + (rule.tries ? "|tries" : "") + "|" + site.lists();
   for (const auto& other : others) calls += "|" + other->lists();
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
+  for (const auto& [rank, rail, schedule] : fences) {
+    calls += "|" + std::to_string(rank) + ":" + std::to_string(rail) + ":" + std::to_string(schedule);
+  }
   const uint64_t id = Hash(calls);
-  // Each step has selectors of its own, but by turns: there a process decides on calls that its ranks have yet to join,
-  // and does not know their steps, which need not be alike in all processes.
-  if (rule.rank != ScheduleSelector::kAnyRank) calls += "|" + std::to_string(step);
+  // Each step has selectors of its own where one known rank may be late. By turns a process decides on calls that its
+  // ranks have yet to join, and does not know their steps, which need not be alike in all processes. A fence concerns
+  // all steps.
+  if (rule.rank < ScheduleSelector::kNoRank) calls += "|" + std::to_string(step);
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
   std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
-  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, id);
+  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, id, std::move(fences));
   return selector;
 }
 
@@ -70,9 +75,14 @@ bool MessageExecutor::Select(Arriving& arriving) {
   Learn(*site, arriving.id);
   // By turns its call is decided when others have come, or has been announced.
   const bool decides = arriving.rank == selector.decider() && (!selector.by_turns() || selector.Find(arriving.id));
-  if (decides && !arriving.decision) arriving.decision = selector.Decide(arriving.id, /*schedule=*/1);
+  if (decides && !arriving.decision)
+    arriving.decision = selector.Decide(arriving.id, selector.first(), lost_rails_.Find(*site));
   const std::optional<uint32_t> schedule = selector.Find(arriving.id);
-  if (schedule) arriving.site = site->With(*schedule);
+  if (schedule) {
+    const auto selected = site->With(*schedule);
+    if (selected.ok()) arriving.site = selected.value();
+    if (arriving.refused.ok()) arriving.refused = selected.status();
+  }
   return schedule || !arriving.refused.ok();
 }
 
@@ -144,7 +154,7 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
       }
     });
   }
-  const std::optional<ScheduleSelector::Decision> decision = selector.Decide(id, *schedule);
+  const std::optional<ScheduleSelector::Decision> decision = selector.Decide(id, *schedule, lost_rails_.Find(*site));
   if (!decision) return;
   Announce(*site, id, *decision);
   transport_.load()->Flush();
@@ -200,7 +210,7 @@ bool MessageExecutor::MayStart(Arriving& arriving, Clock::time_point overdue) tr
   const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
 } catch (const std::bad_alloc&) {
-  return false;  // the watch of deadlines asks again
+  return arriving.at <= overdue;  // until then the watch of deadlines asks again
 }
 
 // Has a rank that has waited join its call. Where memory runs out, the call's ranks end with an error.

@@ -139,31 +139,38 @@ void MessageSite::Forget(Executor& executor) const {
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(common_->once, [&] {
     for (const auto& other : selected_) {
-      common_->status = other->SetLeaves(leaves, stats);
+      common_->status = other->Fix(leaves, stats);
       if (!common_->status.ok()) return;
     }
-    common_->status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
-    if (common_->status.ok()) common_->status = CheckLoss(leaves);
-    if (!common_->status.ok()) return;
-    common_->layout.emplace(leaves);
-    const uint32_t host = ranks_[locals_[0].rank].host;
-    const auto here = std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.host == host; });
-    common_->streams = layout().extent() * Slices() * here >= kStreamBytes;
-    int64_t segments = 0;
-    for (const Leaf& leaf : loss_ ? leaves : std::vector<Leaf>()) {
-      common_->first_segments.push_back(segments);
-      segments += SegmentsOf(leaf);
-    }
-    common_->status = MakeGraphs();
-    if (!common_->status.ok()) return;
-    Describe();
-    FindExchanging();
-    common_->stats = &stats;
-    CountCalls();
-    if (selector_) selector_->Try(stats_);
-    common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
+    common_->status = Fix(leaves, stats);
+    if (common_->status.ok()) common_->status = MakeGraphs();
+    // Nearly every call of a site with a known late rank needs it.
+    const bool has_late_rank = selector_ && selector_->has_late_rank() && !selector_->by_turns();
+    if (common_->status.ok() && has_late_rank) common_->status = With(selector_->first()).status();
+    if (common_->status.ok() && selector_) selector_->Try(stats_);
   });
   return common_->status;
+}
+
+Status MessageSite::Fix(const std::vector<Leaf>& leaves, Stats& stats) {
+  Status status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
+  if (status.ok()) status = CheckLoss(leaves);
+  if (!status.ok()) return status;
+  common_->layout.emplace(leaves);
+  const uint32_t host = ranks_[locals_[0].rank].host;
+  const auto here = std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.host == host; });
+  common_->streams = layout().extent() * Slices() * here >= kStreamBytes;
+  int64_t segments = 0;
+  for (const Leaf& leaf : loss_ ? leaves : std::vector<Leaf>()) {
+    common_->first_segments.push_back(segments);
+    segments += SegmentsOf(leaf);
+  }
+  Describe();
+  FindExchanging();
+  common_->stats = &stats;
+  CountCalls();
+  common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
+  return Status();
 }
 
 void MessageSite::CountCalls() {

@@ -95,8 +95,9 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   ScheduleSelector* selector() const { return selector_.get(); }
   // The number of this site's schedule among those of its selector.
   uint32_t schedule() const { return schedule_; }
-  // Of a site that SelectFrom was called on: the site of a schedule; this one if there is no such schedule.
-  std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
+  // Of a site that SelectFrom was called on, once the leaves are set: the site of a schedule, whose graphs are made
+  // when it is first asked for; this one if there is no such schedule.
+  Result<std::shared_ptr<const MessageSite>> With(uint32_t schedule) const;
   // Whether this process decides on the schedules of calls.
   bool decides() const { return selector_ && ranks_[selector_->decider()].process == process_; }
   // Of a site that SelectFrom was called on: whether it is the fingerprint of one of its schedules.
@@ -218,7 +219,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
  private:
   // Shared by all sites that Regroup and Following make of one.
   struct Common {
-    std::once_flag once;
+    std::once_flag once;  // the leaves, and at last the graphs, are set
     Status status;
     std::optional<Layout> layout;
     bool streams = false;
@@ -248,6 +249,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   // The segments of a leaf of a sum that may lose some.
   int64_t SegmentsOf(const Leaf& leaf) const { return (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes; }
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
+  // All that the leaves determine but the graphs.
+  Status Fix(const std::vector<Leaf>& leaves, Stats& stats);
   Status MakeGraphs();
   void Describe();
   std::string DescribeSchedule() const;

@@ -70,10 +70,15 @@ std::string MessageSite::lists() const {
 
 std::string MessageSite::DescribeSchedule() const {
   const bool is_default = schedule_ == ScheduleSelector::kDefault;
+  for (const ScheduleSelector::Fence& fence : selector_->fences()) {
+    if (fence.schedule != schedule_) continue;
+    return "while the host of rank " + std::to_string(NameOf(fence.rank)) + " lacks rail " + std::to_string(fence.rail);
+  }
   if (selector_->by_turns()) {
     return is_default ? "for no late rank" : "for rank " + std::to_string(NameOf(schedule_ - 1)) + " being late";
   }
   if (selector_->tries()) return is_default ? "the default schedule in its trial" : "in its trial";
+  if (!selector_->has_late_rank()) return "while no host lacks a rail";
   return is_default ? "for a small lateness" : "for a great lateness";
 }
 

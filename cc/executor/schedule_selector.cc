@@ -6,8 +6,11 @@ std::optional<uint32_t> ScheduleSelector::Next() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stats_) stats_->trial().Decide();
   if (RunsDefault(begun_++)) return kDefault;
-  return by_turns() ? std::nullopt : std::optional<uint32_t>(is_on_time_ ? kDefault : 1);
+  return by_turns() ? std::nullopt : std::optional<uint32_t>(Latest());
 }
+
+// By the lateness of the call that ended last, of a known rank.
+uint32_t ScheduleSelector::Latest() const { return is_on_time_ ? kDefault : first(); }
 
 std::optional<uint32_t> ScheduleSelector::FindMissing(const std::vector<bool>& here) {
   const auto missing = std::find(here.begin(), here.end(), false);
@@ -16,7 +19,8 @@ std::optional<uint32_t> ScheduleSelector::FindMissing(const std::vector<bool>& h
   return static_cast<uint32_t>(1 + (missing - here.begin()));
 }
 
-std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId& call, uint32_t schedule) {
+std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId& call, uint32_t schedule,
+                                                                   std::optional<uint32_t> fenced) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (here_.Find(call) != nullptr) return std::nullopt;
   if (call.iteration == 0) {
@@ -24,11 +28,15 @@ std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId&
     launch_ = call.launch;
   }
   const Trial::Outcome outcome = stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen;
-  Decision decision{FindLocked(call).value_or(RunsDefault(begun_++) ? kDefault : schedule), {}, launches_, outcome};
-  if (RunsDefault(begun_)) {
+  const bool is_default = RunsDefault(begun_++);
+  Decision decision{
+      FindLocked(call).value_or(fenced.value_or(is_default ? kDefault : schedule)), {}, launches_, outcome};
+  if (fenced) {
+    decision.next = fenced;
+  } else if (RunsDefault(begun_)) {
     decision.next = kDefault;
   } else if (!by_turns()) {
-    decision.next = is_on_time_ ? kDefault : 1;
+    decision.next = Latest();
   }
   if (call.iteration == 0) {
     // A decision that is kept stays, also if its announcement failed.
@@ -52,7 +60,7 @@ bool ScheduleSelector::RunsDefault(uint32_t call) const { return stats_ && stats
 
 // The call before, whose cycle ends with this one's last arrival.
 void ScheduleSelector::Record(const Ended& call) {
-  if (ended_++ > Trial::kWarmUp && !latest_.is_on_time) {
+  if (ended_++ > Trial::kWarmUp && !latest_.is_on_time && !IsFenced(latest_.schedule)) {
     stats_->trial().Record(latest_.schedule == kDefault, {latest_.transfer, Seconds(call.last - latest_.last)});
   }
   latest_ = call;

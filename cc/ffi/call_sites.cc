@@ -105,6 +105,18 @@ Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std:
       communicator, call->site, {record.name, record.axes, record.plan, between.line, call->step, call->number}};
 }
 
+// Without those of rails that the job does not have.
+std::vector<ScheduleSelector::Fence> FencesOf(const SiteRecord& record) {
+  std::vector<ScheduleSelector::Fence> fences;
+  uint32_t schedule = ScheduleSelector::Count(*record.rule, record.groups[0].ranks.size());
+  for (const SiteRecord::Fence& fence : record.fences) {
+    const std::optional<uint32_t> rail = TheJob().FindRail(fence.rail);
+    if (rail) fences.push_back({fence.rank, *rail, schedule});
+    ++schedule;
+  }
+  return fences;
+}
+
 Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Named named,
                                                   std::vector<MessageGroup> groups) {
   std::shared_ptr<CallSite> made;
@@ -128,8 +140,8 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
       if (!other.ok()) return other.status();
       others.push_back(std::move(other.value()));
     }
-    std::shared_ptr<ScheduleSelector> selector =
-        TheExecutor().messages().SelectorOf(*found.value(), others, *record.rule, found.value()->step());
+    std::shared_ptr<ScheduleSelector> selector = TheExecutor().messages().SelectorOf(
+        *found.value(), others, *record.rule, found.value()->step(), FencesOf(record));
     found.value()->SelectFrom(std::move(others), std::move(selector));
   }
   made = std::move(found.value());

@@ -230,6 +230,13 @@ uint32_t Job::process() const {
   return process_;
 }
 
+std::optional<uint32_t> Job::FindRail(const std::string& name) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = std::find(rail_names_.begin(), rail_names_.end(), name);
+  if (at == rail_names_.end()) return std::nullopt;
+  return static_cast<uint32_t>(at - rail_names_.begin());
+}
+
 MessageGroup::Rank Job::Rank(uint32_t process, uint32_t device) const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (process >= hosts_.size()) return {process, device};

@@ -1,5 +1,6 @@
 #include "cc/ffi/site_record.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -12,7 +13,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-constexpr int64_t kAnyRank = -1, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40;
+constexpr int64_t kNoRank = -2, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40;
 
 // Reads fields from the front. After one that is damaged it reads zeros and empty texts, and lists end.
 class FieldReader {
@@ -99,12 +100,15 @@ Status Check(const SiteRecord& record) {
       return invalid("group " + std::to_string(i) + " has one rank");
     }
     const size_t needed = SchedulesOf(record, ranks.size());
-    const bool selects =
-        record.rule && needed == 1 && schedules.size() == ScheduleSelector::Count(*record.rule, ranks.size());
+    const bool selects = record.rule && needed == 1 &&
+                         schedules.size() == ScheduleSelector::Count(*record.rule, ranks.size()) + record.fences.size();
     if (ranks.empty() || (schedules.size() != needed && !selects)) return invalid(group + "lacks its schedule");
     const bool has_late_rank =
-        !selects || record.rule->rank == ScheduleSelector::kAnyRank || record.rule->rank < ranks.size();
+        !selects || record.rule->rank >= ScheduleSelector::kNoRank || record.rule->rank < ranks.size();
     if (!has_late_rank) return invalid(group + "lacks its late rank");
+    const bool has_fenced = std::all_of(record.fences.begin(), record.fences.end(),
+                                        [&](const SiteRecord::Fence& fence) { return fence.rank < ranks.size(); });
+    if (!has_fenced) return invalid(group + "lacks the rank of a fence");
     is_selecting = is_selecting || selects;
     if (record.groups_by_operand && ranks.size() != record.groups[0].ranks.size())
       return invalid("its groups differ in size");
@@ -115,6 +119,7 @@ Status Check(const SiteRecord& record) {
   if (special > 1 || ((record.groups_by_operand || record.loss) && !is_sum) || (record.loss && !record.between)) {
     return invalid("its attributes do not fit together");
   }
+  if (!record.fences.empty() && !record.between) return invalid("only processes have rails between them");
   if (record.rule && (!is_selecting || (record.between && record.groups.size() > 1))) {
     return invalid("only one group, with the late rank in it, may select one of several schedules");
   }
@@ -137,9 +142,14 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
   record.groups_by_operand = in.Flag();
   in.List([&] { record.groups.push_back(ReadGroup(in)); });
   if (in.Flag()) {
-    const auto rank = static_cast<uint32_t>(in.Number(kAnyRank, kMostRanks));  // -1: ScheduleSelector::kAnyRank
+    // -1: ScheduleSelector::kAnyRank; -2: kNoRank
+    const auto rank = static_cast<uint32_t>(in.Number(kNoRank, kMostRanks));
     const double seconds = in.Real();
     record.rule = ScheduleSelector::Rule{rank, seconds, in.Flag()};
+    in.List([&] {
+      const auto fenced = static_cast<uint32_t>(in.Number(0, kMostRanks));
+      record.fences.push_back({fenced, in.Text()});
+    });
   }
   if (in.Flag()) {
     record.loss.emplace();

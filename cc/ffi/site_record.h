@@ -34,8 +34,14 @@ struct SiteRecord {
   struct Group {
     std::vector<Device> ranks;
     // The names of the programs or lists of messages that its calls run. One rank: none. Otherwise one; or, if there is
-    // a rule, those of its selector's schedules; or, with groups by operand, those for 2, 3, … ranks.
+    // a rule, those of its selector's schedules and then those for its fences; or, with groups by operand, those for
+    // 2, 3, … ranks.
     std::vector<std::string> schedules;
+  };
+  // The host of this rank lacks the rail of this name.
+  struct Fence {
+    uint32_t rank;
+    std::string rail;
   };
   // Of a sum that may lose packets: the share of each leaf, in segments that are important or not.
   struct Loss {
@@ -60,6 +66,7 @@ struct SiteRecord {
   bool groups_by_operand;  // the first one has the group of every rank, within these
   std::vector<Group> groups;
   std::optional<ScheduleSelector::Rule> rule;  // of the calls that run one of several schedules
+  std::vector<Fence> fences;                   // of these calls, each with a schedule
   std::optional<Loss> loss;
   std::optional<Between> between;  // processes; none: within one
 };

@@ -15,7 +15,7 @@ std::string ErrorOf(const std::string& bytes) { return SiteRecord::Decode(bytes)
 
 TEST(SiteRecord, IsReadFieldByField) {
   const std::string bytes =
-      "3:p m 0: 10:all_reduce 3:max 2:\xC3\xA4 0 1 3 0 4 1 0 1 9 2 1:a 0: 1 2 4602678819172646912 1 0 " +
+      "3:p m 0: 10:all_reduce 3:max 2:\xC3\xA4 0 1 3 0 4 1 0 1 9 3 1:a 0: 1:f 1 2 4602678819172646912 1 1 2 4:eth1 0 " +
       std::string("1 -5 6 7 3:a:1 ");
   const Result<SiteRecord> read = SiteRecord::Decode(bytes);
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -27,10 +27,13 @@ TEST(SiteRecord, IsReadFieldByField) {
   ASSERT_EQ(site.groups[0].ranks.size(), 3u);
   EXPECT_EQ(site.groups[0].ranks[2].process, 1u);
   EXPECT_EQ(site.groups[0].ranks[2].number, 9);
-  EXPECT_EQ(site.groups[0].schedules, (std::vector<std::string>{"a", ""}));
+  EXPECT_EQ(site.groups[0].schedules, (std::vector<std::string>{"a", "", "f"}));
   EXPECT_EQ(site.rule->rank, 2u);
   EXPECT_EQ(site.rule->seconds, 0.5);
   EXPECT_TRUE(site.rule->tries);
+  ASSERT_EQ(site.fences.size(), 1u);
+  EXPECT_EQ(site.fences[0].rank, 2u);
+  EXPECT_EQ(site.fences[0].rail, "eth1");
   EXPECT_FALSE(site.loss);
   EXPECT_EQ(site.between->module, -5);
   EXPECT_EQ(site.between->number, 7);
@@ -53,7 +56,7 @@ TEST(SiteRecord, SaysWhereItIsDamaged) {
 }
 
 TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
-  const std::string late = "1 1 4602678819172646912 0 0 0 ", drop = "0 1 1 0 1024 ", between = "1 0 0 0 0: ";
+  const std::string late = "1 1 4602678819172646912 0 0 0 0 ", drop = "0 1 1 0 1024 ", between = "1 0 0 0 0: ";
   const std::pair<std::string, std::string> cases[] = {
       {"0 0 " + kNone, "it has no group"},
       {"0 1 0 1 1:a " + kNone, "group 0 of 0 ranks lacks its schedule"},
@@ -61,9 +64,12 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"0 1 2 0 4 0 5 2 1:a 1:b " + kNone, "group 0 of 2 ranks lacks its schedule"},
       {"0 1 2 0 4 0 4 1 1:a " + kNone, "group 0 of 2 ranks has device 4 twice"},
       {"1 2 2 0 4 0 5 1 1:a 3 0 6 0 7 0 8 2 1:a 1:b " + kNone, "its groups differ in size"},
-      {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 ", "group 0 of 2 ranks lacks its late rank"},
+      {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 0 ", "group 0 of 2 ranks lacks its late rank"},
+      {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 1 2 4:eth0 0 " + between, "group 0 of 2 ranks lacks the rank of a fence"},
+      {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 2 0 4:eth0 1 4:eth0 0 " + between, "group 0 of 2 ranks lacks its schedule"},
+      {"0 1 2 0 4 0 5 2 1:a 1:b 1 -2 0 0 1 1 4:eth0 0 0 ", "only processes have rails between them"},
       {"0 1 2 0 4 0 5 1 1:a " + late, "only one group, with the late rank in it, may select one of several schedules"},
-      {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 0 " + between,
+      {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 0 0 " + between,
        "only one group, with the late rank in it, may select one of several schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
       {kGroups + drop + "0 ", "its attributes do not fit together"},  // within a process

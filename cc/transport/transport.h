@@ -130,6 +130,8 @@ class Transport {
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
     // The same, where one of the two sides has announced its end.
     virtual void OnPeerLeft(uint32_t process, const Status& why) { OnPeerGone(process, why); }
+    // One of several rails to the process has been fenced, or is open again.
+    virtual void OnRail(uint32_t /*process*/, uint32_t /*rail*/, bool /*is_open*/) {}
   };
 
   virtual ~Transport() = default;

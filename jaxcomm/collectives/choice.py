@@ -26,6 +26,8 @@ AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follo
 
 
 NEVER: Final = -1e300  # seconds; no rank comes so little later than all others
+ANY_RANK: Final = -1  # each may be late
+NO_RANK: Final = -2  # lateness selects no schedule
 
 
 class Rule(NamedTuple):
@@ -33,15 +35,19 @@ class Rule(NamedTuple):
 
     Attributes:
       rank: a rank that may be late, and is if it came `seconds` or more after all others to the call before. Calls then
-        run the second schedule, and so do the first calls. None: each rank may be late, by turns. If all ranks but one
-        have come to a call, and rank r has not within `seconds`, it runs the schedule 1 + r.
+        run the second schedule, and so do the first calls. ANY_RANK: each rank may be late, by turns. If all ranks but
+        one have come to a call, and rank r has not within `seconds`, it runs the schedule 1 + r. NO_RANK: the first
+        schedule, whoever is late.
       seconds: see `rank`. NEVER where lateness does not matter.
       tries: whether calls compare the schedules first, and run the first one for the others if they gain nothing.
+      fences: of calls between processes, ranks and names of rails. While the rank's host alone lacks the rail, calls
+        run another schedule; the last schedules are those, in this order.
     """
 
-    rank: int | None
+    rank: int
     seconds: float
     tries: bool
+    fences: tuple[tuple[int, str], ...] = ()
 
 
 class Choice(NamedTuple):
@@ -146,7 +152,7 @@ def with_others(
     tries: bool,
 ) -> Choice:
     """The choice with all schedules if calls on CPUs select one: a plan's by lateness, or, in a trial, the plan's and
-    the default one.
+    the default one; and between processes a plan's for hosts that lack a rail.
 
     Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
     """
@@ -159,13 +165,17 @@ def with_others(
     selector = found.selector_for(nbytes, dtype) if kind == "all_reduce" else None
     if selector:
         early, *late = found.schedules_of(selector)
-        rank = None if selector.by_turns else found.roles[selector.rank]
+        rank = ANY_RANK if selector.by_turns else found.roles[selector.rank]
         rule = Rule(rank, selector.lateness_s, tries and early.kind == usual.plan)
         return Choice((compiled(early), *map(compiled, late)), choice.plan, rule)
     schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
-    if not tries or source == "direct" or schedule.kind == usual.plan:
+    if tries and source != "direct" and schedule.kind != usual.plan:
+        choice = Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
+    fences = found.fences_for(nbytes, dtype) if kind == "all_reduce" and len({*(hosts or ())}) > 2 else ()
+    if not fences:
         return choice
-    return Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
+    rule = (choice.rule or Rule(NO_RANK, 0.0, False))._replace(fences=tuple((each.rank, each.rail) for each in fences))
+    return Choice((*choice.schedules, *(compiled(each.schedule_for(nbytes)) for each in fences)), choice.plan, rule)
 
 
 def leaves_to_lax(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:

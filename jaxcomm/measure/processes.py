@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm import errors
+from jaxcomm import errors, ffi
 from jaxcomm.errors import ProfileError
 from jaxcomm.log import say_once
 from jaxcomm.measure import incast, lost_packets, placement, psum_loop
@@ -105,6 +105,7 @@ def measure_processes(
         "ranks": len(devices),
         **placement.describe(found),
         **packet_loss,
+        "rail_shares": _rail_shares(),
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
@@ -138,6 +139,14 @@ def _count_lost_packets(job: MeasuredJob, found: Exchanges) -> dict[str, Any]:
         )
         return {}
     return {"packet_loss": {"rate": worst.rate}}
+
+
+def _rail_shares() -> dict[str, float]:
+    """The shares of a large buffer that the rails of this process carry now, over all processes that have several."""
+    shares: dict[str, int] = {}
+    for each in ffi.rails():
+        shares[each["rail"]] = shares.get(each["rail"], 0) + each["shares"][-1][1]
+    return {rail: round(share / sum(shares.values()), 6) for rail, share in shares.items()}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, late: Mapping[int, float]) -> tuple[Any, Collective]:

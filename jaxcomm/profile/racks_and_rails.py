@@ -14,6 +14,8 @@ from pydantic import Field
 from jaxcomm.files import Bytes, Positive, Seconds, Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
+RailName = Annotated[str, Field(max_length=256)]  # of a job; "" for the one that it found itself
+Share = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
 Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]

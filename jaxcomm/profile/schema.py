@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
@@ -19,8 +20,10 @@ from jaxcomm.profile.racks_and_rails import (
     PacketLoss,
     Rack,
     Rail,
+    RailName,
     Ratio,
     Sample,
+    Share,
     check_hosts,
     check_racks,
     check_rails,
@@ -37,6 +40,7 @@ _CLUSTER: Final = (
     "racks",
     "nics",
     "rails",
+    "rail_shares",
     "cpu_cores",
     "incast",
     "packet_loss",
@@ -102,9 +106,11 @@ class Profile(Value):
     are the ranks under each switch; `nics[r]` says how many times as long a byte takes through rank r's NIC, which
     others may use, too ([]: none is slower); `incast` is how many times as long a byte between hosts takes where one
     exchanges with several others, and not as in a ring (null: nobody measured it); `packet_loss` is the
-    worst link's, taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
-    allreduces timed on CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives
-    ("messages"), and NCCL's own. `timed_schedules` are whole schedules that were timed on the ranks' own executor.
+    worst link's, taken for all. `rail_shares` are the parts of a large buffer that each rail of the job carried while
+    its links were measured ({}: it had one rail); `rails` were timed each alone. `cpu_cores` may serve the rails
+    together (null: no limit). `executors` are allreduces timed on CUDA devices: of our schedules, run as one kernel
+    ("fused") or by sends and receives ("messages"), and NCCL's own. `timed_schedules` are whole schedules that were
+    timed on the ranks' own executor.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -121,6 +127,7 @@ class Profile(Value):
     nics: list[Ratio] = []
     incast: Ratio | None = None
     rails: Annotated[list[Rail], Field(max_length=16)] = []
+    rail_shares: Annotated[dict[RailName, Share], Field(max_length=64)] = {}
     cpu_cores: Positive | None = None
     packet_loss: PacketLoss | None = None
     tolerance: Tolerance | None = None
@@ -156,6 +163,8 @@ class Profile(Value):
     def _one_cluster(self) -> Self:
         check_racks(self.racks, self.ranks)
         check_rails(self.rails, self.ranks)
+        if self.rail_shares and abs((total := math.fsum(self.rail_shares.values())) - 1) > 1e-6:
+            raise ValueError(f"rail_shares sum to {total:.9g}; they must sum to 1")
         if self.nics and len(self.nics) != self.ranks:
             raise ValueError(f"nics has {len(self.nics)} entries for {self.ranks} ranks; one per rank is needed")
         if self.racks and self.topology:

@@ -26,7 +26,8 @@ class SelectingProcesses : public testing::Test {
   }
 
   // The calls of `sites_` select from these lists, the first of which is schedule 0.
-  void Start(uint32_t seed, const std::vector<std::string>& lists, ScheduleSelector::Rule rule) {
+  void Start(uint32_t seed, const std::vector<std::string>& lists, ScheduleSelector::Rule rule,
+             const std::vector<ScheduleSelector::Fence>& fences = {}) {
     network_ = std::make_unique<SimulatedNetwork>(kProcesses, seed);
     for (uint32_t process = 0; process < kProcesses; ++process) {
       executors_.push_back(std::make_unique<Executor>(1));
@@ -37,7 +38,7 @@ class SelectingProcesses : public testing::Test {
       others_.emplace_back();
       for (size_t i = 1; i < lists.size(); ++i) others_.back().push_back(MakeSite(lists[i], process));
       MessageSite& site = *sites_.back();
-      site.SelectFrom(others_.back(), executor.messages().SelectorOf(site, others_.back(), rule, /*step=*/0));
+      site.SelectFrom(others_.back(), executor.messages().SelectorOf(site, others_.back(), rule, /*step=*/0, fences));
       EXPECT_TRUE(site.SetLeaves({{DType::kF32, 4 * kElements}}, executor.stats()).ok());
     }
   }
@@ -45,7 +46,7 @@ class SelectingProcesses : public testing::Test {
   std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process, uint32_t site = 0) {
     MessageGroup group{{}, list, {}};
     for (uint32_t rank = 0; rank < kProcesses * kRanksOfEach; ++rank) {
-      group.ranks.push_back({rank / kRanksOfEach, 10 * rank});
+      group.ranks.push_back({rank / kRanksOfEach, 10 * rank, rank / per_host_});
       group.lists.push_back(registry_.Find(list, rank));
     }
     auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
@@ -92,6 +93,7 @@ class SelectingProcesses : public testing::Test {
     return end.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
+  uint32_t per_host_ = kProcesses * kRanksOfEach;
   MessageRegistry registry_;
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;

@@ -46,6 +46,7 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
     } else {
       ending.BeginFence(why);
       ++ending.fences;
+      Report(peer, rail, /*is_open=*/false);
     }
     peer.state = left ? Peer::State::kLeaving : Peer::State::kOpen;
     peer.why = why;
@@ -54,6 +55,8 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
   if (left) return CheckEnd(process);
   Fence(process, {rail}, why);
   SendFences(process);
+  Deliver(process);
+  Suspect(rail);
 }
 
 // Their state is kFencing.
@@ -108,6 +111,7 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
       if (!counted.is_used()) continue;
       counted.BeginFence(why);
       fenced.push_back(rail);
+      Report(peer, rail, /*is_open=*/false);
     }
     if (!fenced.empty()) {
       peer.state = Peer::State::kOpen;
@@ -118,6 +122,8 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
   if (!has_counted) return AskAgain(process);
   if (!fenced.empty()) Fence(process, fenced, why);
   SendFences(process);
+  Deliver(process);
+  for (const uint32_t rail : fenced) Suspect(rail);
 }
 
 void Rails::AskAgain(uint32_t process) {

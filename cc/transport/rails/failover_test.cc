@@ -94,6 +94,30 @@ TEST_F(FailoverTest, AProcessThatDidNotLookForAWhileFencesNothingForIt) {
   EXPECT_TRUE(nodes_[0].rails.lost().empty());
 }
 
+// Also those that exchange nothing with it.
+TEST_F(FailoverTest, AllProcessesLearnWhichHostLacksARail) {
+  Make(4, {{0, {1024, 0}}, {kMiB, {768, 256}}});
+  const auto set_silent = [&](bool is_silent) {
+    for (const uint32_t other : {0, 1, 3}) rails_[1].SetSilent(2, other, is_silent);
+  };
+  set_silent(true);
+  for (int i = 0; i < 40; ++i) PostAndSend(New(0, 2, kLarge, kMiB));
+  Wait(std::chrono::seconds(1));
+  ExpectAll();
+  for (const uint32_t other : {0, 1, 3}) {
+    EXPECT_EQ(nodes_[other].lacking, (std::set<std::pair<uint32_t, uint32_t>>{{2, 1}})) << other;
+  }
+  EXPECT_EQ(nodes_[2].lacking, (std::set<std::pair<uint32_t, uint32_t>>{{0, 1}, {1, 1}, {3, 1}}));
+  set_silent(false);
+  for (const uint32_t other : {0, 1, 3}) {
+    rails_[1].Reconnect(other, 2);
+    EXPECT_TRUE(nodes_[other].rails.Restore({2, 1, 1}, [] { return Status(); }).ok());
+    EXPECT_TRUE(nodes_[2].rails.Restore({other, 1, 1}, [] { return Status(); }).ok());
+  }
+  Wait(std::chrono::seconds(1));
+  for (const RailsNode& node : nodes_) EXPECT_TRUE(node.lacking.empty());
+}
+
 TEST_F(FailoverTest, ARestoredRailCarriesItsShareAgain) {
   MakeTwo();
   rails_[1].Reset(0, 1);

@@ -47,13 +47,17 @@ Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& 
     fenced.BeginFence(Status(Code::kInternal, "it was down when the processes were connected"));
     fenced.state = Peer::Rail::State::kFenced;
     fenced.fences = fenced.their_fences = 1;
+    Report(*peer, rail, /*is_open=*/false);
   }
   if (!down.empty()) peer->Divide();
   const uint32_t first = *peer->FirstRail();
   have_one_first_ = have_one_first_ && first == first_.value_or(first);
   first_ = first;
-  std::lock_guard<std::mutex> lock(mutex_);
-  peers_[process] = std::move(peer);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    peers_[process] = std::move(peer);
+  }
+  Deliver(process);
   return Status();
 }
 
@@ -118,7 +122,11 @@ void Rails::Cancel(const CallId& call) {
   for (RailTransport* const rail : rails_) rail->Cancel(call);
 }
 
-// Notices, and at last the end of the process, in order, on any of the threads that bring them.
+void Rails::Report(Peer& peer, uint32_t rail, bool is_open) {
+  peer.deliveries.push_back([this, process = peer.process, rail, is_open] { events_->OnRail(process, rail, is_open); });
+}
+
+// Notices, events of rails, and at last the end of the process, in order, on any of the threads that bring them.
 void Rails::Deliver(uint32_t process) {
   Lock lock(mutex_);
   Peer& peer = *peers_[process];

@@ -15,6 +15,7 @@
 // sender confirms it. A process that sends more of these than kMaxEarlyBytes before they are posted is cut off.
 //
 // A rail that fails, or is silent while another one is not, is fenced on both sides: no byte of it is read any more.
+// All other processes are then asked over it, so that a host that has lost it is known to them all.
 // Then the segments that the receiver lacks go over the open rails. The last rail is not fenced for its silence; if it
 // fails, the process is gone. The rails of a process that leaves end one by one, each behind the messages that it had
 // to carry.
@@ -125,6 +126,8 @@ class Rails : public Transport, public LossyTransport {
 
   void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
   void Deliver(uint32_t process);
+  // Has Deliver report that the rail has been fenced, or is open again. The lock is held.
+  void Report(Peer& peer, uint32_t rail, bool is_open);
   void CallBack(std::vector<Due> due);
   void CallBack(const CallId& call, const Received& done, const Status& status,
                 std::shared_ptr<const std::byte> view = nullptr);
@@ -156,6 +159,8 @@ class Rails : public Transport, public LossyTransport {
   // watch.cc, with Start, Stop, Look and states
   void Watch();
   void Wake();
+  void Suspect(uint32_t rail);
+  void Ask(uint32_t process, uint32_t rail);
 
   // failover.cc
   void ReceiveFences(uint32_t process, std::string_view bytes);
@@ -184,6 +189,7 @@ class Rails : public Transport, public LossyTransport {
   std::mutex watch_mutex_;
   std::condition_variable wake_;
   std::atomic<bool> watching_{false};
+  std::atomic<uint64_t> suspects_{0};  // rails fenced to some process, as bits: others are asked over them
   bool stopping_ = false;
   std::thread watch_;
 };

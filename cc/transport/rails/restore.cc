@@ -54,6 +54,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     if (!has_ended) rail.state = status.ok() ? Peer::Rail::State::kOpen : Peer::Rail::State::kFenced;
     if (!has_ended && status.ok()) {
       rail.history.Change(/*is_open=*/true, "", SilentRails::Clock::now());
+      Report(peer, lost.rail, /*is_open=*/true);
       peer.Divide();
       const uint64_t bit = uint64_t{1} << lost.rail;
       for (auto& [id, message] : peer.posted) {
@@ -75,6 +76,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
   } else if (!has_ended) {
     SendFences(lost.process);  // no rail may have been open to send them
   }
+  Deliver(lost.process);
   return status;
 }
 

@@ -54,8 +54,21 @@ void Rails::Wake() {
   wake_.notify_one();
 }
 
+// The rail may be lost to other processes, too.
+void Rails::Suspect(uint32_t rail) {
+  suspects_ |= uint64_t{1} << rail;
+  Wake();
+}
+
+// Whatever the process is doing, its host answers.
+void Rails::Ask(uint32_t process, uint32_t rail) {
+  rails_[rail]->Notify(process, std::string(1, kAsk));
+  rails_[rail]->Flush();
+}
+
 bool Rails::Look(std::chrono::steady_clock::time_point now) {
   bool is_quiet = true;
+  const uint64_t suspects = suspects_.exchange(0);
   for (uint32_t process = 0; process < peers_.size(); ++process) {
     std::vector<std::optional<SendProgress>> rails(rails_.size());
     Lock lock(mutex_);
@@ -65,17 +78,15 @@ bool Rails::Look(std::chrono::steady_clock::time_point now) {
       if (peer->rails[rail].state == Peer::Rail::State::kOpen) rails[rail].emplace();
     }
     lock.unlock();
-    for (size_t rail = 0; rail < rails.size(); ++rail) {
+    for (uint32_t rail = 0; rail < rails.size(); ++rail) {
+      if (rails[rail] && (suspects >> rail & 1) != 0) Ask(process, rail);
       if (rails[rail]) rails[rail] = rails_[rail]->ProgressTo(process);
     }
     lock.lock();
     const SilentRails::Found found = peer->silence.Look(rails, now);
     lock.unlock();
     is_quiet = is_quiet && found.is_quiet;
-    for (const uint32_t rail : found.ask) {
-      rails_[rail]->Notify(process, std::string(1, kAsk));
-      rails_[rail]->Flush();
-    }
+    for (const uint32_t rail : found.ask) Ask(process, rail);
     for (const uint32_t rail : found.silent) {
       End(process, rail,
           Status(Code::kInternal, "process " + std::to_string(process) + " is gone: a rail to it is silent"),

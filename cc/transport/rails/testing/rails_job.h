@@ -55,12 +55,16 @@ class RailsNode : public Transport::Events {
     left.insert(process);
     OnPeerGone(process, why);
   }
+  void OnRail(uint32_t process, uint32_t rail, bool is_open) override {
+    is_open ? lacking.erase({process, rail}) : lacking.emplace(process, rail).second;
+  }
 
   Rails rails;
   std::map<uint32_t, std::vector<std::string>> notices;
   std::map<uint32_t, std::string> gone;
   std::function<void()> on_gone;
-  std::set<uint32_t> left;  // those of them that have left
+  std::set<uint32_t> left;                          // those of them that have left
+  std::set<std::pair<uint32_t, uint32_t>> lacking;  // processes, and the rails to them that are fenced
 };
 
 // A message between two processes, and its callbacks.

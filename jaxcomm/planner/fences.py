@@ -1,0 +1,144 @@
+"""The decision about hosts that lose a rail: schedules for each case, made before it comes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from jaxcomm.plan.fences import Fence, FencedRange
+from jaxcomm.plan.limits import MAX_FENCES, MAX_LISTED
+from jaxcomm.plan.rails import Rails
+from jaxcomm.plan.values import Entry, Hierarchical
+from jaxcomm.planner import rails
+from jaxcomm.planner.late_ranks import LateRanks
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.on_hosts import hierarchical_specs
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.profile import Profile
+from jaxcomm.profile.changes import without_rail
+from jaxcomm.profile.cluster import Topology
+from jaxcomm.simulate import LinkCosts
+from jaxcomm.simulate.clock import TIMED
+
+SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes; the last stands for all beyond it
+LARGE: Final = 1 << 26  # bytes of the buffer for which a rail's share counts
+SLOWER: Final = 1.25  # less is no reason for another schedule, as with NICs that a profile measures
+ALIKE: Final = 1.02  # times the least time: a schedule that other sizes have, too, is taken
+
+
+def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[Fence, ...]:
+    """The schedules for each host and rail, while this host alone lacks the rail.
+
+    Its bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule must
+    save `min_gain` of what the entry's takes then, at its size and at all larger ones. Each host must be a rank, or
+    the network known.
+
+    Args:
+      profile: with rails, or the shares that those of the job had.
+      setting: what the plan is made for.
+      split: of the plan's rails.
+      entries: of the plan. Where lateness or another executor selects the schedule, there is none for fences.
+
+    Returns:
+      At most MAX_FENCES; none for one or two hosts, where nothing can be gained, or for too many.
+    """
+    network = setting.links.topology or _network(profile)
+    slower = {rail: ratio for rail, ratio in _slower(profile, split).items() if ratio >= SLOWER}
+    hosts = len({*network.hosts}) if network else 0
+    if not network or not hosts > 2 or setting.ranks > TIMED or not 0 < hosts * len(slower) <= MAX_FENCES:
+        return ()
+    found: list[Fence] = []
+    known: dict[tuple[int, float], tuple[FencedRange, ...]] = {}
+    alike = len({network.hosts.count(host) for host in network.hosts}) == 1 and not network.racks and not network.nics
+    for rank in sorted({network.hosts.index(host) for host in network.hosts}):
+        for rail, ratio in slower.items():
+            lacking, case = _lacking(network, network.hosts[rank], ratio), (0 if alike else rank, ratio)
+            if case not in known:
+                known[case] = _ranges(setting, lacking, entries)
+            if known[case]:
+                found.append(Fence(rank=rank, rail=rail, topology=lacking, ranges=known[case]))
+    return _within_limits(found, entries, setting.ranks)
+
+
+def _network(profile: Profile) -> Topology | None:
+    """Hosts of one rank each, of like links; None where the profile does not say that they are."""
+    names = {*profile.hosts}
+    alone = len(names) == profile.ranks
+    return Topology(hosts=tuple(range(profile.ranks)), nic="rank", slow=1.0) if alone else None
+
+
+def _slower(profile: Profile, split: Rails | None) -> Mapping[str, float]:
+    """By rail, how many times as long a host's bytes take without it."""
+    if not split or len(split.members) < 2:
+        return {rail: significant(1 / (1 - share)) for rail, share in profile.rail_shares.items() if share < 1}
+    found = {}
+    for member in split.members:
+        left = without_rail(profile, member.name)
+        other = rails.decide(left, split.min_gain)
+        assert other
+        times = (rails.seconds(each, of.split_for(LARGE), LARGE) for each, of in ((left, other), (profile, split)))
+        after, before = times
+        found[member.name] = significant(after / before) if before > 0 else 1.0
+    return found
+
+
+def _lacking(network: Topology, host: int, ratio: float) -> Topology:
+    """The network in which a byte takes `ratio` times as long through a host's NICs."""
+    nics = network.nics or (1.0,) * len(network.hosts)
+    slowed = (nic * (ratio if at == host else 1) for nic, at in zip(nics, network.hosts, strict=True))
+    return network.model_copy(update={"nics": tuple(min(1e6, nic) for nic in slowed)})
+
+
+def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[FencedRange, ...]:
+    """The schedules of a network that lacks a rail, from the least size on from which they always gain."""
+    links = replace(setting.links, topology=lacking)
+    own = replace(setting, links=links, late=LateRanks(), template=None, solved=(), executors=None, timed=None)
+    costs, found = LinkCosts(links), list[FencedRange]()
+    for low, high in reversed([*itertools.pairwise(SIZES), (SIZES[-1], None)]):
+        nbytes = low if high is None else (low + high) // 2
+        between = [each for each in entries if each.min_bytes < (high or low + 1) and low <= (each.max_bytes or low)]
+        if any(each.selector or each.executor or each.schedule.kind in ("nccl", "lax") for each in between):
+            break
+        best = hierarchical_specs(own, nbytes)
+        if not best or not isinstance(spec := best[0], Hierarchical):
+            break
+        if found and own.seconds(found[-1].schedule, nbytes) <= ALIKE * own.seconds(spec, nbytes):
+            spec = found[-1].schedule
+        entry = next(each for each in between if nbytes <= (each.max_bytes or nbytes))
+        times = {
+            size: (own.seconds(spec, size), costs.cost(setting.schedule(entry.schedule), size))
+            for size in (low, nbytes)
+        }
+        if any(seconds > (1 - setting.min_gain) * otherwise for seconds, otherwise in times.values()):
+            break
+        seconds, otherwise = map(significant, times[nbytes])
+        one = FencedRange(
+            min_bytes=low,
+            max_bytes=None if high is None else high - 1,
+            schedule=spec,
+            reference_bytes=nbytes,
+            seconds=seconds,
+            otherwise=otherwise,
+        )
+        if found and found[-1].schedule == spec:
+            one = found.pop().model_copy(update={"min_bytes": low})
+        found.append(one)
+    return tuple(reversed(found))
+
+
+def _within_limits(found: list[Fence], entries: Sequence[Entry], ranks: int) -> tuple[Fence, ...]:
+    """The fences without the ranges of fewest bytes, as far as a plan cannot hold these schedules."""
+    of_entries = {spec for each in entries for spec in each.specs.values() if isinstance(spec, Hierarchical)}
+    left = MAX_LISTED - ranks * sum(spec.chunks for spec in of_entries) - ranks**2
+    while sum(_listed(found, ranks)) > left:
+        least = min(each.ranges[0].min_bytes for each in found)
+        kept = [(each, tuple(one for one in each.ranges if one.min_bytes > least)) for each in found]
+        found = [each.model_copy(update={"ranges": ranges}) for each, ranges in kept if ranges]
+    return tuple(found)
+
+
+def _listed(fences: Iterable[Fence], ranks: int) -> Iterator[int]:
+    for spec, _ in {(each.schedule, fence.topology) for fence in fences for each in fence.ranges}:
+        yield ranks * spec.chunks
