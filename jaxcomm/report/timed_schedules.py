@@ -9,6 +9,7 @@ from typing import Final
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Entry
+from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text
 from jaxcomm.report.words import saved_text
 
@@ -50,19 +51,20 @@ def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
 
 def extrapolated_lines(plan: Plan) -> Iterator[str]:
     """A sentence with the size up to which schedules were timed, where calls may be much larger."""
-    if (timed := plan.assumptions.timed) and may_be_larger(timed.largest):
-        yield extrapolated_text("Schedules", timed.largest)
+    if timed := plan.assumptions.timed:
+        yield from _extrapolated("Schedules", timed.largest, "; `jaxcomm plan --try` times the plan's schedules")
 
 
-def extrapolated_text(what_was_timed: str, largest: int) -> str:
-    """The sentence about sizes that were not timed."""
-    return textwrap.fill(
-        f"{what_was_timed} were timed with up to {bytes_text(largest)}: the times of larger calls are assumed to grow "
-        "with their bytes. `jaxcomm profile --seconds S` times larger calls, and `jaxcomm plan --try` the schedules.",
-        110,
-    )
+def extrapolated_links(profile: Profile) -> Iterator[str]:
+    """Likewise of links, where no schedules were timed."""
+    if profile.link.samples and not profile.timed_schedules:
+        yield from _extrapolated("Links", max(sample.bytes for sample in profile.link.samples))
 
 
-def may_be_larger(largest: int) -> bool:
-    """Whether calls may be much larger than what was timed."""
-    return largest < _LARGE
+def _extrapolated(what_was_timed: str, largest: int, more: str = "") -> Iterator[str]:
+    if largest < _LARGE:
+        yield textwrap.fill(
+            f"{what_was_timed} were timed with up to {bytes_text(largest)}: the times of larger calls are assumed to "
+            f"grow with their bytes. `jaxcomm profile --seconds S` times larger ones{more}.",
+            110,
+        )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from jaxcomm import planner
+from jaxcomm.cli import main
 from jaxcomm.plan import Plan
-from jaxcomm.profile import Profile
+from jaxcomm.profile import Profile, Sample, fit, save
 from jaxcomm.profile.timed_schedules import TimedSchedules
 from jaxcomm.report.explanation import explanation, summary
 from tests.planner.test_timed_schedules import SIZES, entry, profile, timed
@@ -59,3 +64,12 @@ def test_a_schedule_that_was_not_timed_takes_no_less_than_its_links() -> None:
         if offer.schedule.kind == "hierarchical"
     ]
     assert modelled and min(modelled) >= 2 * beta
+
+
+def test_the_command_says_up_to_which_size_links_were_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [Sample(bytes=2**power, seconds=1e-5 + 1e-9 * 2**power) for power in (10, 16)]
+    source = profile(None).model_copy(update={"link": fit(samples, "send_recv", 2, "a test")})
+    save(source, tmp_path / "p.json")
+    assert main(["plan", str(tmp_path / "p.json"), "--dry-run"]) == 0
+    assert "Links were timed with up to 64 KiB: the times of larger calls" in " ".join(capsys.readouterr().out.split())
+    assert "of up to 65536 bytes" in " ".join(explanation(planner.plan(source)).split())
