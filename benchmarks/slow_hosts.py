@@ -4,6 +4,11 @@
     jaxcomm plan slow.json -o plan.json
     jaxcomm testbed run benchmarks/slow_host.toml -- python benchmarks/slow_hosts.py --plan plan.json
 
+A host that loses one of two rails becomes slow in the run. With --lost the turns begin once that has happened, and each
+plan stands beside itself without its schedules for this case:
+
+    jaxcomm testbed run benchmarks/lost_rail.toml -- python benchmarks/slow_hosts.py --plan plan.json --lost
+
 The ways take turns. The bound is the time of one TCP connection between the slow host and another, on which each sends
 the other a whole buffer at once: no all-reduce asks less of the slow host's link. One process per host, as on a
 testbed, whose addresses are assumed.
@@ -29,6 +34,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text, table
 BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 7, "turns of each way", lower_bound=1)
 PLANS = flags.DEFINE_multi_string("plan", [], "a plan; may be given several times")
+LOST = flags.DEFINE_bool("lost", False, "begin once each process has lost a rail")
 SLOW = flags.DEFINE_integer("slow", -1, "the slow host's process; -1 is the last")
 ADDRESS, PORT = "10.77.0.{}", 28711
 
@@ -69,11 +75,30 @@ def connected(address: str) -> socket.socket:
             time.sleep(0.01)
 
 
+def without_fences(given: plan.Plan) -> plan.Plan:
+    """The plan without its schedules for hosts that lack a rail."""
+    return plan.Plan.model_validate({**given.model_dump(exclude={"hash"}), "fences": ()})
+
+
+def await_loss(mesh: Any) -> None:
+    """Calls until every process has lost a rail."""
+    count = jax.jit(
+        jax.shard_map(lambda x: jaxcomm.psum(x, spmd.AXIS), mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SAME)
+    )
+    lost = 0
+    while lost < mesh.size:
+        own = 1.0 * any(not rail["is_open"] for rail in jaxcomm.stats().rails)
+        found = count(spmd.place(np.full((mesh.size, 1 << 18), own, np.float32), mesh, spmd.SPLIT))
+        lost = int(np.asarray(found.addressable_data(0)).flat[0])
+
+
 def main(_: list[str]) -> None:
     jax.distributed.initialize()
     jaxcomm.init()
     mesh = spmd.mesh(jax.device_count())
     ways: dict[str, Any] = {"without a plan": {}, **{path: plan.load(path) for path in PLANS.value}}
+    if LOST.value:
+        ways |= {f"{path} without fences": without_fences(plan.load(path)) for path in PLANS.value}
     rows = []
     for nbytes in BYTES.value:
         x = spmd.place(np.ones((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
@@ -93,6 +118,10 @@ def main(_: list[str]) -> None:
         for step in steps.values():
             got = jax.block_until_ready(step(x))
             assert np.all(np.asarray(got.addressable_data(0)) == mesh.size)
+        if LOST.value:
+            await_loss(mesh)
+            for step in steps.values():  # the schedule of a call is known when the one before it begins
+                jax.block_until_ready(step(x))
         bound = [exchange(nbytes) for _ in range(3)]
         jax.block_until_ready(steps["without a plan"](x))
         for _ in range(ROUNDS.value):

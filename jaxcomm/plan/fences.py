@@ -8,9 +8,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated
 
-import pydantic
 from pydantic import Field
 
 from jaxcomm.files import Value
@@ -59,21 +58,6 @@ class Fence(Value):
         network = self.topology
         return tuple(build(each.schedule, len(network.hosts), {}, None, (), network) for each in self.ranges)
 
-    @pydantic.model_validator(mode="after")
-    def _ranges_ascend(self) -> Self:
-        for i, each in enumerate(self.ranges):
-            after = self.ranges[i + 1].min_bytes if i + 1 < len(self.ranges) else None
-            if each.max_bytes != (None if after is None else after - 1) or not (
-                each.min_bytes <= each.reference_bytes <= (each.max_bytes or each.reference_bytes)
-            ):
-                raise ValueError(
-                    f"ranges[{i}] is for {each.min_bytes} to {each.max_bytes} bytes, timed for {each.reference_bytes}; "
-                    "ranges follow each other without a gap, hold the timed size, and the last has no limit"
-                )
-            if each.schedule.late:
-                raise ValueError(f"ranges[{i}].schedule names late ranks; those of fences wait for no late rank")
-        return self
-
 
 Fences = Annotated[tuple[Fence, ...], Field(fail_fast=True, max_length=MAX_FENCES)]
 
@@ -92,5 +76,14 @@ def check_fences(fences: Iterable[Fence], specs: SpecCheck) -> int:
             raise ValueError(f"fences[{i}].topology.hosts has {len(hosts)} entries; matches.ranks is {ranks}")
         own = specs._replace(network=SolvedNetwork(topology=fence.topology, schedules=()))
         for j, each in enumerate(fence.ranges):
-            own.check(f"fences[{i}].ranges[{j}].schedule", each.schedule)
+            where = f"fences[{i}].ranges[{j}]"
+            after = fence.ranges[j + 1].min_bytes - 1 if j + 1 < len(fence.ranges) else None
+            if each.max_bytes != after:
+                ends = "null" if after is None else after
+                raise ValueError(f"{where}.max_bytes is {each.max_bytes}; it must be {ends}, and only the last null")
+            if not each.min_bytes <= each.reference_bytes <= (each.max_bytes or each.reference_bytes):
+                raise ValueError(f"{where}.reference_bytes is {each.reference_bytes}, outside of its range")
+            if each.schedule.late:
+                raise ValueError(f"{where}.schedule.late names ranks; the schedules of fences wait for no late rank")
+            own.check(f"{where}.schedule", each.schedule)
     return sum(ranks * spec.chunks for spec, _ in {(each.schedule, f.topology) for f in fences for each in f.ranges})

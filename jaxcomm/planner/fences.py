@@ -50,11 +50,15 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
     if not network or not hosts > 2 or setting.ranks > TIMED or not 0 < hosts * len(slower) <= MAX_FENCES:
         return ()
     found: list[Fence] = []
+    known: dict[tuple[int, float], tuple[FencedRange, ...]] = {}
+    alike = len({network.hosts.count(host) for host in network.hosts}) == 1 and not network.racks and not network.nics
     for rank in sorted({network.hosts.index(host) for host in network.hosts}):
         for rail, ratio in slower.items():
-            lacking = _lacking(network, network.hosts[rank], ratio)
-            if ranges := _ranges(setting, lacking, entries):
-                found.append(Fence(rank=rank, rail=rail, topology=lacking, ranges=ranges))
+            lacking, case = _lacking(network, network.hosts[rank], ratio), (0 if alike else rank, ratio)
+            if case not in known:
+                known[case] = _ranges(setting, lacking, entries)
+            if known[case]:
+                found.append(Fence(rank=rank, rail=rail, topology=lacking, ranges=known[case]))
     return _within_limits(found, entries, setting.ranks)
 
 

@@ -10,6 +10,7 @@ from jaxcomm import schedules
 from jaxcomm.collectives import choice
 from jaxcomm.collectives.choice import AUTO, PLANS, planned_messages
 from jaxcomm.collectives.default_schedules import default_schedule
+from jaxcomm.plan.files import validate
 from jaxcomm.program.messages import compile_messages
 from tests.collectives.plans import SPECS, make
 
@@ -106,6 +107,29 @@ def test_a_trial_compares_a_plan_with_what_runs_without_it() -> None:
     assert default(4 * MIB, (0, 1, 2, 3)) is None, "both are rings"
     assert default(2 * MIB, (0, 1, 2, 3)) == "all_reduce/ring/4"
     assert default(4 * MIB, None, tries=False) is None
+
+
+def test_calls_between_three_hosts_have_schedules_for_fences() -> None:
+    lacking = {"hosts": [0, 1, 2, 3], "nic": "rank", "slow": 1.0, "nics": [2.0, 1.0, 1.0, 1.0]}
+    one = {"schedule": {"kind": "hierarchical", "chunks": 8}, "seconds": 1.0, "otherwise": 2.0}
+    ranges = [{**one, "min_bytes": MIB, "max_bytes": None, "reference_bytes": MIB}]
+    document = make((0, None, SPECS["ring"]), ranks=4).model_dump(exclude={"hash"})
+    fences = [{"rank": 0, "rail": rail, "topology": lacking, "ranges": ranges} for rail in ("eth0", "eth1")]
+    plan = validate({**document, "fences": fences}, "plan.json")
+    PLANS[plan.hash] = plan
+
+    def chosen(nbytes: int, hosts: tuple[int, ...], tries: bool = True) -> choice.Choice:
+        call = "all_reduce", 4, nbytes, "float32", plan.hash, "psum"
+        return choice.with_others(choice.choose_messages(*call, hosts), *call, hosts, tries)
+
+    rails = ((0, "eth0"), (0, "eth1"))
+    large, small = chosen(16 * MIB, (0, 1, 2, 3)), chosen(2 * MIB, (0, 1, 2, 3))
+    assert large.rule == choice.Rule(choice.NO_RANK, 0.0, False, rails) and len(large.schedules) == 3
+    assert large.schedules[1] == large.schedules[2] != large.schedules[0], "like rails have the same schedule"
+    assert chosen(16 * MIB, (0, 1, 2, 3), tries=False) == large
+    assert small.rule in (large.rule, choice.Rule(1, choice.NEVER, True, rails))
+    assert chosen(MIB - 4, (0, 1, 2, 3)).rule in (None, choice.Rule(1, choice.NEVER, True))
+    assert chosen(16 * MIB, (0, 0, 1, 1)).rule in (None, choice.Rule(1, choice.NEVER, True)), "two hosts"
 
 
 @pytest.mark.parametrize("compiled", [choice._compiled, choice._compiled_messages])

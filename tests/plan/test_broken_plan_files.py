@@ -31,6 +31,17 @@ def file(tmp_path: Path) -> Path:
 
 STRAGGLER: dict[str, Any] = {"kind": "straggler", "late": "straggler", "chunks": 10}
 SELECTOR = {"rank": "straggler", "lateness_s": 0.01, "early": {"kind": "ring"}, "late": STRAGGLER, "seconds": 0.01}
+LACKING = {"hosts": [*range(RANKS)], "nic": "rank", "slow": 1.0, "nics": [2.0] + [1.0] * (RANKS - 1)}
+HIERARCHICAL = {"kind": "hierarchical", "chunks": 12}
+FENCED = {
+    "min_bytes": 1024,
+    "max_bytes": None,
+    "schedule": HIERARCHICAL,
+    "reference_bytes": 4000,
+    "seconds": 1,
+    "otherwise": 2,
+}
+FENCE = {"rank": 0, "rail": "eth0", "topology": LACKING, "ranges": [FENCED]}
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "topology": (
         changed("matches", "topology", to="0" * 64),
@@ -90,6 +101,40 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
                 {"late": STRAGGLER | {"late": "any"}},
                 'collectives[3].selector.late.late is "any", which roles does not bind',
             ),
+        ]
+    },
+    **{
+        f"fence, {name}": (changed("fences", to=[{**FENCE, **wrong}]), message)
+        for name, wrong, message in [
+            ("rank", {"rank": RANKS}, f"fences[0].rank is {RANKS}; with {RANKS} ranks it must be in [0, {RANKS - 1}]"),
+            ("hosts", {"topology": {**LACKING, "hosts": [0, 1], "nics": []}}, "fences[0].topology.hosts has 2 entries"),
+            ("no range", {"ranges": []}, "fences[0].ranges has 0 entries"),
+            (
+                "an end",
+                {"ranges": [{**FENCED, "max_bytes": 2048}]},
+                "fences[0].ranges[0].max_bytes is 2048; it must be null",
+            ),
+            (
+                "a gap",
+                {"ranges": [{**FENCED, "max_bytes": 4094}, {**FENCED, "min_bytes": 4096}]},
+                "fences[0].ranges[0].max_bytes is 4094; it must be 4095",
+            ),
+            (
+                "another size",
+                {"ranges": [{**FENCED, "reference_bytes": 9}]},
+                "fences[0].ranges[0].reference_bytes is 9, outside",
+            ),
+            (
+                "late",
+                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"late": ["straggler"]}}]},
+                "fences[0].ranges[0].schedule.late names ranks",
+            ),
+            (
+                "chunks",
+                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"chunks": 0}}]},
+                "fences[0].ranges[0].schedule.chunks is 0",
+            ),
+            ("kind", {"ranges": [{**FENCED, "schedule": {"kind": "ring"}}]}, "fences[0].ranges[0].schedule is 'ring'"),
         ]
     },
     "halves' gap": (

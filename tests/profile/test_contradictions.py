@@ -60,6 +60,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "two rails of one name": ({"rails": [rail("eth0"), rail("eth0")]}, 'rails[1].name is "eth0", which another rail'),
     "rail that nobody shares": ({"rails": [rail("eth0", ranks=[0])]}, 'rails[0], "eth0", is shared by no two ranks'),
     "rail that misses a rank": ({"rails": [rail("eth0", ranks=[0, 1, 3])]}, '"eth0", does not reach rank 2'),
+    "shares of more than all": (
+        {"rail_shares": {"eth0": 0.5, "eth1": 0.6}},
+        "rail_shares sum to 1.1; they must sum to 1",
+    ),
     "rail without a measurement": ({"rails": [rail("eth0", latency=[])]}, "rails[0].latency has 0 entries"),
     "more rails than a plan can weigh": ({"rails": [rail(f"eth{i}") for i in range(17)]}, "rails has 17"),
     "impact of a share that nobody can measure": (

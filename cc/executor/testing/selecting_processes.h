@@ -93,7 +93,7 @@ class SelectingProcesses : public testing::Test {
     return end.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
-  uint32_t per_host_ = kProcesses;
+  uint32_t per_host_ = kProcesses * kRanksOfEach;
   MessageRegistry registry_;
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;
