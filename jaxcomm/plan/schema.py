@@ -99,8 +99,8 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without `hash`, or empty `fences`."""
-        return canonical(self.model_dump(mode="json", exclude={"hash"} if self.fences else {"hash", "fences"}))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without `hash`."""
+        return canonical(self.model_dump(mode="json", exclude={"hash"}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
