@@ -1,15 +1,14 @@
 #include "cc/executor/lost_rails.h"
 
-#include <map>
-
 namespace jaxcomm {
 
 void LostRails::Change(uint32_t process, uint32_t rail, bool is_open) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (is_open) {
-    lost_.erase({rail, process});
+    lost_[rail].erase(process);
+    if (lost_[rail].empty()) lost_.erase(rail);
   } else {
-    lost_.emplace(rail, process);
+    lost_[rail].insert(process);
   }
   is_empty_ = lost_.empty();
 }
@@ -32,24 +31,25 @@ std::optional<uint32_t> LostRails::Find(const MessageSite& site) const {
 
 std::optional<LostRails::Lack> LostRails::FindLack(const MessageSite& site) const {
   const uint32_t own = site.ranks()[site.locals()[0].rank].host;
-  std::set<uint32_t> hosts;                     // but this one
-  std::map<uint32_t, std::set<uint32_t>> lost;  // by rail
+  std::set<uint32_t> hosts, lacking;  // but this one
+  std::optional<uint32_t> rail;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [rail, process] : lost_) {
-      for (const MessageSite::Rank& rank : site.ranks()) {
-        if (rank.process == process) lost[rail].insert(rank.host);
+    for (const MessageSite::Rank& rank : site.ranks()) {
+      if (rank.host == own) continue;
+      hosts.insert(rank.host);
+      for (const auto& [lost, processes] : lost_) {
+        if (processes.count(rank.process) == 0) continue;
+        if (lost != rail.value_or(lost)) return std::nullopt;
+        rail = lost;
+        lacking.insert(rank.host);
       }
     }
   }
-  if (lost.size() != 1) return std::nullopt;
-  for (const MessageSite::Rank& rank : site.ranks()) {
-    if (rank.host != own) hosts.insert(rank.host);
-  }
-  const auto& [rail, lacking] = *lost.begin();
+  if (!rail) return std::nullopt;
   if (hosts.size() < 2) return std::nullopt;
-  if (lacking == hosts) return Lack{own, rail};
-  return lacking.size() == 1 ? std::optional<Lack>({*lacking.begin(), rail}) : std::nullopt;
+  if (lacking == hosts) return Lack{own, *rail};
+  return lacking.size() == 1 ? std::optional<Lack>({*lacking.begin(), *rail}) : std::nullopt;
 }
 
 }  // namespace jaxcomm

@@ -14,10 +14,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "cc/executor/message_site.h"
 
@@ -37,7 +37,7 @@ class LostRails {
   std::optional<Lack> FindLack(const MessageSite& site) const;
 
   mutable std::mutex mutex_;
-  std::set<std::pair<uint32_t, uint32_t>> lost_;  // by rail, processes
+  std::map<uint32_t, std::set<uint32_t>> lost_;  // by rail, processes
   std::atomic<bool> is_empty_{true};
 };
 

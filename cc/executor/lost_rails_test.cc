@@ -25,12 +25,13 @@ constexpr uint32_t kRails = 2;
 // one to the next, so that ranks that disagreed would fail.
 class LostRailsTest : public SelectingProcesses<kRanks> {
  protected:
-  void Start(uint32_t seed, uint32_t per_host = 1, ScheduleSelector::Rule rule = ScheduleSelector::kNoLateRank) {
-    per_host_ = per_host;
+  void Start(uint32_t seed, std::vector<uint32_t> hosts = {0, 1, 2, 3},
+             ScheduleSelector::Rule rule = ScheduleSelector::kNoLateRank) {
+    hosts_ = std::move(hosts);
     std::vector<std::string> lists{"all_reduce/flat/4"};
     if (rule.rank != ScheduleSelector::kNoRank) lists.push_back("all_reduce/ring/4");
     std::vector<ScheduleSelector::Fence> fences;
-    for (uint32_t rank = 0; rank < kRanks; rank += per_host) {
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (uint32_t rail = 0; rail < kRails; ++rail) {
         fences.push_back({rank, rail, static_cast<uint32_t>(lists.size())});
         lists.push_back(lists.size() % 2 == 0 ? "all_reduce/direct/4" : "all_reduce/ring/4");
@@ -95,12 +96,21 @@ TEST_F(LostRailsTest, OneHostIsFoundFromEachOfItsLinks) {
 }
 
 TEST_F(LostRailsTest, OfTwoHostsEitherMayBeTheOne) {
-  Start(/*seed=*/1, /*per_host=*/2);
+  Start(/*seed=*/1, {0, 0, 1, 1});
   LostRails lost;
   lost.Change(2, 1, false);
   EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
   lost.Change(3, 1, false);
   EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
+}
+
+TEST_F(LostRailsTest, ProcessesOfItsOwnHostAreNoHostsLoss) {
+  Start(/*seed=*/1, {0, 0, 1, 2});
+  LostRails lost;
+  lost.Change(1, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
+  lost.Change(2, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), For(2, 1));
 }
 
 TEST(FencedSchedules, TheSecondCallAfterAFenceRunsThePreparedSchedule) {
@@ -162,7 +172,7 @@ TEST_F(LostRailsTest, AFenceBetweenTwoOtherHostsChangesNothing) {
 TEST_F(LostRailsTest, AllRunTheSameWheneverRailsAreFenced) {
   const ScheduleSelector::Rule rules[] = {ScheduleSelector::kNoLateRank, ScheduleSelector::kTrial, {2, 0.0003}};
   for (uint32_t seed = 0; seed < 6; ++seed) {
-    Start(seed, /*per_host=*/1, rules[seed % 3]);
+    Start(seed, {0, 1, 2, 3}, rules[seed % 3]);
     std::vector<std::thread> processes;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       processes.emplace_back([this, rank, seed] {

@@ -34,7 +34,8 @@ void MessageCall::Record() {
       record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
     }
   }
-  record.is_early = site_->selector() && site_->schedule() == ScheduleSelector::kDefault;
+  record.is_early =
+      site_->selector() && site_->selector()->has_late_rank() && site_->schedule() == ScheduleSelector::kDefault;
   if (ScheduleSelector* const selector = site_->selector()) {
     selector->RecordCall(
         static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, site_->schedule(),

@@ -34,9 +34,10 @@ std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite&
     calls += "|" + std::to_string(rank) + ":" + std::to_string(rail) + ":" + std::to_string(schedule);
   }
   const uint64_t id = Hash(calls);
-  // Each step has selectors of its own, but by turns: there a process decides on calls that its ranks have yet to join,
-  // and does not know their steps, which need not be alike in all processes.
-  if (rule.rank != ScheduleSelector::kAnyRank) calls += "|" + std::to_string(step);
+  // Each step has selectors of its own where one known rank may be late. By turns a process decides on calls that its
+  // ranks have yet to join, and does not know their steps, which need not be alike in all processes. A fence concerns
+  // all steps.
+  if (rule.rank < ScheduleSelector::kNoRank) calls += "|" + std::to_string(step);
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
   std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
@@ -209,7 +210,7 @@ bool MessageExecutor::MayStart(Arriving& arriving, Clock::time_point overdue) tr
   const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
 } catch (const std::bad_alloc&) {
-  return false;  // the watch of deadlines asks again
+  return arriving.at <= overdue;  // until then the watch of deadlines asks again
 }
 
 // Has a rank that has waited join its call. Where memory runs out, the call's ranks end with an error.

@@ -1,5 +1,6 @@
 // The sites of a call site whose calls select their schedule, or follow the plan of the run.
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,11 @@ bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
 Result<std::shared_ptr<const MessageSite>> MessageSite::With(uint32_t schedule) const {
   if (schedule == ScheduleSelector::kDefault || schedule > selected_.size()) return shared_from_this();
   MessageSite& other = *selected_[schedule - 1];
-  std::call_once(other.common_->once, [&other] { other.common_->status = other.MakeGraphs(); });
+  try {
+    std::call_once(other.common_->once, [&other] { other.common_->status = other.MakeGraphs(); });
+  } catch (const std::bad_alloc&) {
+    return NoMemory{NameCall(), NameOf(locals_[0].rank)}.status();  // the next call tries again
+  }
   if (!other.common_->status.ok()) return other.common_->status;
   return std::shared_ptr<const MessageSite>(selected_[schedule - 1]);
 }

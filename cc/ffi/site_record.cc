@@ -106,8 +106,9 @@ Status Check(const SiteRecord& record) {
     const bool has_late_rank =
         !selects || record.rule->rank >= ScheduleSelector::kNoRank || record.rule->rank < ranks.size();
     if (!has_late_rank) return invalid(group + "lacks its late rank");
-    const bool has_fenced = std::all_of(record.fences.begin(), record.fences.end(),
-                                        [&](const SiteRecord::Fence& fence) { return fence.rank < ranks.size(); });
+    const bool has_fenced =
+        std::all_of(record.fences.begin(), record.fences.end(),
+                    [&ranks = ranks](const SiteRecord::Fence& fence) { return fence.rank < ranks.size(); });
     if (!has_fenced) return invalid(group + "lacks the rank of a fence");
     is_selecting = is_selecting || selects;
     if (record.groups_by_operand && ranks.size() != record.groups[0].ranks.size())

@@ -2,8 +2,6 @@
 #include "cc/transport/socket_transport.h"
 
 #include <chrono>
-#include <functional>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -124,14 +122,7 @@ TYPED_TEST(SocketTransportTest, MoreThanMayBeEarlyIsReadOnWhenACallbackPosts) {
   for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
   a.transport->Flush();
   a.Await([&] { return a.sent >= static_cast<int>(kEarly) - 1; });
-  std::promise<void> done;
-  std::function<void(uint32_t)> post = [&](uint32_t i) {
-    if (i == kMessages) return done.set_value();
-    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
-                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
-  };
-  post(0);
-  done.get_future().wait();
+  PostFromCallbacks(b, into, kMessages);
   EXPECT_TRUE(Same(into, data));
   a.Await([&] { return a.sent == kMessages; });  // until then it may be read
 }
@@ -139,7 +130,7 @@ TYPED_TEST(SocketTransportTest, MoreThanMayBeEarlyIsReadOnWhenACallbackPosts) {
 TYPED_TEST(SocketTransportTest, CallbacksMayCallTheTransport) {
   typename TestFixture::Node a(0), b(1);
   Connect(a, b);
-  PostFromCallbacks(a, b, /*steps=*/3000);
+  PostEarlyFromCallbacks(a, b, /*steps=*/3000);
 }
 
 TYPED_TEST(SocketTransportTest, CancelsInTheMidstOfTraffic) {

@@ -222,6 +222,7 @@ class AutoPlan:
                 report(text, "not measured", situation, plan=name)
         elif steps.are_shorter:
             self._in_vain = 0
+            self._planned_for = self._under_plan(site, situation)
             (schedule,) = self._schedules(plan, [site])
             text = f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'as without one'}): {steps}."
             report(text, "followed", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
@@ -233,6 +234,12 @@ class AutoPlan:
                 return
             if (back := self._periods(sites)) and not is_shorter(after, back):
                 self._planned_for = None  # steps have become longer for another reason than the plan
+
+    def _under_plan(self, site: Site, planned: Situation) -> Situation:
+        """The late ranks while the plan gained, which its own calls may make: they end later on some ranks."""
+        calls = self._look().get((self._plan, site))
+        found = steady(self._profile(site, calls), calls.arrivals) if calls else None
+        return found if found and {*planned.late} <= {*found.late} else planned
 
     def _remember_in_vain(self) -> None:
         """Remembers that no plan gains for such a lateness, or a little more."""

@@ -11,7 +11,7 @@ from jaxcomm.profile import Profile, straggler
 
 CALLS: Final = 32  # whose arrivals count; both halves must agree
 CHANGED: Final = 1.5  # times as late, from which on a new plan is due
-_MATTERS: Final = 0.05  # of what a call takes; no plan gains more than the time by which a rank is late
+_MATTERS: Final = 0.1  # of what a call takes: no plan gains more than that, and calls themselves end apart
 
 
 class Situation(NamedTuple):

@@ -16,6 +16,7 @@ from jaxcomm.report.halves import halves_table
 from jaxcomm.report.rails import rails_headline
 from jaxcomm.report.step import relaxed_lines, step_headline
 from jaxcomm.report.tables import seconds_text
+from jaxcomm.report.timed_schedules import extrapolated_links
 from jaxcomm.report.transport import transport_headline
 
 EXAMPLE = """
@@ -105,6 +106,7 @@ def run(args: Namespace) -> int:
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))
+    notes = [*extrapolated_links(measured), *notes]
     print(*notes, sep="\n", end="\n" * bool(notes))
     if decided := [*_headlines(made)]:
         print("", *decided, sep="\n")

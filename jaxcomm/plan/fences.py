@@ -68,8 +68,11 @@ def check_fences(fences: Iterable[Fence], specs: SpecCheck) -> int:
     Raises:
       ValueError: a rank or a topology does not fit the plan's ranks, or a schedule is out of range.
     """
-    ranks = specs.ranks
+    ranks, known = specs.ranks, set[tuple[int, str]]()
     for i, fence in enumerate(fences):
+        if (fence.rank, fence.rail) in known:
+            raise ValueError(f"fences[{i}] is for rank {fence.rank} and rail {fence.rail!r}, as an earlier one")
+        known.add((fence.rank, fence.rail))
         if fence.rank >= ranks:
             raise ValueError(f"fences[{i}].rank is {fence.rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
         if len(hosts := fence.topology.hosts) != ranks:

@@ -59,7 +59,7 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     alpha_assumed = sizes[-1] < LEAST_RATIO * sizes[0]
     if not alpha_assumed:
         alpha, beta = _least_log_squares(terms / seconds[:, None])
-        how = f"least squares of logarithms over {len(samples)} samples"
+        how = f"least squares of logarithms over {len(samples)} samples of up to {sizes[-1]} bytes"
         if alpha == 0 or beta == 0:
             how += f", {'α' if alpha == 0 else 'β'} too small to see"
     else:

@@ -23,15 +23,22 @@ from jaxcomm.report.network import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.timed_schedules import measured_cells, measured_lines, nothing_to_plan_lines
+from jaxcomm.report.timed_schedules import (
+    extrapolated_lines,
+    measured_cells,
+    measured_lines,
+    nothing_to_plan_lines,
+)
 from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
+    TOLERATED,
     VERDICTS,
     alpha_assumed_text,
     fit_text,
     nobody_late_text,
     range_text,
     runs_text,
+    saved_text,
     timed_text,
 )
 from jaxcomm.schedules import Schedule
@@ -86,7 +93,7 @@ def summary(plan: Plan) -> str:
                 runs_text(entry) + " (calls select)" * bool(entry.selector),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
-                f"{1 - seconds.seconds / plain_seconds(plan, entry):z.0%}",
+                saved_text(_saved(plan, entry)),
             ]
         )
     head = ["bytes", "runs", "times for", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"]
@@ -95,7 +102,23 @@ def summary(plan: Plan) -> str:
         head += ["measured", "default", "saved"]
         rows = [row + measured_cells(entry) for row, (entry, _) in zip(rows, _ranges(plan), strict=True)]
     assumed = [alpha_assumed_text(given.alpha_s)] * given.alpha_assumed
-    return "\n".join([table(head, rows), *assumed, *nothing_to_plan_lines(plan)])
+    lines = [*assumed, *nothing_to_plan_lines(plan), *extrapolated_lines(plan), *_slower_lines(plan)]
+    return "\n".join([table(head, rows), *lines])
+
+
+def _saved(plan: Plan, entry: Entry) -> float:
+    """The share of the fastest schedule's time that uses no delay; negative where that one is faster."""
+    return 1 - entry.predicted.seconds / plain_seconds(plan, entry)
+
+
+def _slower_lines(plan: Plan) -> Iterator[str]:
+    """The reasons for schedules that are predicted to take longer than others."""
+    if any(_saved(plan, entry) < -TOLERATED and not entry.measured for entry, _ in _ranges(plan)):
+        yield textwrap.fill(
+            "saves none: a schedule beside this one is predicted to take less, but by less than its prediction may be "
+            "wrong, or only in calls that are not buckets of the step. `jaxcomm plan --try` measures both.",
+            110,
+        )
 
 
 def _bound(plan: Plan) -> str:
@@ -130,7 +153,7 @@ def headline(plan: Plan) -> tuple[Entry, Schedule]:
     """The entry that saves the largest share, with its schedule: the one to look at first."""
 
     def share(pair: tuple[Entry, Schedule]) -> float:
-        return 1 - pair[0].predicted.seconds / plain_seconds(plan, pair[0])
+        return _saved(plan, pair[0])
 
     return max(zip(plan.collectives, plan.schedules, strict=True), key=share)
 
@@ -213,7 +236,12 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     # An option that needs a delay which always suffices has a row where it differs from the others.
     distinct = {(offer.schedule, offer.executor, offer.seconds): offer for offer in offers}.values()
     cells: list[list[str | None]] = [
-        [runs_text(offer), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
+        [
+            runs_text(offer),
+            seconds_text(offer.seconds),
+            f"{offer.gain:+z.1%}" if offer.gain >= 0 else "none",
+            VERDICTS[offer.verdict],
+        ]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
     if found := entry.measured:

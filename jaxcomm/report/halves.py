@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jaxcomm.plan.halves import HalfEntry
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import range_text, spec_text
+from jaxcomm.report.words import range_text, saved_text, spec_text
 
 
 def halves_section(entries: Sequence[HalfEntry]) -> str:
@@ -41,7 +41,7 @@ def halves_table(entries: Sequence[HalfEntry]) -> str:
                 bytes_text(entry.reference_bytes),
                 *(seconds_text(seconds) for seconds in (entry.seconds, entry.lower_bound)),
                 *(seconds_text(times[kind]) if kind in times else None for kind in ("direct", "ring")),
-                f"{1 - entry.seconds / max(direct, 1e-12):z.0%}",
+                saved_text(1 - entry.seconds / max(direct, 1e-12)),
             ]
         )
     return table(["bytes", "runs", "times for", "time", "bound", "direct", "ring", "saves"], rows)

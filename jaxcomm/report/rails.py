@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import range_text
+from jaxcomm.report.words import range_text, saved_text
 
 _REASONS = {
     "only_rail": "there is no other rail",
@@ -46,7 +46,7 @@ def rail_times_table(rails: Rails) -> str:
     for each in rails.ranges:
         given = each.predicted
         times = (given.seconds, given.single, given.fixed_ratio, given.slicing, given.lower_bound)
-        saves = f"{1 - given.seconds / given.single:z.0%}" if given.single else None
+        saves = saved_text(1 - given.seconds / given.single) if given.single else None
         rows.append([range_text(each), bytes_text(given.reference_bytes), *map(seconds_text, times), saves])
     return table(["bytes", "times for", "time", "one rail", "fixed ratio", "slices", "bound", "saves"], rows)
 

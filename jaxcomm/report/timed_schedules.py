@@ -1,13 +1,19 @@
-"""Measured times of schedules, in words: those of `jaxcomm plan --try`, and sizes at which no schedule gains."""
+"""Measured times of schedules, in words: those of `jaxcomm plan --try`, and sizes at which no schedule gains or nothing
+was timed."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from typing import Final
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Entry
+from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text
+from jaxcomm.report.words import saved_text
+
+_LARGE: Final = 16 << 20  # bytes; larger calls are expected to take times in proportion to these
 
 
 def measured_cells(entry: Entry) -> list[str | None]:
@@ -16,16 +22,17 @@ def measured_cells(entry: Entry) -> list[str | None]:
         return [None, None, None]
     saved = 1 - found.seconds / found.default if found.default else 0.0
     size = f" at {bytes_text(found.bytes)}" if found.bytes != entry.predicted.reference_bytes else ""
-    return [seconds_text(found.seconds) + size, seconds_text(found.default), f"{saved:z.0%}"]
+    return [seconds_text(found.seconds) + size, seconds_text(found.default), saved_text(saved)]
 
 
 def measured_lines(entry: Entry) -> Iterator[str]:
     """A sentence with the measured times and the predicted one; none where nothing was measured."""
     if found := entry.measured:
         saved = 1 - found.seconds / found.default if found.default else 0.0
+        gain = f"{saved:z.0%} less" if saved >= 0 else "nothing is saved"
         yield (
             f"Measured by --try for {bytes_text(found.bytes)}: {seconds_text(found.seconds)}, the default schedule "
-            f"{seconds_text(found.default)}: {saved:z.0%} less (predicted {seconds_text(entry.predicted.seconds)})."
+            f"{seconds_text(found.default)}: {gain} (predicted {seconds_text(entry.predicted.seconds)})."
         )
 
 
@@ -38,5 +45,26 @@ def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
         yield textwrap.fill(
             f"rank {late} is late by {seconds_text(delay.median_s)}; after it comes a sum of {same} takes "
             f"{seconds_text(timed.same_s)} whatever the schedule: nothing to plan for up to {same}.",
+            110,
+        )
+
+
+def extrapolated_lines(plan: Plan) -> Iterator[str]:
+    """A sentence with the size up to which schedules were timed, where calls may be much larger."""
+    if timed := plan.assumptions.timed:
+        yield from _extrapolated("Schedules", timed.largest, "; `jaxcomm plan --try` times the plan's schedules")
+
+
+def extrapolated_links(profile: Profile) -> Iterator[str]:
+    """Likewise of links, where no schedules were timed."""
+    if profile.link.samples and not profile.timed_schedules:
+        yield from _extrapolated("Links", max(sample.bytes for sample in profile.link.samples))
+
+
+def _extrapolated(what_was_timed: str, largest: int, more: str = "") -> Iterator[str]:
+    if largest < _LARGE:
+        yield textwrap.fill(
+            f"{what_was_timed} were timed with up to {bytes_text(largest)}: the times of larger calls are assumed to "
+            f"grow with their bytes. `jaxcomm profile --seconds S` times larger ones{more}.",
             110,
         )

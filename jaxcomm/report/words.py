@@ -38,6 +38,13 @@ VERDICTS: Final = {
     "ideal_delay": "only if always late enough",
 }
 
+TOLERATED: Final = 0.03  # how much longer a range's schedule may take than the best for one of its sizes
+
+
+def saved_text(share: float, decimals: int = 0) -> str:
+    """The share of a time that is saved, such as `12%`; `none` where the other time is clearly the shorter one."""
+    return f"{max(0.0, share):.{decimals}%}" if share > -TOLERATED else "none"
+
 
 def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) -> str:
     """Why nobody is late.

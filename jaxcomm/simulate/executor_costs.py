@@ -36,6 +36,7 @@ from jaxcomm.simulate.executor_work import Work, link_seconds, work_of
 STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45}
 CHANCE: Final = 0.05
 EXPECTED: Final = 0.9  # of another schedule's time that the model must predict, to expect a gain
+PROPORTIONAL: Final = 0.75  # of the ratio of two sizes, by which times must grow to be taken for the bytes' alone
 MEDIAN: Final = 1.2533  # standard errors of a median, in those of a mean
 
 Floats = NDArray[np.float64]
@@ -166,6 +167,15 @@ class TimedCosts(Costs):
         """Whether the schedule itself was timed."""
         return self._samples(schedule) is not None
 
+    def reaches(self, nbytes: int) -> bool:
+        """Whether the timed sizes show what a size takes: it is no larger, or the two largest take as long as their
+        bytes, so that more bytes take longer in proportion."""
+        if nbytes <= self.sizes[-1]:
+            return True
+        default = self._default[-2:]
+        grown = default[-1].together_s / default[0].together_s
+        return len(default) > 1 and grown >= PROPORTIONAL * self.sizes[-1] / self.sizes[-2]
+
     def about(self, nbytes: int) -> tuple[int, ...]:
         """The timed sizes about a size: itself, or its neighbours."""
         above = bisect.bisect_left(self.sizes, nbytes)
@@ -187,8 +197,7 @@ class TimedCosts(Costs):
         samples = self._samples(schedule)
         if samples is None:
             return 1 - math.exp(-max(self.errors[i] for i in at))
-        default = self._tables.get(("lax", None)) or self._tables["direct", None]
-        turns = [_ratios(samples[i].late, default[i].late) for i in at]
+        turns = [_ratios(samples[i].late, self._default[i].late) for i in at]
         known = self.model.cost(other, nbytes, math.inf) if other else self.lax_seconds(nbytes)
         is_modelled = schedule.kind not in WHOLE
         is_expected = is_modelled and self.model.cost(schedule, nbytes, math.inf) < EXPECTED * known
@@ -216,6 +225,10 @@ class TimedCosts(Costs):
     @cached_property
     def _tables(self) -> dict[Key, list[ScheduleSample]]:
         return {(each.kind, each.chunks): each.samples for each in self.timed.schedules}
+
+    @property
+    def _default(self) -> list[ScheduleSample]:
+        return self._tables.get(("lax", None)) or self._tables["direct", None]
 
     def _samples(self, schedule: Schedule) -> list[ScheduleSample] | None:
         if schedule.late not in (None, self.timed.late) and not self.any_rank:

@@ -44,6 +44,7 @@ class Run:
         self.error: JaxcommError | None = None
         self.can_switch = True
         self.new_module = False  # whose calls follow no plan yet
+        self.late_by_plan: int | None = None  # the rank on which calls under a plan end late
         self.slower = 1.0  # times as long as `after_s` says
         self.paused = 0
         self.gone = ""  # why a process is
@@ -82,6 +83,8 @@ class Run:
         rows = self._random.uniform(0, 1e-3, (64, 4))
         if self.late is not None:
             rows[:, self.late] += 0.05
+        if self.late_by_plan is not None and self.plan != "auto":
+            rows[:, self.late_by_plan] += 0.02
         calls = Calls(
             64, 1, rows - rows.min(axis=1, keepdims=True), np.full(64, self.slower * self._after_s(self.plan))
         )
@@ -130,6 +133,17 @@ def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
     assert events == [("followed", [3], one), ("followed", [1], other)]
     times = [(round(event["before_s"], 2), round(event["after_s"], 2)) for event in statistics.stats().events]
     assert times == [(0.1, 0.09)] * 2
+
+
+def test_ranks_that_a_plan_itself_makes_late_are_no_other_situation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    run.late_by_plan = 2
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    looked = iter(range(200))
+    follow(run, lambda: "sums follow plan" in caplog.text, lambda: time.sleep(5e-3) or next(looked, None) is None)
+    assert run.planned == [(3,)] and len(run.proposed) == 1
 
 
 def test_a_plan_that_gains_nothing_is_taken_back_and_not_tried_again(

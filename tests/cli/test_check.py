@@ -104,12 +104,13 @@ def test_the_report_of_a_dry_run_is_what_it_prints(capsys: pytest.CaptureFixture
 
 
 def test_a_report_that_cannot_be_written_is_an_error_before_any_section(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(check_cpu, "run", lambda name, begun: ran.append(name))
     assert main(["check", "--cpu", "--report", str(tmp_path / "missing" / "report.json")]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "missing" in printed.err
+    assert "report.json" in capsys.readouterr().err
+    assert ran == []
 
 
 def test_where_there_is_no_gpu_it_says_so_with_a_cure(

@@ -46,7 +46,7 @@ class SelectingProcesses : public testing::Test {
   std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process, uint32_t site = 0) {
     MessageGroup group{{}, list, {}};
     for (uint32_t rank = 0; rank < kProcesses * kRanksOfEach; ++rank) {
-      group.ranks.push_back({rank / kRanksOfEach, 10 * rank, rank / per_host_});
+      group.ranks.push_back({rank / kRanksOfEach, 10 * rank, hosts_.empty() ? 0 : hosts_[rank]});
       group.lists.push_back(registry_.Find(list, rank));
     }
     auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
@@ -93,7 +93,7 @@ class SelectingProcesses : public testing::Test {
     return end.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
-  uint32_t per_host_ = kProcesses * kRanksOfEach;
+  std::vector<uint32_t> hosts_;  // of the ranks; none: one
   MessageRegistry registry_;
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;

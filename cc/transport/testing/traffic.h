@@ -144,23 +144,29 @@ void TakeMoreThanMayBeEarly(Node& a, Node& b) {
   a.Await([&] { return a.sent == kMessages; });  // until then it may be read
 }
 
+// Posts rank 0's messages, each in the callback of the one before; returns when all have come.
+template <typename Node>
+void PostFromCallbacks(Node& b, Bytes& into, uint32_t messages) {
+  std::promise<void> done;
+  std::function<void(uint32_t)> post = [&](uint32_t i) {
+    if (i == messages) return done.set_value();
+    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
+                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
+  };
+  post(0);
+  done.get_future().wait();
+}
+
 // All of it is early, so each Post could run the next one inside.
 template <typename Node>
-void PostFromCallbacks(Node& a, Node& b, uint32_t steps) {
+void PostEarlyFromCallbacks(Node& a, Node& b, uint32_t steps) {
   Bytes into(8);
   const Bytes data(8);
   for (uint32_t i = 0; i < steps; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
   a.transport->Notify(1, "all");
   a.transport->Flush();
   b.AwaitNotices(0, 1);
-  std::promise<void> done;
-  std::function<void(uint32_t)> post = [&](uint32_t i) {
-    if (i == steps) return done.set_value();
-    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
-                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
-  };
-  post(0);
-  done.get_future().wait();
+  PostFromCallbacks(b, into, steps);
 }
 
 // One side of calls that one or both sides give up at any moment; every third call is carried through.

@@ -98,7 +98,8 @@ class Setting:
         """Whether a schedule saves enough of another's time to be taken in its place.
 
         On an executor that was timed it must do so at the timed sizes next to this one, too: between them nothing was.
-        A gain at one timed size alone is taken for chance, also by sizes beyond it.
+        A gain at one timed size alone is taken for chance, also by sizes beyond it; where times do not yet grow with
+        the bytes there, larger sizes gain nothing.
         """
 
         def saves(size: int) -> bool:
@@ -107,6 +108,8 @@ class Setting:
 
         if not self.timed or not saves(nbytes):
             return saves(nbytes)
+        if not self.timed.reaches(nbytes):
+            return False
         about = self.timed.about(nbytes)
         return all(map(saves, about)) and (len(about) > 1 or any(map(saves, self.timed.beside(about[0]))))
 
@@ -137,11 +140,13 @@ class Setting:
         return float(self.late.delays.exposed(before)) + after
 
     def _as_modelled(self, times: Sequence[float], schedule: Schedule, nbytes: int) -> list[float]:
-        """The links' times of phases, which together take what the executor's model says, where that was fitted."""
+        """The links' times of phases, which together take what the executor's model says, where that was fitted; on
+        links of hosts no less than these take."""
         total = sum(times)
         if not self.timed or not total:
             return [*times]
-        return [seconds * self.timed.model.cost(schedule, nbytes) / total for seconds in times]
+        scale = self.timed.model.cost(schedule, nbytes) / total
+        return [seconds * (max(1.0, scale) if self.links.topology else scale) for seconds in times]
 
 
 S = TypeVar("S", bound=Value)
