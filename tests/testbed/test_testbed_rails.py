@@ -71,7 +71,7 @@ def calls(count):
 
 def counted():
     sites = [site for site in jaxcomm.stats() if site["plan"] != "direct" and site["bytes"] == 4 * size]
-    return sum(site["calls"] for site in sites), sum(site["early_calls"] for site in sites)
+    return sum(site["calls"] for site in sites), sum(site["fenced_calls"] for site in sites)
 
 for lost in (False, True, False):
     while not agreed(lost):
@@ -99,5 +99,5 @@ def test_calls_run_the_prepared_schedule_while_a_rail_is_cut(
     command = [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "plan.json")]
     assert main(["testbed", "run", str(file), "--json", "--time-limit", "150", "--", *command]) == 0
     shown = capfd.readouterr().err
-    assert shown.count("whole 4 4") == 6, shown
-    assert shown.count("lost 4 0") == 3, shown
+    assert shown.count("whole 4 0") == 6, shown
+    assert shown.count("lost 4 4") == 3, shown
