@@ -186,7 +186,10 @@ TEST_F(LostRailsTest, AllRunTheSameWheneverRailsAreFenced) {
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 4));
     }
     for (std::thread& process : processes) process.join();
-    for (uint32_t process = 1; process < kRanks; ++process) EXPECT_EQ(DefaultCallsAt(process), DefaultCallsAt(0));
+    for (uint32_t process = 1; process < kRanks; ++process) {
+      EXPECT_EQ(DefaultCallsAt(process), DefaultCallsAt(0));
+      EXPECT_EQ(FencedCallsAt(process), FencedCallsAt(0));
+    }
     network_->Stop();
     sites_.clear();
     others_.clear();

@@ -17,7 +17,7 @@ from jaxcomm.plan.limits import MAX_FENCES
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.spec_check import SpecCheck
 from jaxcomm.plan.specs import build
-from jaxcomm.plan.values import Count, Hierarchical, Rank, Seconds
+from jaxcomm.plan.values import Count, Hierarchical, Rank, Seconds, Spec
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 
@@ -30,7 +30,7 @@ class FencedRange(Value):
 
     min_bytes: Count
     max_bytes: Count | None
-    schedule: Hierarchical
+    schedule: Spec
     reference_bytes: Count
     seconds: Seconds
     otherwise: Seconds
@@ -86,7 +86,16 @@ def check_fences(fences: Iterable[Fence], specs: SpecCheck) -> int:
                 raise ValueError(f"{where}.max_bytes is {each.max_bytes}; it must be {ends}, and only the last null")
             if not each.min_bytes <= each.reference_bytes <= (each.max_bytes or each.reference_bytes):
                 raise ValueError(f"{where}.reference_bytes is {each.reference_bytes}, outside of its range")
-            if each.schedule.late:
+            spec = each.schedule
+            if not isinstance(spec, Hierarchical):
+                raise ValueError(f"{where}.schedule is a {spec.kind} schedule; those of fences are hierarchical")
+            if spec.late:
                 raise ValueError(f"{where}.schedule.late names ranks; the schedules of fences wait for no late rank")
-            own.check(f"{where}.schedule", each.schedule)
-    return sum(ranks * spec.chunks for spec, _ in {(each.schedule, f.topology) for f in fences for each in f.ranges})
+            own.check(f"{where}.schedule", spec)
+    return listed(fences, ranks)
+
+
+def listed(fences: Iterable[Fence], ranks: int) -> int:
+    """The number of ranks · chunks of the different schedules."""
+    different = {(each.schedule, fence.topology) for fence in fences for each in fence.ranges}
+    return sum(ranks * spec.chunks for spec, _ in different if isinstance(spec, Hierarchical))

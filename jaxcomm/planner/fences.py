@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from jaxcomm.plan.fences import Fence, FencedRange
+from jaxcomm.plan.fences import Fence, FencedRange, listed
 from jaxcomm.plan.limits import MAX_FENCES, MAX_LISTED
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.values import Entry, Hierarchical
@@ -132,13 +132,8 @@ def _within_limits(found: list[Fence], entries: Sequence[Entry], ranks: int) -> 
     """The fences without the ranges of fewest bytes, as far as a plan cannot hold these schedules."""
     of_entries = {spec for each in entries for spec in each.specs.values() if isinstance(spec, Hierarchical)}
     left = MAX_LISTED - ranks * sum(spec.chunks for spec in of_entries) - ranks**2
-    while sum(_listed(found, ranks)) > left:
+    while listed(found, ranks) > left:
         least = min(each.ranges[0].min_bytes for each in found)
         kept = [(each, tuple(one for one in each.ranges if one.min_bytes > least)) for each in found]
         found = [each.model_copy(update={"ranges": ranges}) for each, ranges in kept if ranges]
     return tuple(found)
-
-
-def _listed(fences: Iterable[Fence], ranks: int) -> Iterator[int]:
-    for spec, _ in {(each.schedule, fence.topology) for fence in fences for each in fence.ranges}:
-        yield ranks * spec.chunks

@@ -13,7 +13,7 @@ import pytest
 from jaxcomm import plan, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
-from jaxcomm.measure import measure_processes
+from jaxcomm.measure import measure_processes, processes
 from tests.processes import fork_server
 
 Capture = pytest.CaptureFixture[str]
@@ -177,3 +177,12 @@ def test_hosts_are_one_for_each_rank(tmp_path: Path) -> None:
     (tmp_path / "profile.json").write_text(json.dumps(document))
     with pytest.raises(ProfileError, match="hosts has 1 names for 2 ranks; one per rank is needed"):
         profile.load(tmp_path / "profile.json")
+
+
+def test_the_rails_shares_are_those_of_large_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {(1, "eth0"): 768, (1, "eth1"): 256, (2, "eth0"): 512, (2, "eth1"): 512}
+    rails = [{"process": p, "rail": rail, "shares": [[0, 1024], [2**20, each]]} for (p, rail), each in shares.items()]
+    monkeypatch.setattr(processes.ffi, "rails", lambda: rails)
+    assert processes._rail_shares() == {"eth0": 0.625, "eth1": 0.375}
+    monkeypatch.setattr(processes.ffi, "rails", list)
+    assert processes._rail_shares() == {}

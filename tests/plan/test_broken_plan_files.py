@@ -134,7 +134,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
                 {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"chunks": 0}}]},
                 "fences[0].ranges[0].schedule.chunks is 0",
             ),
-            ("kind", {"ranges": [{**FENCED, "schedule": {"kind": "ring"}}]}, "fences[0].ranges[0].schedule is 'ring'"),
+            (
+                "kind",
+                {"ranges": [{**FENCED, "schedule": {"kind": "ring"}}]},
+                "fences[0].ranges[0].schedule is a ring schedule",
+            ),
         ]
     },
     "halves' gap": (

@@ -1,4 +1,4 @@
-"""One buffer over two unlike rails of a testbed, and that the rails carried what their rates say. Root."""
+"""Sums over two rails of a testbed: what each carries by its rate, and what runs while one is cut. Root."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jaxcomm import plan, planner
 from jaxcomm.cli import main
 from tests.cli import documents
+from tests.planner.test_fences import on_hosts
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -42,3 +44,60 @@ def test_a_buffer_takes_both_rails(
         share = {"eth0": 13 / 16, "eth1": 3 / 16}[link["rail"]]  # of sixteen segments, for rates of 4 to 1
         payload = BYTES * CALLS * share
         assert payload < link["sent_bytes"] < 1.2 * payload
+
+
+FENCED = """
+import sys, time, jax, jaxcomm, numpy as np
+jax.distributed.initialize()
+jaxcomm.init(plan=sys.argv[1], trial=False)
+n, size = 3, 1 << 18
+mesh = jax.make_mesh((n,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+place = jax.NamedSharding(mesh, jax.P("data"))
+call = lambda plan: jax.jit(jax.shard_map(
+    lambda x: jaxcomm.psum(x, "data", plan=plan), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P()))
+follow, agree = call(None), call({})
+
+def agreed(lost):
+    row = np.full((1, 1), any(not rail["is_open"] for rail in jaxcomm.stats().rails) == lost, np.float32)
+    return agree(jax.make_array_from_process_local_data(place, row, (n, 1))).addressable_data(0)[0, 0] == n
+
+def calls(count):
+    before = counted()
+    for number in range(count):
+        whole = (np.arange(n * size, dtype=np.float32).reshape(n, -1) + number) % 1001
+        found = follow(jax.make_array_from_callback(whole.shape, place, lambda index: whole[index]))
+        assert np.array_equal(found.addressable_data(0)[0], whole.sum(0))
+    return tuple(after - then for after, then in zip(counted(), before))
+
+def counted():
+    sites = [site for site in jaxcomm.stats() if site["plan"] != "direct" and site["bytes"] == 4 * size]
+    return sum(site["calls"] for site in sites), sum(site["fenced_calls"] for site in sites)
+
+for lost in (False, True, False):
+    while not agreed(lost):
+        calls(1)
+        time.sleep(0.05)
+    calls(2)
+    print("lost" if lost else "whole", *calls(4), flush=True)
+"""
+
+
+def test_calls_run_the_prepared_schedule_while_a_rail_is_cut(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    made = planner.plan(on_hosts(3))
+    assert made.fences_for(1 << 20)
+    plan.save(made, tmp_path / "plan.json")
+    (tmp_path / "job.py").write_text(FENCED)
+    rails = "".join(f'[[rails]]\nname = "eth{i}"\nmbit = 250\n' for i in range(2))
+    hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in "abc")
+    cut = '[[cuts]]\nhost = "c"\nrail = "eth1"\nat_s = 20\nrepaired_s = 32\n'
+    file = tmp_path / "three.toml"
+    file.write_text(rails + hosts + cut)
+    command = [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "plan.json")]
+    assert main(["testbed", "run", str(file), "--json", "--time-limit", "150", "--", *command]) == 0
+    shown = capfd.readouterr().err
+    assert shown.count("whole 4 0") == 6, shown
+    assert shown.count("lost 4 4") == 3, shown

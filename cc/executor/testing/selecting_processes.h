@@ -83,9 +83,12 @@ class SelectingProcesses : public testing::Test {
     }
   }
 
-  // Calls that ran schedule 0.
-  int DefaultCallsAt(uint32_t process) {
-    const std::string json = executors_[process]->stats().Json(), name = "\"early_calls\":";
+  // Calls that ran the schedule for no late rank.
+  int DefaultCallsAt(uint32_t process) { return CountAt(process, "\"early_calls\":"); }
+  // Calls that ran one for a host that lacks a rail.
+  int FencedCallsAt(uint32_t process) { return CountAt(process, "\"fenced_calls\":"); }
+  int CountAt(uint32_t process, const std::string& name) {
+    const std::string json = executors_[process]->stats().Json();
     return std::stoi(json.substr(json.find(name) + name.size()));
   }
 
