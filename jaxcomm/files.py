@@ -227,6 +227,11 @@ def _json_path(location: tuple[int | str, ...], unions: tuple[str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
+def canonical(document: Any) -> bytes:
+    """A JSON document's canonical bytes: sorted keys, no spaces, UTF-8, no NaN."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+
+
 def short(value: object) -> str:
     """A value in an error, of at most 70 letters."""
     text = repr(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
-from jaxcomm.files import Value
+from jaxcomm.files import Value, canonical
 from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.executor_name import ExecutorName
@@ -293,11 +292,6 @@ class Plan(Value):
                 f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"
             )
         return self
-
-
-def canonical(document: Any) -> bytes:
-    """A JSON document's canonical bytes: sorted keys, no spaces, UTF-8, no NaN."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
 
 
 def json_schema() -> dict[str, Any]:

@@ -6,14 +6,13 @@ Times are in seconds, sizes in bytes. `files` reads, checks and writes it.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
 from pydantic import Field
 
-from jaxcomm.files import Bytes, Count, Positive, Seconds, Text, Value
+from jaxcomm.files import Bytes, Count, Positive, Seconds, Text, Value, canonical
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.racks_and_rails import (
     Name,
@@ -226,7 +225,7 @@ class Profile(Value):
         return Topology(hosts=hosts, nic="host", slow=slowest)
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only; without what is not known."""
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without what is not known."""
         unknown: dict[str, Any] = {name: True for name in _CLUSTER if not getattr(self, name)}
         if self.tolerance and self.tolerance.trials is None:
             unknown["tolerance"] = {"trials"}
@@ -237,8 +236,7 @@ class Profile(Value):
             unknown["executors"] = {name: {"alpha_assumed"} for name in measured}
         if not self.link.alpha_assumed:
             unknown["link"] = {"alpha_assumed"}
-        document = self.model_dump(exclude=unknown)
-        return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+        return canonical(self.model_dump(exclude=unknown))
 
     @property
     def hash(self) -> str:
