@@ -141,6 +141,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             ),
         ]
     },
+    "fence, twice": (
+        changed("fences", to=[FENCE, FENCE]),
+        f"fences[1] is for rank {FENCE['rank']} and rail {FENCE['rail']!r}, as an earlier one",
+    ),
     "halves' gap": (
         changed("halves", to=replaced(HALVES, 1, "min_bytes", to=2**20 + 1)),
         "halves[1].min_bytes is 1048577; the entry before ends at 1048575",
