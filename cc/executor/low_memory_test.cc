@@ -106,29 +106,35 @@ TEST_F(LowMemory, WithoutACallAllRanksFailAtOnceAndTheRankIsNamed) {
   ExpectWorks();
 }
 
-// Both of a process's ranks, which have waited for the plan of the run; whichever block the process lacks.
+// Both of a process's ranks at two sites, which have waited for the plan of the run; whichever block the process lacks.
 TEST(LowMemoryOfWaitingRanks, EachIsCalledBack) {
   SimulatedNetwork network(1, /*seed=*/1);
-  for (size_t refused = 24; refused <= 600; refused += 32) {
+  for (size_t refused = 24; refused <= 1400; refused += 32) {
     Executor executor(1);
     network.Connect(0, &executor.messages());
     executor.messages().Connect(&network.transport(0));
     executor.SetDeadline(0.5);
     MessageRegistry lists;
     const std::string list = "all_reduce/direct/2";
-    const auto site =
-        MessageSite::Make({"psum", "data", "auto", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 8, /*site=*/0,
-                          {{{{0, 0}, {0, 1}}, list, {lists.Find(list, 0), lists.Find(list, 1)}}}, /*process=*/0);
-    ASSERT_TRUE(site.ok());
-    site.value()->FollowPlans();
-    ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 4096}}, executor.stats()).ok());
     ASSERT_TRUE(executor.messages().plans().Prepare(nullptr, {{8, 0}}));
-    std::vector<float> values(2048);
-    std::vector<std::promise<Status>> ends(2);
-    for (uint32_t rank = 0; rank < 2; ++rank) {
-      auto* const bytes = reinterpret_cast<std::byte*>(&values[1024 * rank]);
-      site.value()->Arrive(executor, /*run=*/0, rank, {{bytes}, {bytes}},
-                           [&ends, rank](const Status& status) { ends[rank].set_value(status); });
+    std::vector<float> values(4096);
+    std::vector<std::promise<Status>> ends(4);
+    std::vector<std::shared_ptr<MessageSite>> sites;
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t rank = i % 2;
+      if (rank == 0) {
+        const auto site =
+            MessageSite::Make({"psum", "data", "auto", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 8,
+                              /*site=*/i / 2, {{{{0, 0}, {0, 1}}, list, {lists.Find(list, 0), lists.Find(list, 1)}}},
+                              /*process=*/0);
+        ASSERT_TRUE(site.ok());
+        sites.push_back(site.value());
+        sites.back()->FollowPlans();
+        ASSERT_TRUE(sites.back()->SetLeaves({{DType::kF32, 4096}}, executor.stats()).ok());
+      }
+      auto* const bytes = reinterpret_cast<std::byte*>(&values[1024 * i]);
+      sites.back()->Arrive(executor, /*run=*/0, rank, {{bytes}, {bytes}},
+                           [&ends, i](const Status& status) { ends[i].set_value(status); });
     }
     refused_bytes = refused;
     try {

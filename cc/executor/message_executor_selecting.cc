@@ -20,6 +20,15 @@ std::string Bits(double value) {
   return std::to_string(bits);
 }
 
+// Whether there is memory for so many; without it, the watch of deadlines asks again.
+template <typename T>
+bool Reserve(std::vector<T>& ranks, size_t size) try {
+  ranks.reserve(size);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
@@ -233,7 +242,7 @@ void MessageExecutor::StartDecided(const CallId& call) {
   {
     std::lock_guard<std::mutex> lock(deciding_);
     const auto at = undecided_.find({call.communicator, call.site});
-    if (at == undecided_.end()) return;
+    if (at == undecided_.end() || !Reserve(ready, at->second.size())) return;
     TakeReady(at->second, Clock::time_point::min(), ready);
     if (at->second.empty()) undecided_.erase(at);
   }
@@ -244,6 +253,9 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
   std::vector<Arriving> ready;
   {
     std::lock_guard<std::mutex> lock(deciding_);
+    size_t waiting = 0;
+    for (const auto& [site, ranks] : undecided_) waiting += ranks.size();
+    if (!Reserve(ready, waiting)) return;
     for (auto at = undecided_.begin(); at != undecided_.end();) {
       TakeReady(at->second, overdue, ready);
       at = at->second.empty() ? undecided_.erase(at) : std::next(at);
@@ -252,9 +264,8 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
   Start(ready);
 }
 
-// Takes the ranks that may start, with the mutex.
+// Takes the ranks that may start, with the mutex; `ready` has room for all.
 void MessageExecutor::TakeReady(std::vector<Arriving>& ranks, Clock::time_point overdue, std::vector<Arriving>& ready) {
-  ready.reserve(ready.size() + ranks.size());
   const size_t before = ready.size();
   for (size_t i = 0; i < ranks.size();) {
     if (!MayStart(ranks[i], overdue)) {
