@@ -178,7 +178,7 @@ void MessageExecutor::Wait(Arriving arriving) {
                         site->fingerprint(), site->text(),  /*waits=*/true};
   SendNotice(site->locals()[*site->FindLocal(arriving.rank)].others, Encode(arrival));
   transport_.load()->Flush();
-  KeepArrival({site->process(), arrival, arriving.at});
+  if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
   // From here on the rank is another thread's, which may end its call.
   const CallId id = arriving.id;
   {
