@@ -236,7 +236,8 @@ void MessageExecutor::Start(Arriving& arriving) try {
   if (arriving.done) arriving.done(why);
 }
 
-// A decision about a call concerns the ranks that wait at its site, in this launch or the next one.
+// A decision about a call concerns the ranks that wait at its site, in this launch or the next one. A failure may
+// concern those of other sites, which the watch of deadlines starts within a quarter of a second.
 void MessageExecutor::StartDecided(const CallId& call) {
   std::vector<Arriving> ready;
   {
