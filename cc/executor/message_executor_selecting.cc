@@ -181,9 +181,11 @@ void MessageExecutor::Wait(Arriving arriving) {
   if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
   // From here on the rank is another thread's, which may end its call.
   const CallId id = arriving.id;
-  {
+  try {
     std::lock_guard<std::mutex> lock(deciding_);
     undecided_[{id.communicator, id.site}].push_back(std::move(arriving));
+  } catch (const std::bad_alloc&) {
+    return EndWithoutMemory(arriving);  // which has not moved
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
@@ -230,10 +232,7 @@ void MessageExecutor::Start(Arriving& arriving) try {
   if (!call) return;
   Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at));
 } catch (const std::bad_alloc&) {
-  const MessageSite& site = *arriving.site;
-  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
-  Refuse(site, arriving.id, why);
-  if (arriving.done) arriving.done(why);
+  EndWithoutMemory(arriving);
 }
 
 // A decision about a call concerns the ranks that wait at its site, in this launch or the next one. A failure may
@@ -292,7 +291,8 @@ void MessageExecutor::Start(std::vector<Arriving>& ranks) {
 bool MessageExecutor::waiting() const {
   {
     std::lock_guard<std::mutex> lock(deciding_);
-    if (!undecided_.empty() || starting_ > 0) return true;
+    const auto has_ranks = [](const auto& each) { return !each.second.empty(); };
+    if (starting_ > 0 || std::any_of(undecided_.begin(), undecided_.end(), has_ranks)) return true;
   }
   return calls_.open() > 0;
 }
