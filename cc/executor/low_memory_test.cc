@@ -106,43 +106,113 @@ TEST_F(LowMemory, WithoutACallAllRanksFailAtOnceAndTheRankIsNamed) {
   ExpectWorks();
 }
 
-// Both of a process's ranks, which have waited for the plan of the run; whichever block the process lacks.
-TEST(LowMemoryOfWaitingRanks, EachIsCalledBack) {
-  SimulatedNetwork network(1, /*seed=*/1);
-  for (size_t refused = 24; refused <= 600; refused += 32) {
-    Executor executor(1);
-    network.Connect(0, &executor.messages());
-    executor.messages().Connect(&network.transport(0));
-    executor.SetDeadline(0.5);
-    MessageRegistry lists;
+class LowMemoryOfWaitingRanks : public testing::Test {
+ protected:
+  LowMemoryOfWaitingRanks() : network_(1, /*seed=*/1) {}
+  ~LowMemoryOfWaitingRanks() override { network_.Stop(); }
+
+  void Start() {
+    ends_ = std::vector<std::promise<Status>>(4);
+    executor_ = std::make_unique<Executor>(1);
+    network_.Connect(0, &executor_->messages());
+    executor_->messages().Connect(&network_.transport(0));
+    executor_->SetDeadline(0.5);
+    ASSERT_TRUE(plans().Prepare(nullptr, {{8, 0}}));
+  }
+  PlanSelector& plans() { return executor_->messages().plans(); }
+  std::shared_ptr<MessageSite> MakeSite(uint32_t number) {
     const std::string list = "all_reduce/direct/2";
-    const auto site =
-        MessageSite::Make({"psum", "data", "auto", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 8, /*site=*/0,
-                          {{{{0, 0}, {0, 1}}, list, {lists.Find(list, 0), lists.Find(list, 1)}}}, /*process=*/0);
-    ASSERT_TRUE(site.ok());
-    site.value()->FollowPlans();
-    ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 4096}}, executor.stats()).ok());
-    ASSERT_TRUE(executor.messages().plans().Prepare(nullptr, {{8, 0}}));
-    std::vector<float> values(2048);
-    std::vector<std::promise<Status>> ends(2);
-    for (uint32_t rank = 0; rank < 2; ++rank) {
-      auto* const bytes = reinterpret_cast<std::byte*>(&values[1024 * rank]);
-      site.value()->Arrive(executor, /*run=*/0, rank, {{bytes}, {bytes}},
-                           [&ends, rank](const Status& status) { ends[rank].set_value(status); });
-    }
+    auto made =
+        MessageSite::Make({"psum", "data", "auto", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 8, number,
+                          {{{{0, 0}, {0, 1}}, list, {lists_.Find(list, 0), lists_.Find(list, 1)}}}, /*process=*/0);
+    EXPECT_TRUE(made.ok());
+    made.value()->FollowPlans();
+    EXPECT_TRUE(made.value()->SetLeaves({{DType::kF32, 4096}}, executor_->stats()).ok());
+    return made.value();
+  }
+  // `end`: the place among `ends_`.
+  void Arrive(MessageSite& site, uint32_t rank, size_t end) {
+    auto* const bytes = reinterpret_cast<std::byte*>(&values_[1024 * end]);
+    site.Arrive(*executor_, /*run=*/0, rank, {{bytes}, {bytes}},
+                [this, end](const Status& status) { ends_[end].set_value(status); });
+  }
+  bool HasEnded(size_t end) {
+    return ends_[end].get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  }
+  bool Disconnect() { return executor_->messages().Disconnect(Clock::now() + std::chrono::seconds(30)).ok(); }
+
+  SimulatedNetwork network_;
+  MessageRegistry lists_;
+  std::vector<float> values_ = std::vector<float>(4096);
+  std::vector<std::promise<Status>> ends_;
+  std::unique_ptr<Executor> executor_;
+};
+
+// Both of a process's ranks at two sites, which have waited for the plan of the run; whichever block the process lacks.
+TEST_F(LowMemoryOfWaitingRanks, EachIsCalledBack) {
+  for (size_t refused = 24; refused <= 1400; refused += 32) {
+    Start();
+    const std::vector<std::shared_ptr<MessageSite>> sites{MakeSite(0), MakeSite(1)};
+    for (uint32_t i = 0; i < 4; ++i) Arrive(*sites[i / 2], /*rank=*/i % 2, i);
     refused_bytes = refused;
     try {
-      executor.messages().plans().Decide(/*commit=*/false);
+      plans().Decide(/*commit=*/false);
     } catch (const std::bad_alloc&) {
-      // Before a rank has begun: the watch of deadlines has both begin.
+      // Before a rank has begun: the watch of deadlines has all begin.
     }
     refused_bytes = 0;
-    for (auto& end : ends) {
-      EXPECT_EQ(end.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready) << refused;
-    }
-    EXPECT_TRUE(executor.messages().Disconnect(Clock::now() + std::chrono::seconds(30)).ok()) << refused;
+    for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(HasEnded(i)) << refused;
+    EXPECT_TRUE(Disconnect()) << refused;
   }
-  network.Stop();
+}
+
+// Blocks as large as a rank that waits.
+TEST_F(LowMemoryOfWaitingRanks, ARankThatCannotWaitLeavesNothingThatDoes) {
+  for (size_t refused = 152; refused <= 600; refused += 32) {
+    Start();
+    const auto site = MakeSite(0);
+    refused_bytes = refused;
+    try {
+      Arrive(*site, /*rank=*/0, 0);
+      refused_bytes = 0;
+      Arrive(*site, /*rank=*/1, 1);
+      plans().Decide(/*commit=*/false);
+      for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(HasEnded(i)) << refused;
+    } catch (const std::bad_alloc&) {
+      refused_bytes = 0;
+      EXPECT_FALSE(executor_->messages().waiting()) << refused;
+    }
+    EXPECT_TRUE(Disconnect()) << refused;
+  }
+}
+
+// Whichever block of a site with two schedules the process lacks.
+TEST(LowMemoryOfAFirstCall, TheNextOneSetsTheLeaves) {
+  Executor executor(1);
+  MessageRegistry lists;
+  for (size_t refused = 24; refused <= 3000; refused += 32) {
+    std::vector<std::shared_ptr<MessageSite>> sites;
+    for (const std::string list : {"all_reduce/direct/4", "all_reduce/ring/4"}) {
+      MessageGroup group{{}, list, {}};
+      for (uint32_t rank = 0; rank < 4; ++rank) {
+        group.ranks.push_back({0, rank});
+        group.lists.push_back(lists.Find(list, rank));
+      }
+      sites.push_back(MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 8,
+                                        /*site=*/0, {group}, /*process=*/0)
+                          .value());
+    }
+    const std::vector<std::shared_ptr<MessageSite>> others{sites[1]};
+    sites[0]->SelectFrom(others, executor.messages().SelectorOf(*sites[0], others, {/*rank=*/2, 0.01}, /*step=*/0));
+    refused_bytes = refused;
+    try {
+      EXPECT_TRUE(sites[0]->SetLeaves({{DType::kF32, 4096}}, executor.stats()).ok()) << refused;
+    } catch (const std::bad_alloc&) {
+      refused_bytes = 0;
+      EXPECT_TRUE(sites[0]->SetLeaves({{DType::kF32, 4096}}, executor.stats()).ok()) << refused;
+    }
+    refused_bytes = 0;
+  }
 }
 
 }  // namespace

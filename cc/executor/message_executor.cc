@@ -122,10 +122,7 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, boo
   }
   return call;
 } catch (const std::bad_alloc&) {
-  const MessageSite& site = *arriving.site;
-  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
-  Refuse(site, arriving.id, why);
-  arriving.done(why);
+  EndWithoutMemory(arriving);
   return nullptr;
 }
 

@@ -151,6 +151,7 @@ class MessageExecutor : public Transport::Events {
 
   // Failing.
   void OnFailure(uint32_t process, const Failure& failure);
+  void EndWithoutMemory(const Arriving& arriving);
   void SendFailure(const MessageSite& site, const CallId& id, const Status& why);
   void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);
   void Lose(const GoneProcess& gone);

@@ -28,6 +28,14 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
   if (call) Drive(call, call->Fail(why, /*announce=*/false));  // for other ranks of this process
 }
 
+// The process has no memory for the rank's call, whose ranks all end with that.
+void MessageExecutor::EndWithoutMemory(const Arriving& arriving) {
+  const MessageSite& site = *arriving.site;
+  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
+  Refuse(site, arriving.id, why);
+  if (arriving.done) arriving.done(why);
+}
+
 bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
   const User user(users_);
   StartAllDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));

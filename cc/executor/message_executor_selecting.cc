@@ -20,6 +20,15 @@ std::string Bits(double value) {
   return std::to_string(bits);
 }
 
+// Whether there is memory for so many; without it, the watch of deadlines asks again.
+template <typename T>
+bool Reserve(std::vector<T>& ranks, size_t size) try {
+  ranks.reserve(size);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
@@ -169,12 +178,14 @@ void MessageExecutor::Wait(Arriving arriving) {
                         site->fingerprint(), site->text(),  /*waits=*/true};
   SendNotice(site->locals()[*site->FindLocal(arriving.rank)].others, Encode(arrival));
   transport_.load()->Flush();
-  KeepArrival({site->process(), arrival, arriving.at});
+  if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
   // From here on the rank is another thread's, which may end its call.
   const CallId id = arriving.id;
-  {
+  try {
     std::lock_guard<std::mutex> lock(deciding_);
     undecided_[{id.communicator, id.site}].push_back(std::move(arriving));
+  } catch (const std::bad_alloc&) {
+    return EndWithoutMemory(arriving);  // which has not moved
   }
   transport_.load()->Expect();
   threads_.WatchDeadlines();
@@ -221,19 +232,17 @@ void MessageExecutor::Start(Arriving& arriving) try {
   if (!call) return;
   Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at));
 } catch (const std::bad_alloc&) {
-  const MessageSite& site = *arriving.site;
-  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
-  Refuse(site, arriving.id, why);
-  if (arriving.done) arriving.done(why);
+  EndWithoutMemory(arriving);
 }
 
-// A decision about a call concerns the ranks that wait at its site, in this launch or the next one.
+// A decision about a call concerns the ranks that wait at its site, in this launch or the next one. A failure may
+// concern those of other sites, which the watch of deadlines starts within a quarter of a second.
 void MessageExecutor::StartDecided(const CallId& call) {
   std::vector<Arriving> ready;
   {
     std::lock_guard<std::mutex> lock(deciding_);
     const auto at = undecided_.find({call.communicator, call.site});
-    if (at == undecided_.end()) return;
+    if (at == undecided_.end() || !Reserve(ready, at->second.size())) return;
     TakeReady(at->second, Clock::time_point::min(), ready);
     if (at->second.empty()) undecided_.erase(at);
   }
@@ -244,6 +253,9 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
   std::vector<Arriving> ready;
   {
     std::lock_guard<std::mutex> lock(deciding_);
+    size_t waiting = 0;
+    for (const auto& [site, ranks] : undecided_) waiting += ranks.size();
+    if (!Reserve(ready, waiting)) return;
     for (auto at = undecided_.begin(); at != undecided_.end();) {
       TakeReady(at->second, overdue, ready);
       at = at->second.empty() ? undecided_.erase(at) : std::next(at);
@@ -252,9 +264,8 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
   Start(ready);
 }
 
-// Takes the ranks that may start, with the mutex.
+// Takes the ranks that may start, with the mutex; `ready` has room for all.
 void MessageExecutor::TakeReady(std::vector<Arriving>& ranks, Clock::time_point overdue, std::vector<Arriving>& ready) {
-  ready.reserve(ready.size() + ranks.size());
   const size_t before = ready.size();
   for (size_t i = 0; i < ranks.size();) {
     if (!MayStart(ranks[i], overdue)) {
@@ -280,7 +291,8 @@ void MessageExecutor::Start(std::vector<Arriving>& ranks) {
 bool MessageExecutor::waiting() const {
   {
     std::lock_guard<std::mutex> lock(deciding_);
-    if (!undecided_.empty() || starting_ > 0) return true;
+    const auto has_ranks = [](const auto& each) { return !each.second.empty(); };
+    if (starting_ > 0 || std::any_of(undecided_.begin(), undecided_.end(), has_ranks)) return true;
   }
   return calls_.open() > 0;
 }

@@ -145,8 +145,8 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     common_->status = Fix(leaves, stats);
     if (common_->status.ok()) common_->status = MakeGraphs();
     // Nearly every call of a site with a known late rank needs it.
-    const bool has_late_rank = selector_ && selector_->has_late_rank() && !selector_->by_turns();
-    if (common_->status.ok() && has_late_rank) common_->status = With(selector_->first()).status();
+    const bool has_late_rank = !selected_.empty() && selector_->has_late_rank() && !selector_->by_turns();
+    if (common_->status.ok() && has_late_rank) common_->status = selected_[selector_->first() - 1]->MakeGraphsOnce();
     if (common_->status.ok() && selector_) selector_->Try(stats_);
   });
   return common_->status;

@@ -252,6 +252,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   // All that the leaves determine but the graphs.
   Status Fix(const std::vector<Leaf>& leaves, Stats& stats);
   Status MakeGraphs();
+  Status MakeGraphsOnce();
   void Describe();
   std::string DescribeSchedule() const;
   void FindExchanging();

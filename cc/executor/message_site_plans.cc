@@ -25,14 +25,18 @@ bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
 
 Result<std::shared_ptr<const MessageSite>> MessageSite::With(uint32_t schedule) const {
   if (schedule == ScheduleSelector::kDefault || schedule > selected_.size()) return shared_from_this();
-  MessageSite& other = *selected_[schedule - 1];
   try {
-    std::call_once(other.common_->once, [&other] { other.common_->status = other.MakeGraphs(); });
+    if (Status status = selected_[schedule - 1]->MakeGraphsOnce(); !status.ok()) return status;
   } catch (const std::bad_alloc&) {
-    return NoMemory{NameCall(), NameOf(locals_[0].rank)}.status();  // the next call tries again
+    return NoMemory{NameCall(), NameOf(locals_[0].rank)}.status();
   }
-  if (!other.common_->status.ok()) return other.common_->status;
   return std::shared_ptr<const MessageSite>(selected_[schedule - 1]);
+}
+
+// Of another schedule's site. Where memory runs out, the next call of this tries again.
+Status MessageSite::MakeGraphsOnce() {
+  std::call_once(common_->once, [this] { common_->status = MakeGraphs(); });
+  return common_->status;
 }
 
 Result<std::shared_ptr<const MessageSite>> MessageSite::Following(

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -72,13 +71,15 @@ class FollowedPlans : public testing::Test {
     for (uint32_t rank = 0; rank < kProcesses; ++rank) lists.push_back(registry_.Find(list, rank));
     return std::make_shared<PlannedLists>(PlannedLists{name, kProcesses, {{0, "", {}}, {4 * kFloats, list, lists}}});
   }
-  // The calls of a plan that process 0 ran.
-  int Calls(const std::string& plan) {
+  // The calls of a plan that process 0 ran, and the seconds from their last arrivals to their ends.
+  int Calls(const std::string& plan) { return static_cast<int>(Statistic(plan, "calls")); }
+  double TransferSeconds(const std::string& plan) { return Statistic(plan, "transfer_s"); }
+  double Statistic(const std::string& plan, const std::string& name) {
     const std::string json = executors_[0]->stats().Json();
     const size_t at = json.find("\"plan\":\"" + plan + "\"");
     if (at == std::string::npos) return 0;
-    const size_t calls = json.find("\"calls\":", at);
-    return std::stoi(json.substr(calls + std::strlen("\"calls\":")));
+    const std::string key = "\"" + name + "\":";
+    return std::stod(json.substr(json.find(key, at) + key.size()));
   }
 
   SimulatedNetwork network_;
@@ -166,7 +167,7 @@ TEST_F(FollowedPlans, ARankThatWaitsForThePlanIsNamedSo) {
   EXPECT_FALSE(ends[0].get().ok());
 }
 
-TEST_F(FollowedPlans, TheDeadlineCountsFromTheDecision) {
+TEST_F(FollowedPlans, TheDeadlineAndTheTransferCountFromTheDecision) {
   for (const auto& executor : executors_) executor->SetDeadline(0.2);
   std::vector<std::future<Status>> ends;
   for (uint32_t process = 0; process < kProcesses; ++process) {
@@ -175,9 +176,11 @@ TEST_F(FollowedPlans, TheDeadlineCountsFromTheDecision) {
   }
   EXPECT_EQ(ends[0].wait_for(std::chrono::milliseconds(600)), std::future_status::timeout);
   for (const auto& executor : executors_) executor->SetDeadline(30);
+  const Clock::time_point decided = Clock::now();
   for (uint32_t process = 0; process < kProcesses; ++process) plans(process).Decide(/*commit=*/true);
   ExpectSum(ends);
   EXPECT_EQ(Calls("ring"), 1);
+  EXPECT_LE(TransferSeconds("ring"), Seconds(Clock::now() - decided));
 }
 
 TEST_F(FollowedPlans, AProcessThatEndsFailsCallsThatWait) {

@@ -105,7 +105,7 @@ Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std:
       communicator, call->site, {record.name, record.axes, record.plan, between.line, call->step, call->number}};
 }
 
-// Without those of rails that the job does not have.
+// Without those of rails that the job does not have, or has none beside.
 std::vector<ScheduleSelector::Fence> FencesOf(const SiteRecord& record) {
   std::vector<ScheduleSelector::Fence> fences;
   uint32_t schedule = ScheduleSelector::Count(*record.rule, record.groups[0].ranks.size());
@@ -130,7 +130,10 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   Result<std::shared_ptr<MessageSite>> found = make(groups);
   if (!found.ok()) return found.status();
   if (record.plan == kAuto && record.kind == Kind::kAllReduce) found.value()->FollowPlans();
-  if (record.rule) {
+  // Without a late rank or a fence there is nothing to select, alike in all processes.
+  std::vector<ScheduleSelector::Fence> fences;
+  if (record.rule) fences = FencesOf(record);
+  if (record.rule && (record.rule->rank != ScheduleSelector::kNoRank || !fences.empty())) {
     const std::vector<std::string>& lists = record.groups[0].schedules;
     std::vector<std::shared_ptr<MessageSite>> others;
     for (size_t i = 1; i < lists.size(); ++i) {
@@ -141,7 +144,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
       others.push_back(std::move(other.value()));
     }
     std::shared_ptr<ScheduleSelector> selector = TheExecutor().messages().SelectorOf(
-        *found.value(), others, *record.rule, found.value()->step(), FencesOf(record));
+        *found.value(), others, *record.rule, found.value()->step(), std::move(fences));
     found.value()->SelectFrom(std::move(others), std::move(selector));
   }
   made = std::move(found.value());

@@ -233,7 +233,7 @@ uint32_t Job::process() const {
 std::optional<uint32_t> Job::FindRail(const std::string& name) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto at = std::find(rail_names_.begin(), rail_names_.end(), name);
-  if (at == rail_names_.end()) return std::nullopt;
+  if (at == rail_names_.end() || rail_names_.size() == 1) return std::nullopt;
   return static_cast<uint32_t>(at - rail_names_.begin());
 }
 

@@ -71,7 +71,7 @@ class Job {
   uint32_t process() const;
   // A device of a process with its host, after Start.
   MessageGroup::Rank Rank(uint32_t process, uint32_t device) const;
-  // The number of a rail; none: the job has none of this name.
+  // The number of a rail beside others; none: the job has none of this name, or no other.
   std::optional<uint32_t> FindRail(const std::string& name) const;
   // The number of times that it has been opened: an executable belongs to the generation that it was loaded in.
   uint64_t generation() const { return generation_; }

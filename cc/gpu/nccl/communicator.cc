@@ -1,5 +1,6 @@
 #include "cc/gpu/nccl/communicator.h"
 
+#include <exception>
 #include <future>
 #include <string>
 #include <thread>
@@ -18,7 +19,13 @@ Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, in
   std::promise<Status> end;
   std::future<Status> connected = end.get_future();
   std::thread([joined = made, device, end = std::move(end)]() mutable {
-    Status status = joined->Connect(device);
+    Status status;
+    try {
+      status = joined->Connect(device);
+    } catch (...) {
+      joined.reset();
+      return end.set_exception(std::current_exception());
+    }
     joined.reset();  // before the end is known: from then on the communicator ends with its owner
     end.set_value(std::move(status));
   }).detach();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,6 +104,15 @@ TEST_F(NcclTest, AFailureToJoinOrConnectNamesTheOperation) {
     const Made made = Communicator::Join(FakeNccl(), 0, {1, 0, nccl.NewId()}, std::chrono::seconds(60));
     EXPECT_EQ(made.status().message(), std::string("NCCL, rank 0 of 1: ") + operation + ": system error (the fake's)");
   }
+}
+
+TEST_F(NcclTest, AnExceptionOfConnectingIsThatOfJoining) {
+  static const Library library = [] {
+    Library throwing = FakeNccl();
+    throwing.CommInitRank = [](Comm*, int, Id, int) -> Outcome { throw std::bad_alloc(); };
+    return throwing;
+  }();
+  EXPECT_THROW(Communicator::Join(library, 0, {1, 0, nccl.NewId()}, std::chrono::seconds(60)), std::bad_alloc);
 }
 
 TEST_F(NcclTest, AnErrorOfACallStaysAndEndsNoLaterGroup) {
