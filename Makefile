@@ -113,7 +113,7 @@ clean:
 	rm -rf .venv .venv-newest .venv-bare .venv-all build jaxcomm/*/*.so
 	-$(BAZEL) clean
 
-.venv/.installed: pyproject.toml tools/setup.sh
+.venv/.installed: pyproject.toml tools/setup.sh jaxcomm/backend/jaxcomm.pth
 	@tools/setup.sh python
 	@touch $@
 

@@ -14,7 +14,7 @@ the first process, and the ratios. The plan by hand runs without a trial.
 which the plan was made:
 
     FILE=benchmarks/slow_host.toml
-    jaxcomm testbed run $FILE -- jaxcomm profile --executor core --late rank=1,ms=50 --out profile.json
+    jaxcomm testbed run $FILE -- jaxcomm profile --late rank=1,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run $FILE -- python benchmarks/auto_plans.py --plan plan.json --late 1
 

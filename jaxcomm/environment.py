@@ -1,6 +1,6 @@
-"""The environment variables that jaxcomm reads, and the defaults that are numbers or words.
+"""The names of the environment variables that users may set, and two of their defaults.
 
-docs/reference/environment.md says what each of them does.
+docs/reference/environment.md describes each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN: Final = "JAXCOMM_PLAN"
 # GPUs.
 CERTIFICATE: Final = "JAXCOMM_CERTIFICATE"
 
-# Which `jaxcomm testbed run` sets for the processes of a host.
+# Set by `jaxcomm testbed run` for the processes of a host.
 TESTBED: Final = "JAXCOMM_TESTBED"
 TESTBED_DELAY_S: Final = "JAXCOMM_TESTBED_DELAY_S"
 

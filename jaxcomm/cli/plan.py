@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from jaxcomm.cli.common import arguments, job, network_options, options, output,
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.drops import drops_headline
+from jaxcomm.report.fences import fence_lines
 from jaxcomm.report.groups import groups_headline
 from jaxcomm.report.halves import halves_table
 from jaxcomm.report.rails import rails_headline
@@ -142,6 +144,7 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield "psum_scatter and all_gather between processes:\n" + halves_table(made.halves) + "\n"
     if made.rails:
         yield rails_headline(made.rails)
+    yield from (textwrap.fill(line, 110) for line in fence_lines(made))
     if made.groups:
         yield groups_headline(made.groups)
     if made.drops:

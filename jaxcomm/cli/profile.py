@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.seconds,
         metavar="S",
         help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); of a job, for transfers and "
-        f"schedules ({SECONDS:g}; of both executors {SECONDS + XLA_SECONDS:g})",
+        f"schedules ({SECONDS:g}; with both executors {SECONDS + XLA_SECONDS:g})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")

@@ -163,7 +163,7 @@ def start() -> None:
     """Loads the core and sets the environment's deadline, once.
 
     Raises:
-      JaxcommError: JAXCOMMDEADLINE_S_S or JAXCOMMTRIAL is invalid.
+      JaxcommError: JAXCOMM_DEADLINE_S or JAXCOMM_TRIAL is invalid.
     """
     ffi.register()
     if (trial := os.environ.get(TRIAL)) not in (None, "", "0", "1"):

@@ -146,7 +146,7 @@ def _rail_shares() -> dict[str, float]:
     shares: dict[str, int] = {}
     for each in ffi.rails():
         shares[each["rail"]] = shares.get(each["rail"], 0) + each["shares"][-1][1]
-    return {rail: round(share / sum(shares.values()), 6) for rail, share in shares.items()}
+    return {rail: share / sum(shares.values()) for rail, share in shares.items()}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, late: Mapping[int, float]) -> tuple[Any, Collective]:

@@ -68,11 +68,12 @@ def check_fences(fences: Iterable[Fence], specs: SpecCheck) -> int:
     Raises:
       ValueError: a rank or a topology does not fit the plan's ranks, or a schedule is out of range.
     """
-    ranks, known = specs.ranks, set[tuple[int, str]]()
+    ranks, known = specs.ranks, dict[tuple[int, str], int]()
     for i, fence in enumerate(fences):
-        if (fence.rank, fence.rail) in known:
-            raise ValueError(f"fences[{i}] is for rank {fence.rank} and rail {fence.rail!r}, as an earlier one")
-        known.add((fence.rank, fence.rail))
+        if (first := known.setdefault((fence.rank, fence.rail), i)) < i:
+            raise ValueError(
+                f"fences[{i}] is for rank {fence.rank} and rail {fence.rail!r}, which fences[{first}] is for, too"
+            )
         if fence.rank >= ranks:
             raise ValueError(f"fences[{i}].rank is {fence.rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
         if len(hosts := fence.topology.hosts) != ranks:
@@ -82,8 +83,9 @@ def check_fences(fences: Iterable[Fence], specs: SpecCheck) -> int:
             where = f"fences[{i}].ranges[{j}]"
             after = fence.ranges[j + 1].min_bytes - 1 if j + 1 < len(fence.ranges) else None
             if each.max_bytes != after:
-                ends = "null" if after is None else after
-                raise ValueError(f"{where}.max_bytes is {each.max_bytes}; it must be {ends}, and only the last null")
+                found = "null" if each.max_bytes is None else each.max_bytes
+                must = "null, as the last" if after is None else f"{after}, as the next range begins there"
+                raise ValueError(f"{where}.max_bytes is {found}; it must be {must}")
             if not each.min_bytes <= each.reference_bytes <= (each.max_bytes or each.reference_bytes):
                 raise ValueError(f"{where}.reference_bytes is {each.reference_bytes}, outside of its range")
             spec = each.schedule

@@ -32,7 +32,8 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
     """The schedules for each host and rail, while this host alone lacks the rail.
 
     Its bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule must
-    save `min_gain` of what the entry's takes then, at its size and at all larger ones. Each host must be a rank, or
+    save `min_gain` of what the entry's takes then, at its size and at all larger ones, with nobody late and with the
+    delays of the setting. Each host must be a rank, or
     the network known.
 
     Args:
@@ -71,7 +72,9 @@ def _network(profile: Profile) -> Topology | None:
 
 def _slower(profile: Profile, split: Rails | None) -> Mapping[str, float]:
     """By rail, how many times as long a host's bytes take without it."""
-    if not split or len(split.members) < 2:
+    if split and len(split.members) < 2:
+        return {}
+    if not split:
         return {rail: significant(1 / (1 - share)) for rail, share in profile.rail_shares.items() if share < 1}
     found = {}
     for member in split.members:
@@ -94,7 +97,8 @@ def _lacking(network: Topology, host: int, ratio: float) -> Topology:
 def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[FencedRange, ...]:
     """The schedules of a network that lacks a rail, from the least size on from which they always gain."""
     links = replace(setting.links, topology=lacking)
-    own = replace(setting, links=links, late=LateRanks(), template=None, solved=(), executors=None, timed=None)
+    late = replace(setting, links=links, solved=(), executors=None, timed=None)
+    own = replace(late, late=LateRanks(), template=None)
     costs, found = LinkCosts(links), list[FencedRange]()
     for low, high in reversed([*itertools.pairwise(SIZES), (SIZES[-1], None)]):
         nbytes = low if high is None else (low + high) // 2
@@ -111,7 +115,8 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
             size: (own.seconds(spec, size), costs.cost(setting.schedule(entry.schedule), size))
             for size in (low, nbytes)
         }
-        if any(seconds > (1 - setting.min_gain) * otherwise for seconds, otherwise in times.values()):
+        waiting = [(late.seconds(spec, size), late.seconds(entry.schedule, size)) for size in times]
+        if any(seconds >= (1 - setting.min_gain) * otherwise for seconds, otherwise in (*times.values(), *waiting)):
             break
         seconds, otherwise = map(significant, times[nbytes])
         one = FencedRange(
@@ -132,7 +137,7 @@ def _within_limits(found: list[Fence], entries: Sequence[Entry], ranks: int) -> 
     """The fences without the ranges of fewest bytes, as far as a plan cannot hold these schedules."""
     of_entries = {spec for each in entries for spec in each.specs.values() if isinstance(spec, Hierarchical)}
     left = MAX_LISTED - ranks * sum(spec.chunks for spec in of_entries) - ranks**2
-    while listed(found, ranks) > left:
+    while found and listed(found, ranks) > left:
         least = min(each.ranges[0].min_bytes for each in found)
         kept = [(each, tuple(one for one in each.ranges if one.min_bytes > least)) for each in found]
         found = [each.model_copy(update={"ranges": ranges}) for each, ranges in kept if ranges]

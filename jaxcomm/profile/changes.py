@@ -103,7 +103,7 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Link, ranks: i
         raise ProfileError(mistake(profile.provenance.source, problem, "time all_reduce on it"))
     rail = Rail(name=name, transport=transport, latency=sorted(timed.samples, key=lambda sample: sample.bytes))
     others = [each.model_dump() for each in profile.rails if each.name != name]
-    return _changed(profile, f"with rail {name} as timed", rails=[*others, rail.model_dump()])
+    return _changed(profile, f"with rail {name} as timed", rails=[*others, rail.model_dump()], rail_shares={})
 
 
 def with_gradients(profile: Profile, buckets: Sequence[Bucket], whose: str) -> Profile:
@@ -145,7 +145,7 @@ def without_rail(profile: Profile, name: str) -> Profile:
     if not left:
         problem = f"{name!r} is the only rail; without it the ranks are not connected"
         raise ProfileError(mistake(profile.provenance.source, problem, "ask for another change"))
-    return _changed(profile, f"without rail {name}", rails=left)
+    return _changed(profile, f"without rail {name}", rails=left, rail_shares={})
 
 
 def rail_at_rate(profile: Profile, name: str, rate: float) -> Profile:
@@ -157,7 +157,7 @@ def rail_at_rate(profile: Profile, name: str, rate: float) -> Profile:
     _check_name(profile, "rail", name, [rail.name for rail in profile.rails])
     _check_rate(profile, rate)
     rails = [_slowed(rail, rate) if rail.name == name else rail.model_dump() for rail in profile.rails]
-    return _changed(profile, f"rail {name} at {rate:g} times its rate", rails=rails)
+    return _changed(profile, f"rail {name} at {rate:g} times its rate", rails=rails, rail_shares={})
 
 
 def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:

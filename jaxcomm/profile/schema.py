@@ -162,7 +162,7 @@ class Profile(Value):
     def _one_cluster(self) -> Self:
         check_racks(self.racks, self.ranks)
         check_rails(self.rails, self.ranks)
-        if self.rail_shares and abs((total := math.fsum(self.rail_shares.values())) - 1) > 1e-6:
+        if self.rail_shares and abs((total := math.fsum(self.rail_shares.values())) - 1) > 1e-4:
             raise ValueError(f"rail_shares sum to {total:.9g}; they must sum to 1")
         if self.nics and len(self.nics) != self.ranks:
             raise ValueError(f"nics has {len(self.nics)} entries for {self.ranks} ranks; one per rank is needed")

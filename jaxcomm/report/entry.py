@@ -72,6 +72,8 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     size = entry.predicted.reference_bytes
     before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, size, plan.links))
     plain = plain_seconds(plan, entry)
+    if plain <= after:
+        return
     yield (
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
         f"{seconds_text(plain - after)} of {seconds_text(plain)}, from {seconds_text(before)} on."

@@ -115,8 +115,8 @@ def _slower_lines(plan: Plan) -> Iterator[str]:
     """The reasons for schedules that are predicted to take longer than others."""
     if any(_saved(plan, entry) < -TOLERATED and not entry.measured for entry, _ in _ranges(plan)):
         yield textwrap.fill(
-            "saves none: a schedule beside this one is predicted to take less, but by less than its prediction may be "
-            "wrong, or only in calls that are not buckets of the step. `jaxcomm plan --try` measures both.",
+            "saves none: another schedule is predicted to be faster, but by less than the prediction's error, or it "
+            "cannot run in the step's buckets. `jaxcomm plan --try` measures both.",
             110,
         )
 

@@ -18,7 +18,8 @@ def fence_lines(plan: Plan) -> Iterator[str]:
     least = min(fence.ranges[0].min_bytes for fence in plan.fences)
     worst = max((fence.ranges[-1] for fence in plan.fences), key=lambda each: each.otherwise)
     yield (
-        f"If one of {hosts} hosts loses a rail ({rails}) in the run, the others take its share of the chunks from "
-        f"{bytes_text(least)} on, by schedules that are ready: {bytes_text(worst.reference_bytes)} in "
-        f"{seconds_text(worst.seconds)}, in place of {seconds_text(worst.otherwise)}."
+        f"If one of {hosts} hosts loses a rail ({rails}) in the run, calls of {bytes_text(least)} and more run a "
+        f"prepared schedule, in which the other hosts take its share of the chunks: "
+        f"{bytes_text(worst.reference_bytes)} take {seconds_text(worst.seconds)} in place of "
+        f"{seconds_text(worst.otherwise)}."
     )

@@ -64,7 +64,8 @@ def extrapolated_links(profile: Profile) -> Iterator[str]:
 def _extrapolated(what_was_timed: str, largest: int, more: str = "") -> Iterator[str]:
     if largest < _LARGE:
         yield textwrap.fill(
-            f"{what_was_timed} were timed with up to {bytes_text(largest)}: the times of larger calls are assumed to "
-            f"grow with their bytes. `jaxcomm profile --seconds S` times larger ones{more}.",
+            f"{what_was_timed} were timed with up to {bytes_text(largest)}. Times of larger calls are assumed to grow "
+            "with their bytes; where those that were timed do not, larger calls run the default schedule. `jaxcomm "
+            f"profile` with larger `--sizes` and more `--seconds` times them{more}.",
             110,
         )

@@ -38,12 +38,12 @@ VERDICTS: Final = {
     "ideal_delay": "only if always late enough",
 }
 
-TOLERATED: Final = 0.03  # how much longer a range's schedule may take than the best for one of its sizes
+TOLERATED: Final = 0.03  # the loss below which a saving is printed as 0 %
 
 
-def saved_text(share: float, decimals: int = 0) -> str:
+def saved_text(share: float) -> str:
     """The share of a time that is saved, such as `12%`; `none` where the other time is clearly the shorter one."""
-    return f"{max(0.0, share):.{decimals}%}" if share > -TOLERATED else "none"
+    return f"{max(0.0, share):.0%}" if share > -TOLERATED else "none"
 
 
 def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) -> str:

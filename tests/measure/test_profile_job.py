@@ -184,5 +184,8 @@ def test_the_rails_shares_are_those_of_large_buffers(monkeypatch: pytest.MonkeyP
     rails = [{"process": p, "rail": rail, "shares": [[0, 1024], [2**20, each]]} for (p, rail), each in shares.items()]
     monkeypatch.setattr(processes.ffi, "rails", lambda: rails)
     assert processes._rail_shares() == {"eth0": 0.625, "eth1": 0.375}
+    thirds = [{"process": 1, "rail": f"eth{i}", "shares": [[0, each]]} for i, each in enumerate((341, 341, 342))]
+    monkeypatch.setattr(processes.ffi, "rails", lambda: thirds)
+    assert sum(processes._rail_shares().values()) == pytest.approx(1, abs=1e-9)
     monkeypatch.setattr(processes.ffi, "rails", list)
     assert processes._rail_shares() == {}

@@ -143,7 +143,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     },
     "fence, twice": (
         changed("fences", to=[FENCE, FENCE]),
-        f"fences[1] is for rank {FENCE['rank']} and rail {FENCE['rail']!r}, as an earlier one",
+        f"fences[1] is for rank {FENCE['rank']} and rail {FENCE['rail']!r}, which fences[0] is for, too",
     ),
     "halves' gap": (
         changed("halves", to=replaced(HALVES, 1, "min_bytes", to=2**20 + 1)),

@@ -10,6 +10,7 @@ import pytest
 from jaxcomm import plan, planner
 from jaxcomm.plan.limits import MAX_LISTED
 from jaxcomm.profile import Profile
+from jaxcomm.profile.changes import without_rail
 from jaxcomm.report.explanation import explanation
 from tests.planner.profiles import STEADY, made, on_rails
 
@@ -82,6 +83,24 @@ def test_nothing_is_prepared(profile: Profile) -> None:
     assert all(found.selector_for(nbytes) is None for nbytes in fenced)
     if not any(each.selector for each in found.collectives):
         assert found.fences == ()
+
+
+def test_schedules_for_a_lost_rail_also_gain_while_a_rank_is_late() -> None:
+    delays = [0.05 + 1e-4 * (step % 3) for step in range(60)]
+    plain, late = planner.plan(on_hosts()), planner.plan(on_hosts(arrivals=[[0.0, 0.0, 0.0, each] for each in delays]))
+    assert late.fences and all(fence.ranges[0].min_bytes > MIB for fence in late.fences)
+    assert all(fence.ranges[0].min_bytes <= MIB for fence in plain.fences)
+
+
+def test_a_profile_without_a_rail_has_no_share_of_it() -> None:
+    profile = on_rails(on_hosts(shares={"fast": 0.5, "slow": 0.5}), fast=(5e-5, 2e-8), slow=(5e-5, 8e-8))
+    left = without_rail(profile, "slow")
+    assert left.rail_shares == {} and planner.plan(left).fences == ()
+
+
+def test_many_ranks_of_unlike_links_leave_room_for_few_fences() -> None:
+    found = planner.plan(on_hosts(112, 14, nics=[2.0] * 14 + [1.0] * 98), model_bytes=MIB)
+    assert found.ranks == 112 and len(found.fences) < 16
 
 
 def test_a_rail_of_a_small_share_needs_nothing() -> None:

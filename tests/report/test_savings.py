@@ -33,14 +33,14 @@ def test_a_loss_is_not_printed_as_a_saving() -> None:
     chosen = entry(made, 2**20)
     assert chosen.schedule.kind == "direct" and chosen.predicted.ring < 0.7 * chosen.predicted.seconds
     assert "-" not in "".join(row.split()[-1] for row in summary(made).splitlines()[2:3])
-    assert "saves none: a schedule beside this one is predicted to take less" in words(made)
+    assert "saves none: another schedule is predicted to be faster, but by less" in words(made)
     assert "-4" not in explanation(made).partition("why direct")[2].partition("saves")[2].partition("\n\n")[0]
 
 
 def test_a_plan_says_up_to_which_size_schedules_were_timed() -> None:
     gains = dict.fromkeys(SIZES, 1.5)
     few, many = (planner.plan(profile(up_to(size, timed(gains)))) for size in (65536, 64 * 2**20))
-    sentence = "Schedules were timed with up to 64 KiB: the times of larger calls are assumed to grow"
+    sentence = "Schedules were timed with up to 64 KiB. Times of larger calls are assumed to grow"
     assert sentence in words(few) and sentence in " ".join(explanation(few).split())
     assert "were timed with up to" not in words(many)
 
@@ -71,5 +71,5 @@ def test_the_command_says_up_to_which_size_links_were_timed(tmp_path: Path, caps
     source = profile(None).model_copy(update={"link": fit(samples, "send_recv", 2, "a test")})
     save(source, tmp_path / "p.json")
     assert main(["plan", str(tmp_path / "p.json"), "--dry-run"]) == 0
-    assert "Links were timed with up to 64 KiB: the times of larger calls" in " ".join(capsys.readouterr().out.split())
+    assert "Links were timed with up to 64 KiB. Times of larger calls" in " ".join(capsys.readouterr().out.split())
     assert "of up to 65536 bytes" in " ".join(explanation(planner.plan(source)).split())

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
+from jaxcomm.plan.limits import MAX_LISTED
 from jaxcomm.plan.values import HalvingDoubling, Hierarchical, HierarchicalHalves, Spec
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules.setting import Setting, spec_of
@@ -112,6 +113,8 @@ def _counts(setting: Setting, nbytes: int) -> list[int]:
     if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
     few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
+    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # a plan with all of them, and with halves
+        few = few[:-1]
     multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
     multiples = FINE if topology.is_unlike and ranks <= FEW else multiples
     limit = tune.max_chunks(ranks, nbytes)
