@@ -74,7 +74,7 @@ def test_one_to_whom_little_can_be_sent_at_a_time_gets_in() -> None:
 def test_a_way_that_loses_long_packets_is_named(door: listener.Listener) -> None:
     drop_packets(door._socket, longer_than=1000)  # also of the connections that it accepts
     with pytest.raises(JaxcommError, match="short messages come through, 32 KiB have not") as error:
-        connected(door, seconds=1)
+        connected(door, seconds=4)
     assert "the same MTU" in str(error.value)
 
 
