@@ -41,7 +41,7 @@ def late_ranks() -> None:
 
 
 def print_summary(found: Sequence[float]) -> None:
-    """How many are near the bound."""
+    """The number of clusters near the bound."""
     ratios = sorted(found)
     print(f"{sum(ratio <= LIMIT for ratio in ratios)} of {len(ratios)} within {LIMIT}", end="; ")
     mean, median = sum(ratios) / len(ratios), ratios[len(ratios) // 2]

@@ -46,8 +46,7 @@ std::optional<LostRails::Lack> LostRails::FindLack(const MessageSite& site) cons
       }
     }
   }
-  if (!rail) return std::nullopt;
-  if (hosts.size() < 2) return std::nullopt;
+  if (!rail || hosts.size() < 2) return std::nullopt;
   if (lacking == hosts) return Lack{own, *rail};
   return lacking.size() == 1 ? std::optional<Lack>({*lacking.begin(), *rail}) : std::nullopt;
 }

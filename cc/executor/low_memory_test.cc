@@ -20,7 +20,7 @@ namespace {
 // The size of the block that this thread is refused next, within kAround bytes; 0: none.
 thread_local size_t refused_bytes = 0;
 constexpr size_t kAround = 32;  // the bytes that a shared object takes more
-// Which of its next blocks this thread is refused, 1 for the first; 0: none.
+// The place of the block that this thread is refused among its next ones, 1 for the first; 0: no block.
 thread_local size_t refused_block = 0;
 
 void* Allocate(size_t bytes) {

@@ -20,7 +20,7 @@ std::string Bits(double value) {
   return std::to_string(bits);
 }
 
-// Whether there is memory for so many; without it, the watch of deadlines asks again.
+// Whether there is memory for `size` ranks; without it, the watch of deadlines asks again.
 template <typename T>
 bool Reserve(std::vector<T>& ranks, size_t size) try {
   ranks.reserve(size);

@@ -26,11 +26,10 @@
 //
 // - Where at most one known rank may be late, the decider is another one. It decides about a call and the next one when
 //   it arrives, so that no rank waits. A fence takes effect with the second call that it decides afterwards.
-// - By turns, ranks that arrive say so and wait. The decider's process decides as soon as it knows of all ranks but
-// one,
-//   also if its own rank is the missing one: then its transport's thread does. A decision needs one message to each
-//   other process, which the late rank's way here hides. In a trial the next call's turn is announced where that is the
-//   default schedule's, so that ranks do not wait for it.
+// - By turns, ranks that arrive announce it and wait. The decider's process decides as soon as it knows of all ranks
+//   but one, also if its own rank is the missing one: then its transport's thread does. A decision needs one message to
+//   each other process, which the late rank's way here hides. In a trial the next call's turn is announced where that
+//   is the default schedule's, so that ranks do not wait for it.
 //
 //   std::optional<ScheduleSelector::Decision> decision = selector.Decide(call, /*schedule=*/1);   // in its process
 //   selector.Receive(call, *decision);                             // in the others

@@ -33,14 +33,13 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
 
     Its bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule must
     save `min_gain` of what the entry's takes then, at its size and at all larger ones, with nobody late and with the
-    delays of the setting. Each host must be a rank, or
-    the network known.
+    delays of the setting. Each host must be a rank, or the network known.
 
     Args:
       profile: with rails, or the shares that those of the job had.
       setting: what the plan is made for.
       split: of the plan's rails.
-      entries: of the plan. Where lateness or another executor selects the schedule, there is none for fences.
+      entries: of the plan. Sizes whose schedule lateness or another executor selects have no fence.
 
     Returns:
       At most MAX_FENCES; none for one or two hosts, where nothing can be gained, or for too many.

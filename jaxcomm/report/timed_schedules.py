@@ -52,7 +52,9 @@ def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
 def extrapolated_lines(plan: Plan) -> Iterator[str]:
     """A sentence with the size up to which schedules were timed, where calls may be much larger."""
     if timed := plan.assumptions.timed:
-        yield from _extrapolated("Schedules", timed.largest, "; `jaxcomm plan --try` times the plan's schedules")
+        proportion = "; where those that were timed do not, larger calls run the default schedule"
+        more = "; `jaxcomm plan --try` times the plan's schedules"
+        yield from _extrapolated("Schedules", timed.largest, proportion, more)
 
 
 def extrapolated_links(profile: Profile) -> Iterator[str]:
@@ -61,11 +63,10 @@ def extrapolated_links(profile: Profile) -> Iterator[str]:
         yield from _extrapolated("Links", max(sample.bytes for sample in profile.link.samples))
 
 
-def _extrapolated(what_was_timed: str, largest: int, more: str = "") -> Iterator[str]:
+def _extrapolated(timed: str, largest: int, but: str = "", more: str = "") -> Iterator[str]:
     if largest < _LARGE:
         yield textwrap.fill(
-            f"{what_was_timed} were timed with up to {bytes_text(largest)}. Times of larger calls are assumed to grow "
-            "with their bytes; where those that were timed do not, larger calls run the default schedule. `jaxcomm "
-            f"profile` with larger `--sizes` and more `--seconds` times them{more}.",
+            f"{timed} were timed with up to {bytes_text(largest)}. Times of larger calls are assumed to grow with "
+            f"their bytes{but}. `jaxcomm profile` with larger `--sizes` and more `--seconds` times them{more}.",
             110,
         )
