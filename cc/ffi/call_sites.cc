@@ -1,5 +1,7 @@
 #include "cc/ffi/call_sites.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -206,7 +208,8 @@ CallSites::CallSites(const SiteRecord& record, std::optional<uint64_t> generatio
       who_(record.who()),
       kind_(record.kind),
       generation_(std::move(generation)),
-      ranks_(std::move(ranks)) {}
+      ranks_(std::move(ranks)),
+      process_(getpid()) {}
 
 Result<std::unique_ptr<CallSites>> CallSites::Make(const SiteRecord& record) {
   std::optional<uint64_t> generation;
@@ -225,6 +228,7 @@ Result<std::unique_ptr<CallSites>> CallSites::Make(const SiteRecord& record) {
 }
 
 CallSites::~CallSites() {
+  if (getpid() != process_) return;
   std::set<const CallSite*> forgotten;
   for (const auto& [device, rank] : ranks_) {
     if (rank.site && forgotten.insert(rank.site.get()).second) rank.site->Forget(TheExecutor());

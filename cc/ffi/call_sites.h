@@ -3,8 +3,11 @@
 //   Result<std::unique_ptr<CallSites>> sites = CallSites::Make(record);
 //   const CallSites::Rank* rank = sites.value()->Find(device);
 //
-// Immutable. Its end frees what the executor keeps for them.
+// Immutable. Its end frees what the executor keeps for them. In a child that the process forks it leaves the executor
+// alone, whose mutexes threads of the parent may have held.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <map>
@@ -51,6 +54,7 @@ class CallSites {
   const Kind kind_;
   const std::optional<uint64_t> generation_;  // of the job, between processes
   const Ranks ranks_;                         // of this process
+  const pid_t process_;
 };
 
 }  // namespace jaxcomm

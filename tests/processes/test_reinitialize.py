@@ -30,8 +30,10 @@ def test_a_process_works_in_one_job_after_the_other(sums: str, transport: str, r
             assert report["gone"] == []
             assert report["rails"] == (2 if rails and processes > 1 else 0)
     for each in found:
-        first, *_, last = [{kind: report[kind] for kind in KINDS} for report in list(each.reports.values())[:3]]
-        assert all(last[kind] <= first[kind] for kind in KINDS), (first, last)
+        for kind in KINDS:
+            # Pools of threads, JAX's and ours, may grow once; what a job leaves behind grows with each.
+            first, second, third = [report[kind] for report in list(each.reports.values())[:3]]
+            assert not first < second < third, f"{kind}: {first}, {second}, {third}"
 
 
 def test_a_process_that_is_started_again_works_with_one_that_goes_on() -> None:
