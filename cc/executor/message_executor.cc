@@ -97,9 +97,13 @@ void MessageExecutor::Begin(Arriving arriving) {
 }
 
 // The call of the rank, which knows by then what other processes have sent of it. Null: the process has no memory for
-// the call, which its other ranks and this one end with.
+// the call, or a list of its schedule is invalid, and the ranks have got that error.
 std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, bool& is_new) try {
   const MessageSite& site = *arriving.site;
+  if (const Status made = site.MakeGraphs(); !made.ok()) {
+    End(arriving, made);
+    return nullptr;
+  }
   const CallMatcher::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
