@@ -104,6 +104,19 @@ TEST_F(LostRailsTest, OfTwoHostsEitherMayBeTheOne) {
   EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
 }
 
+TEST_F(LostRailsTest, OfAHostAllProcessesLackTheRail) {
+  Start(/*seed=*/1, {0, 1, 1, 2});
+  LostRails lost;
+  lost.Change(1, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
+  lost.Change(2, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), For(1, 1));
+  lost.Change(3, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), For(0, 1));
+  lost.Change(2, 1, true);
+  EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
+}
+
 TEST_F(LostRailsTest, ProcessesOfItsOwnHostAreNoHostsLoss) {
   Start(/*seed=*/1, {0, 0, 1, 2});
   LostRails lost;
