@@ -33,13 +33,13 @@ void MessageExecutor::Wait(Arriving arriving) {
   // From here on the rank is another thread's, which may end its call.
   const CallId id = arriving.id;
   try {
-    std::lock_guard<std::mutex> lock(deciding_);
+    std::lock_guard<std::mutex> lock(deciding_);  // so that a watch that ends meanwhile finds the rank
+    threads_.WatchDeadlines();
     undecided_[{id.communicator, id.site}].push_back(std::move(arriving));
   } catch (const std::bad_alloc&) {
     return EndWithoutMemory(arriving);  // which has not moved
   }
   transport_.load()->Expect();
-  threads_.WatchDeadlines();
   if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
   StartDecided(id);  // the decision or an error may have arrived meanwhile
 }
