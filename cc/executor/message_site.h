@@ -105,8 +105,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   // Before the first call, of an all-reduce: its calls follow the plan of the run.
   void FollowPlans() { followed_ = std::make_shared<Followed>(); }
   bool follows_plans() const { return followed_ != nullptr; }
-  // Once the leaves are set: the site of the same calls with the plan's lists, which counts the plan's calls. Null:
-  // this site. Keeps the site of the latest plan.
+  // Once the leaves are set: the site of the same calls with the plan's lists, which counts the plan's calls. Null, or
+  // for groups of another size: this site. Keeps the site of the latest plan.
   Result<std::shared_ptr<const MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan) const;
 
   // Before the first call, of an all-reduce: results and operands have memory of their own.
@@ -164,9 +164,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   // Once the leaves are set, makes the ranks' graphs, which takes milliseconds: sites of With and Following leave it to
   // their first call. An error: a list is invalid.
   Status MakeGraphs() const;
-  // Whether MakeGraphs returns at once.
   bool has_graphs() const { return graphs_->are_made; }
-  // Once it has succeeded: of a rank of `locals`.
+  // Once they are made: of a rank of `locals`.
   const MessageGraph& graph(uint32_t local) const { return *graphs_->by_local[local]; }
   // The rank's name in messages to the user: its number, or its device if there are several groups that never change.
   uint32_t NameOf(uint32_t rank) const {

@@ -29,7 +29,8 @@ std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {
 
 Result<std::shared_ptr<const MessageSite>> MessageSite::Following(
     const std::shared_ptr<const PlannedLists>& plan) const {
-  if (!plan) return shared_from_this();
+  const auto is_another_size = [&](const auto& ranks) { return ranks.size() != plan->ranks; };
+  if (!plan || std::all_of(groups_.begin(), groups_.end(), is_another_size)) return shared_from_this();
   std::lock_guard<std::mutex> lock(followed_->mutex);
   if (plan == followed_->plan) return followed_->site;
   std::vector<Members> groups;
