@@ -137,7 +137,7 @@ void MessageSite::Forget(Executor& executor) const {
   for (const auto& other : selected_) executor.messages().Forget(other.get());
 }
 
-Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
   std::call_once(common_->once, [&] {
     for (const auto& other : selected_) {
       common_->status = other->Fix(leaves, stats);
@@ -153,7 +153,7 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   return common_->status;
 }
 
-Status MessageSite::Fix(const std::vector<Leaf>& leaves, Stats& stats) {
+Status MessageSite::Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
   Status status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
   if (status.ok()) status = CheckLoss(leaves);
   if (!status.ok()) return status;

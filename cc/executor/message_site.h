@@ -29,13 +29,13 @@
 #include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/call_site.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/message_graph.h"
 #include "cc/executor/plan_selector.h"
 #include "cc/executor/schedule_selector.h"
 #include "cc/executor/scratch.h"
-#include "cc/executor/stats.h"
 #include "cc/executor/timer.h"
 #include "cc/kernels/importance.h"
 #include "cc/kernels/reduce.h"
@@ -115,7 +115,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   void NameRanks(std::vector<uint32_t> names) { names_ = std::move(names); }
 
   Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override;
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) override;
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const override;
   void Forget(Executor& executor) const override;
@@ -229,7 +229,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
     bool streams = false;
     std::vector<ReduceFn> reduces;        // one per leaf
     std::vector<int64_t> first_segments;  // by leaf, of a sum that may lose some
-    Stats* stats = nullptr;               // of the process
+    CallSiteStats* stats = nullptr;       // of the process
     std::unique_ptr<ScratchPool> scratch;
 
     std::mutex mutex;
@@ -261,7 +261,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   int64_t SegmentsOf(const Leaf& leaf) const { return (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes; }
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
   // All that the leaves determine but the graphs.
-  Status Fix(const std::vector<Leaf>& leaves, Stats& stats);
+  Status Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats);
   Result<std::shared_ptr<const MessageGraph>> MakeGraph(const Local& local) const;
   void Describe();
   std::string DescribeSchedule() const;

@@ -118,7 +118,7 @@ TEST_F(FollowedPlans, OverManyPlansMemoryAndStatisticsStayBounded) {
   const std::string json = executors_[0]->stats().Json(/*with_spans=*/false);
   size_t sites = 0;
   for (size_t at = 0; (at = json.find("\"calls\":", at)) != std::string::npos; ++at) ++sites;
-  EXPECT_LE(sites, Stats::kUnused + 4);
+  EXPECT_LE(sites, CallSiteStats::kUnused + 4);
   EXPECT_EQ(Calls("plan " + std::to_string(kPlans - 1)), 1);
 }
 
