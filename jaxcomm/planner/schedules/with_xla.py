@@ -117,7 +117,8 @@ class WithXla:
         base = chosen.seconds / (1 - chosen.gain) if chosen.gain < 1 else 0.0
 
         def judged(row: Alternative) -> Alternative:
-            verdict = "slower" if row.seconds >= chosen.seconds else "below_threshold"
+            left = "not_timed" if row.verdict == "not_timed" else "below_threshold"
+            verdict = "slower" if row.seconds >= chosen.seconds else left
             gain = 1 - row.seconds / base if base > 0 else 0.0
             return row.model_copy(update={"verdict": verdict, "gain": significant(gain)})
 
