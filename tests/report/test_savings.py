@@ -71,7 +71,12 @@ def test_schedules_of_xla_beyond_the_timed_sizes_are_not_timed() -> None:
     source = together(1.0, "straggler", dict.fromkeys(SIZES, 1.5))
     assert source.timed_schedules
     few = source.model_copy(update={"timed_schedules": up_to(65536, source.timed_schedules)})
-    offers = entry(planner.plan(few), 2**20).alternatives
+    made = planner.plan(few)
+    assert (entry(made, 65536).schedule.kind, entry(made, 65536).executor) == ("straggler", "xla")
+    assert {(entry(made, size).schedule.kind, entry(made, size).executor) for size in (65537, 2**30)} == {
+        ("direct", None)
+    }
+    offers = entry(made, 2**20).alternatives
     assert "not_timed" in {each.verdict for each in offers if each.executor == "xla"}
 
 
