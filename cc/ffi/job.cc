@@ -158,7 +158,8 @@ std::string Job::RailsJson() const {
   const char* comma = "";
   out << "[";
   for (const Rails::State& rail : rails) {
-    out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"rail\":";
+    out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"host\":" << hosts_[rail.process]
+        << ",\"rail\":";
     WriteJsonString(out, rail_names_[rail.rail]);
     out << ",\"is_open\":" << (rail.is_open ? "true" : "false")
         << ",\"has_left\":" << (rail.has_left ? "true" : "false") << ",\"fences\":" << rail.fences

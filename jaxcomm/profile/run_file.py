@@ -97,6 +97,7 @@ class RunRail(Value):
     """A record of `jaxcomm.stats().rails`."""
 
     process: Count
+    host: Count | None = None  # of the process, by the first process on it
     rail: Text
     is_open: bool
     has_left: bool = False

@@ -30,6 +30,7 @@ def _missing(measured: Profile) -> list[str]:
     """The facts that a run's record does not show and no other profile has added."""
     known = {
         "hosts": measured.hosts or measured.topology,
+        "rails": measured.rail_shares or measured.rails,
         "NICs": measured.nics or measured.incast is not None,
         "incast": measured.incast is not None,
         "times of other schedules": measured.timed_schedules,
