@@ -24,7 +24,7 @@ from jaxcomm.plan.values import (
     Rotation,
     StragglerSpec,
 )
-from jaxcomm.planner import drops, fences, groups, halves, rails, transport
+from jaxcomm.planner import drops, groups, halves, lost_rails, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
@@ -135,7 +135,7 @@ def plan(
         executors=executed,
         step=step,
         rails=split,
-        fences=fences.decide(profile, setting, split, found),
+        lost_rails=lost_rails.decide(profile, setting, split, found),
         groups=divided,
         drops=policy,
         transport=over,

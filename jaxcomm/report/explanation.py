@@ -16,9 +16,9 @@ from jaxcomm.plan.values import (
 )
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.entry import meaning, plain_seconds
-from jaxcomm.report.fences import fence_lines
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
+from jaxcomm.report.lost_rails import lost_rail_lines
 from jaxcomm.report.network import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
@@ -200,7 +200,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         )
     if plan.network:
         yield from network_lines(plan.network, plan.groups)
-    yield from fence_lines(plan)
+    yield from lost_rail_lines(plan)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
     if given.timed:
         least, most = given.timed.margins

@@ -244,11 +244,11 @@ def test_a_runs_profile_has_the_shares_of_its_rails(
 
 def test_a_plan_of_a_run_on_rails_is_ready_for_hosts_that_lose_one() -> None:
     made = planner.plan(profile.from_stats(run_on_rails(rails_to(APART, {"eth0": 512, "eth1": 512}))))
-    assert [(each.rank, each.rail) for each in made.fences] == [
+    assert [(each.rank, each.rail) for each in made.lost_rails] == [
         (r, rail) for r in range(4) for rail in ("eth0", "eth1")
     ]
     alone = planner.plan(profile.from_stats(run_on_rails(rails_to({1: 1, 2: 1, 3: 3}, {"eth0": 512, "eth1": 512}))))
-    assert alone.fences == ()
+    assert alone.lost_rails == ()
 
 
 def test_a_summary_names_slow_nics_and_only_what_is_missing() -> None:
