@@ -217,7 +217,4 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if site["work_s"]:  # in groups that change nobody waits for the last of all ranks
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
-    return found | {
-        "wait_s": median(row[-1] for row in latest),
-        "lead_s": median(row[-1] - row[0] for row in latest),
-    }
+    return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

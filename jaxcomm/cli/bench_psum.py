@@ -136,13 +136,7 @@ def _each(body: Body) -> Step:
 
 
 def _mapped(mesh: Mesh, body: Body) -> Step:
-    mapped: Step = jax.shard_map(
-        _each(body),
-        mesh=mesh,
-        in_specs=spmd.SPLIT,
-        out_specs=spmd.SPLIT,
-        check_vma=False,
-    )
+    mapped: Step = jax.shard_map(_each(body), mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
     return mapped
 
 

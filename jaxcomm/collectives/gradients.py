@@ -16,14 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm.collectives import api, axes, communicator
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.batch_arguments import split_arguments
-from jaxcomm.collectives.batch_split import (
-    WHERE,
-    Split,
-    axes_of,
-    is_inexact,
-    leaf_specs,
-    like_parameters,
-)
+from jaxcomm.collectives.batch_split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters
 from jaxcomm.collectives.batch_ties import settled
 
 

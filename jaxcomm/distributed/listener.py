@@ -62,13 +62,7 @@ class Listener:
         self._socket = bound
         self._process = process
         self._side: Callable[[], handshake.ListenerSide] = functools.partial(
-            handshake.ListenerSide,
-            key,
-            process=process,
-            processes=processes,
-            rail=rail,
-            newest={},
-            expects=expects,
+            handshake.ListenerSide, key, process=process, processes=processes, rail=rail, newest={}, expects=expects
         )
         self._accept = accept or self._keep
         self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came

@@ -75,12 +75,7 @@ def measure_devices(
     with communicator.use_plan(None):
         if on == "cpu":
             timed = time_schedules(
-                mesh,
-                "memory",
-                late,
-                sizes,
-                seconds=seconds,
-                progress=lambda share: progress(0.9 * share),
+                mesh, "memory", late, sizes, seconds=seconds, progress=lambda share: progress(0.9 * share)
             )
             direct = next(each.samples for each in timed.schedules if each.kind == "direct")
             samples = [Sample(bytes=each.bytes, seconds=each.together_s) for each in direct]

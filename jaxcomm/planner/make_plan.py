@@ -16,14 +16,7 @@ from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import (
-    Chain,
-    Entry,
-    Hybrid,
-    Matches,
-    Rotation,
-    StragglerSpec,
-)
+from jaxcomm.plan.values import Chain, Entry, Hybrid, Matches, Rotation, StragglerSpec
 from jaxcomm.planner import drops, groups, halves, lost_rails, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log

@@ -86,10 +86,7 @@ def assumed(source: str) -> Link:
     """A link for measurements that hold no sizes: 3 µs and 10 GB/s, with `source` saying that both are assumed."""
     how = f"no sizes: α assumed {ASSUMED_ALPHA_S * 1e6:g} µs and β assumed 10 GB/s"
     return Link(
-        alpha_s=ASSUMED_ALPHA_S,
-        beta_s_per_byte=ASSUMED_BETA_S,
-        alpha_assumed=True,
-        source=f"{source}; {how}"[:4096],
+        alpha_s=ASSUMED_ALPHA_S, beta_s_per_byte=ASSUMED_BETA_S, alpha_assumed=True, source=f"{source}; {how}"[:4096]
     )
 
 

@@ -10,10 +10,7 @@ from jaxcomm.log import printable
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import (
-    Entry,
-    Transfers,
-)
+from jaxcomm.plan.values import Entry, Transfers
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.entry import meaning, plain_seconds
 from jaxcomm.report.groups import groups_section
@@ -23,12 +20,7 @@ from jaxcomm.report.network import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.timed_schedules import (
-    extrapolated_lines,
-    measured_cells,
-    measured_lines,
-    nothing_to_plan_lines,
-)
+from jaxcomm.report.timed_schedules import extrapolated_lines, measured_cells, measured_lines, nothing_to_plan_lines
 from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
     TOLERATED,

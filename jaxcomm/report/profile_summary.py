@@ -71,10 +71,7 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     if measured.provenance.tool == RUN_TOOL and (missing := _missing(measured)):
         yield "not recorded", f"{', '.join(missing)}: `jaxcomm profile` in a job of the same processes measures them"
     if measured.incast:
-        yield (
-            "incast",
-            f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others",
-        )
+        yield ("incast", f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others")
     if measured.packet_loss:
         yield "lost packets", f"{measured.packet_loss.rate:.2%}, on the worst way between hosts"
     late = profile.find_straggler(measured) if measured.arrivals else None

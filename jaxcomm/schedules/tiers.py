@@ -212,13 +212,7 @@ class Tiers:
         return found
 
     def _move(
-        self,
-        src: int,
-        dst: int,
-        chunk: int,
-        op: Op,
-        priority: tuple[float, int],
-        exchange: bool = False,
+        self, src: int, dst: int, chunk: int, op: Op, priority: tuple[float, int], exchange: bool = False
     ) -> None:
         if (src, dst, exchange) not in self._known_ports:
             links = [(src, dst), (dst, src)][: 1 + exchange]

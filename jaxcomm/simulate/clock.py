@@ -155,11 +155,7 @@ def _busiest(schedule: Schedule, topology: Topology) -> float:
     cluster = Cluster(0.0, 1.0, topology)
     remote, (out, into) = cluster.remote(src, dst), cluster.port_betas(src, dst)
     most = np.zeros(schedule.num_rounds)
-    for port, cost in [
-        (2 * src + remote, out),
-        (2 * dst + remote, into),
-        *zip(*cluster.shared(src, dst), strict=True),
-    ]:
+    for port, cost in [(2 * src + remote, out), (2 * dst + remote, into), *zip(*cluster.shared(src, dst), strict=True)]:
         used, width = port >= 0, int(port.max(initial=-1)) + 1
         load = np.bincount(round_[used] * width + port[used], cost[used], minlength=len(most) * width)
         most = np.maximum(most, load.reshape(len(most), width).max(axis=1, initial=0))

@@ -9,16 +9,7 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
-from jaxcomm.plan.drops import (
-    MAX_LAYERS,
-    Buffer,
-    Drops,
-    Queue,
-    Tolerant,
-    front_first,
-    priority_of,
-    queue_bytes,
-)
+from jaxcomm.plan.drops import MAX_LAYERS, Buffer, Drops, Queue, Tolerant, front_first, priority_of, queue_bytes
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, switch_drops
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.drops.budget import Shares, cheapest

@@ -93,10 +93,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
 
 def _check_size(gradients: Sequence[Bucket]) -> None:
     sizes = len({gradient.bytes for gradient in gradients})
-    for count, kind, most in (
-        (sizes, "different sizes", MAX_SIZES),
-        (len(gradients), "entries", MAX_GRADIENTS),
-    ):
+    for count, kind, most in ((sizes, "different sizes", MAX_SIZES), (len(gradients), "entries", MAX_GRADIENTS)):
         if count > most:
             raise ProfileError(
                 f"buckets has {count} {kind}; a plan has room for {most}.\n"
