@@ -88,7 +88,7 @@ def describe(found: Exchanges) -> dict[str, Any]:
     names = [*dict.fromkeys(found.hosts)]
     host = [names.index(name) for name in found.hosts]
     several = len(set(host)) < len(host)
-    between = _between_hosts(found, host)
+    between = mean_per_byte(found.sizes, found.loaded, host)
     racks = find_racks(between)
     home = [next(i for i, rack in enumerate(racks.racks) if each in rack) for each in host]
     inside = host if several else home
@@ -171,13 +171,13 @@ def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
     return rest
 
 
-def _between_hosts(found: Exchanges, host: Sequence[int]) -> Floats:
-    """Mean seconds of a byte between two hosts while all ranks are busy."""
-    hosts = max(host) + 1
-    total, count = np.zeros((hosts, hosts)), np.zeros((hosts, hosts))
-    for pairs, seconds in found.loaded:
-        for (a, b), time in zip(pairs, per_byte(found.sizes, seconds), strict=True):
-            for ends in ((host[a], host[b]), (host[b], host[a])):
+def mean_per_byte(sizes: Sequence[int], rounds: Sequence[ExchangeRound], place: Sequence[int]) -> Floats:
+    """Mean seconds of a byte between two places, by the place of every rank; NaN where no two ranks met."""
+    places = max(place) + 1
+    total, count = np.zeros((places, places)), np.zeros((places, places))
+    for pairs, seconds in rounds:
+        for (a, b), time in zip(pairs, per_byte(sizes, seconds), strict=True):
+            for ends in ((place[a], place[b]), (place[b], place[a])):
                 total[ends] += time
                 count[ends] += 1
     with np.errstate(invalid="ignore"):
