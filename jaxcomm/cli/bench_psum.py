@@ -38,9 +38,9 @@ def measure(
 
     Args:
       peer: the other side.
-      collective: which one.
+      collective: the kind of collective.
       ranks: number of devices.
-      plan: what jaxcomm runs; None leaves it the default.
+      plan: the plan that jaxcomm runs; None: the default schedule.
       nbytes: bytes of the whole f32 buffer, rounded up to whole numbers, or to as many for each rank where it is split.
       calls: number of collectives.
       rounds: turns of each side.

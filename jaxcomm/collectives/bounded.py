@@ -31,7 +31,7 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any =
 
     Args:
       x: tree of arrays.
-      drop: what may be left out; only floating-point arrays of as many segments as that takes are touched.
+      drop: the part that may be left out; only floating-point arrays of as many segments as that takes are touched.
       total: sums a tree over the ranks; called twice at most.
       axis_name: the axes that distinguish this rank from the others.
       groups: of indices along the axis, which sum among themselves.

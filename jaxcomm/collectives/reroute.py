@@ -18,7 +18,7 @@ def reroute(function: Callable[..., Any], replacements: Mapping[Primitive, Repla
     have the same primitive and parameters and do not depend on each other become one call: a whole tree of arrays does.
 
     Args:
-      function: what to run. Results that are no arrays, such as the sizes of axes, are returned as they are.
+      function: the function to run. Results that are no arrays, such as the sizes of axes, are returned as they are.
       replacements: by primitive, which must have one operand and one result: what takes its parameters and the operands
         of several binds, and returns their results.
     """

@@ -181,7 +181,7 @@ class _Pending:
         self.connection, self.side, self.expires = connection, side, expires
         self.is_done = self._is_last = False
         self._received, self._awaited = b"", handshake.HELLO_BYTES
-        self.answer = b""  # what of it has not been sent
+        self.answer = b""  # the part of it that has not been sent
 
     def advance(self) -> bool:
         """Reads what has come, never beyond the message, or sends the answer to it; whether that is whole now.

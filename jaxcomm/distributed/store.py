@@ -116,7 +116,7 @@ def cached(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if made_for is not client():
             results.cache_clear()
             made_for = client()
-        return results(*args, **kwargs)  # type: ignore[arg-type]  # what is cached is hashable
+        return results(*args, **kwargs)  # type: ignore[arg-type]  # arguments of cached functions are hashable
 
     return wrapper
 

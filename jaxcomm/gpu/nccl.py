@@ -170,7 +170,7 @@ def _join(groups: Groups, axes: str) -> str:
         store.lookup(f"{prefix}/here/{process}", f"process {process} has not come to a call over '{axes}'")
     ids = {}
     for index in indices:
-        first, _ = groups[index][0]  # whose process makes the group's id
+        first, _ = groups[index][0]  # its process makes the group's id
         if first == here:
             store.publish(f"{prefix}/id/{index}", unique_id().hex())
         missing = f"process {first} has not made an id for '{name}'"

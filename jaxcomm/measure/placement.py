@@ -43,7 +43,7 @@ class Exchanges(NamedTuple):
       hosts: by rank, the name of its host.
       alone: rounds of one pair.
       loaded: rounds in which all ranks were busy.
-      incast: how many times as long a byte takes where a host exchanges with several others; None: not measured.
+      incast: the factor by which a byte takes longer where a host exchanges with several others; None: not measured.
     """
 
     sizes: tuple[int, ...]
@@ -133,7 +133,7 @@ def kinds(found: Exchanges, racks: Sequence[Sequence[int]]) -> Iterator[tuple[st
     """For pairs on one host, in one rack and of two racks, as far as there are: the links one at a time and at once.
 
     Args:
-      found: what was measured.
+      found: the measured times.
       racks: the ranks of each; none if there is one.
     """
     home = {rank: i for i, ranks in enumerate(racks) for rank in ranks}

@@ -41,7 +41,7 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
     If the times show other racks, within which a byte takes less by a quarter or more, those are taken.
 
     Args:
-      found: what was measured.
+      found: the measured times.
       racks: the ranks of each; every rank is in one.
 
     Returns:

@@ -161,7 +161,7 @@ def take_turns(
 
     Args:
       mesh: the ranks, along one axis "data".
-      plans: what to time; all for as many ranks.
+      plans: the plans to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
       executor: the one that runs the plans' sums: of "xla" the host's clock tells the times, also where some plans run

@@ -116,7 +116,7 @@ class Plan(Value):
         """The schedule of a reduce-scatter or an all-gather, or None when the plan has none for it.
 
         Args:
-          collective: which of the two.
+          collective: one of the two.
           nbytes: bytes of the whole buffer, the operand of the one and the result of the other.
           dtype: as in `schedule_for`.
         """

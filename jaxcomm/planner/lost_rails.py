@@ -37,7 +37,7 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
 
     Args:
       profile: with rails, or the shares that those of the job had.
-      setting: what the plan is made for.
+      setting: of the plan.
       split: of the plan's rails.
       entries: of the plan. Sizes whose schedule lateness or another executor selects are left out.
 

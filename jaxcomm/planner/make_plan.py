@@ -75,7 +75,7 @@ def plan(
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
-      model_bytes: what groups average; None: all gradient buckets, or the profile's collective.
+      model_bytes: the bytes that groups average; None: all gradient buckets, or the profile's collective.
 
     Returns:
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.

@@ -35,9 +35,9 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     Args:
       samples: one or more timed calls; several of one size are welcome.
       op: the collective that they timed.
-      ranks: how many ranks took part.
+      ranks: the number of ranks that took part.
       source: where the samples come from, in words; how they were fitted is added to it.
-      schedule: what the collective ran: "ring", or "direct", in which all ranks exchange at once.
+      schedule: the schedule that the collective ran: "ring", or "direct", in which all ranks exchange at once.
 
     Returns:
       The link, with the samples and the rms of what the model leaves of the logarithms.

@@ -40,7 +40,7 @@ def from_stats(
     each rank is on one of its own.
 
     Args:
-      stats: what `jaxcomm.stats()` returned, or the file that `jaxcomm.stats().save(path)` wrote; None: what
+      stats: the result of `jaxcomm.stats()`, or the file that `jaxcomm.stats().save(path)` wrote; None: what
         `jaxcomm.stats()` returns now.
       site: the name of a call site, as `jaxcomm.stats()` shows it.
 

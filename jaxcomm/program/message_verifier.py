@@ -24,7 +24,7 @@ def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind
 
     Args:
       messages: those of rank 0, 1, …
-      collective: what every rank has in the end. "all_reduce": the sum of every chunk; "reduce_scatter": rank c the sum
+      collective: the result of every rank. "all_reduce": the sum of every chunk; "reduce_scatter": rank c the sum
         of chunk c; "all_gather": every chunk c as rank c had it. The latter two need as many chunks as ranks.
 
     Raises:

@@ -30,7 +30,7 @@ class Proof:
       subject: kind of the schedule, "template", or "program".
       ranks: number of ranks.
       chunks: number of chunks.
-      counts: how much was proved, such as {"rounds": 9, "transfers": 56}.
+      counts: the number of proved parts, such as {"rounds": 9, "transfers": 56}.
       method: how.
     """
 

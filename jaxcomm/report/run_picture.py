@@ -78,7 +78,7 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
             name: next((each.value for each in own if each.begin <= begin < each.end), 0.0)
             for name, own in steps.items()
         }
-        total, above = sum(parts.values()), 0.0  # which is not 1 for the moment between the changes of two rails
+        total, above = sum(parts.values()), 0.0  # not 1 for the moment between the changes of two rails
         for name, part in parts.items():
             if part:
                 title = f"{name} {part:.1%} from {begin:.2f} s"

@@ -19,8 +19,8 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network
 
-STRAIGHT: Final = 2e-3  # how far a time may be from the line between its neighbours to be taken for a point of it
-ALIKE: Final = 1e-2  # how much times may differ that have only lines between them
+STRAIGHT: Final = 2e-3  # the most by which a point of a line may be off it
+ALIKE: Final = 1e-2  # the most by which times may differ that have only lines between them
 LARGE, LOOSE = 4096, 10.0  # from LARGE transfers on, both may be LOOSE times as much
 TIMED: Final = 128  # ranks up to which a schedule is run message by message
 JUMPS: Final = 2.5  # the factor where links are shared: overtaking changes times by about a hundredth

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Op, Schedule
 
-READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends
+READS, ADDS, WRITES = 1, 2, 4  # a message's uses of a chunk at one of its ends
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -36,7 +36,7 @@ class Adjustment:
       groups: the new groups, or the present ones.
       changed: whether they are new.
       late_s: seconds that a rank's own work takes longer than the median rank's in three of four steps, by rank.
-      reason: what was seen, and why the groups changed or did not, for a log.
+      reason: for a log, the measured times and why the groups changed or did not.
       network: the links as they were measured last; None: they were not.
     """
 
@@ -86,11 +86,11 @@ def adjust_groups(
 
     Args:
       plan: the plan that `divide_and_shuffle` got: path, or `jaxcomm.plan.Plan`. Its ranks are `jax.devices()`.
-      present: what the last call returned, or the groups in use; None: the plan's.
-      steps: how many of the latest averages count, at most the 256 that the statistics keep.
+      present: the result of the last call, or the groups in use; None: the plan's.
+      steps: the number of latest averages that count, at most the 256 that the statistics keep.
       worth: the share of a step's time that other groups must be predicted to save; groups that cost no more than
         that and agree sooner are taken, too.
-      sites: what `jaxcomm.stats()` returned in this process; None: what it returns now.
+      sites: an earlier result of `jaxcomm.stats()` in this process; None: the present one.
 
     Raises:
       PlanError: the plan cannot be read, or decides no groups.

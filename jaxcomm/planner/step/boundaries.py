@@ -46,7 +46,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
 
     Args:
       profile: its buckets are the gradients; a planned bucket is one of them or several that become ready in a row.
-      setting: what the plan is made for.
+      setting: of the plan.
       time_limit: seconds for the schedules of the buckets as they are, and as many for others, roughly.
       seed: of the solver.
       log: receives the lines of the solver's log.
