@@ -56,7 +56,7 @@ def read(path: str | os.PathLike[str], limit: int, error: type[JaxcommError]) ->
 def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommError] = JaxcommError) -> None:
     """Makes or replaces a file under a temporary name in its folder, then renames it.
 
-    Where a link leads elsewhere, it is the file there; what is no file, such as a pipe, is written to as it is.
+    Where a link leads elsewhere, it is the file there; a path that is no file, such as a pipe, is written to as it is.
 
     Raises:
       error: the file cannot be written.

@@ -48,7 +48,7 @@ class use_plan:
 
     Raises:
       PlanError: the file cannot be read, or its plan does not compute the sum.
-      JaxcommError: what was given is no plan.
+      JaxcommError: the argument is no plan.
     """
 
     def __init__(self, plan: PlanLike) -> None:

@@ -156,7 +156,7 @@ def _join(groups: Groups, axes: str) -> str:
     digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
     name, here = f"{axes} {digest[:8]}", jax.process_index()
     _joins[digest] += 1
-    prefix = f"{digest}/{_joins[digest]}"  # the same in all processes: what fails, fails for all
+    prefix = f"{digest}/{_joins[digest]}"  # the same in all processes: a failure is one of all
     mine = [
         (index, rank, device)
         for index, group in enumerate(groups)

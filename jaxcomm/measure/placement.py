@@ -206,7 +206,7 @@ def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"]
 
 def _uplinks(found: Exchanges, home: Sequence[int], remote: float) -> list[float]:
     """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
-    rounds = []  # of pairs of two racks: how many of each rack there are, and each one's time
+    rounds = []  # of pairs of two racks: the number of each rack's, and each one's time
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
         times = zip(racks, per_byte(found.sizes, seconds).tolist(), strict=True)

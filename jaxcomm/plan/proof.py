@@ -24,7 +24,7 @@ def verify(subject: Plan | Schedule) -> Proof:
       What was proved; for a plan the counts are totals, and `chunks` the largest number of any schedule.
 
     Raises:
-      PlanError: what is wrong; in a plan with the JSON path of the entry.
+      PlanError: the mistake; in a plan with the JSON path of the entry.
     """
     if isinstance(subject, Schedule):
         return verify_schedule(subject)

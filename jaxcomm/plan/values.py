@@ -185,7 +185,7 @@ class Alternative(Value):
       window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
       calls_only       worthwhile alone, but not considered for the buckets of a step, which this size is one of
       too_many_ports   needs more peers at once than `assumptions.ports`
-      ideal_delay      not on offer: what it would take if the delay always covered the others' part
+      ideal_delay      not on offer: its time if the delay always covered the others' part
     """
 
     schedule: Spec

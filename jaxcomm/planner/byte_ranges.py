@@ -24,7 +24,7 @@ class Choices(NamedTuple, Generic[Choice]):
       turns: the sizes within a range at which the time of a choice, or the best time, begins to grow faster or slower;
         none where the sizes that the search begins with lie close enough.
       finest: ratio of the ends of a range that is not divided further.
-      step: ranges are divided at its multiples; what is best for one of them is so for all sizes since the one before.
+      step: ranges are divided at its multiples; the best for one of them is so for all sizes since the one before.
     """
 
     choose: Callable[[int], Choice]

@@ -188,7 +188,7 @@ def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
 
 
 def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
-    """The profile of the same ranks that train a model of these layers; what loss they bear together stays.
+    """The profile of the same ranks that train a model of these layers; the loss that they bear together stays.
 
     Args:
       profile: any profile.

@@ -36,7 +36,7 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
 
 
 def with_network(profile: Profile, found: Profile) -> Profile:
-    """The profile with the hosts, racks or NICs of another in place of its own; what was timed stays, but for whole
+    """The profile with the hosts, racks or NICs of another in place of its own; timed collectives stay, but for whole
     schedules.
 
     Args:

@@ -1,4 +1,4 @@
-"""The file that `jaxcomm.stats().save(path)` writes: what a run was like, up to then."""
+"""The file that `jaxcomm.stats().save(path)` writes: the records of a run up to then."""
 
 from __future__ import annotations
 

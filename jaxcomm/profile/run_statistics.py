@@ -1,4 +1,4 @@
-"""A profile of a run from its own statistics: who arrived when at its sums, and what they took by size.
+"""A profile of a run from its own statistics: the arrivals at its sums, and their times by size.
 
 Also the importer of the file that `jaxcomm.stats().save(path)` writes.
 """

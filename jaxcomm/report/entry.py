@@ -1,4 +1,4 @@
-"""An entry of a plan in words: what its calls do, by which executor, and when that pays."""
+"""An entry of a plan in words: its calls, their executor, and when that pays."""
 
 from __future__ import annotations
 

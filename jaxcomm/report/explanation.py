@@ -1,4 +1,4 @@
-"""A plan in words and tables: what it runs, why, what it was compared with, and when it would not help."""
+"""A plan in words and tables: its schedules, the reasons, the alternatives, and when it would not help."""
 
 from __future__ import annotations
 

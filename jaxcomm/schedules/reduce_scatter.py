@@ -1,4 +1,4 @@
-"""ReduceScatter of the ranks that are not late: what they do while they wait for the straggler."""
+"""ReduceScatter of the ranks that are not late, while they wait for the straggler."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Delays:
         self._sums = np.concatenate([[0.0], np.cumsum(self.seconds)])
 
     def exposed(self, before: ArrayLike) -> NDArray[np.float64]:
-        """Mean over the delays d of max(0, before - d): how much of `before` seconds of work a delay leaves to do."""
+        """Mean over the delays d of max(0, before - d): the part of `before` seconds of work left by a delay."""
         work = np.asarray(before, dtype=np.float64)
         shorter = np.searchsorted(self.seconds, work)
         exposed: NDArray[np.float64] = (shorter * work - self._sums[shorter]) / len(self.seconds)

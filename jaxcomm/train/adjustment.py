@@ -62,7 +62,7 @@ def adjust_groups(
 ) -> Adjustment:
     """Looks at the latest averages, and plans the groups anew if a rank or a link has become slow, or is slow no more.
 
-    A rank is as slow as its own work between two averages: what it waits for others is not in it. That work begins when
+    A rank is as slow as its own work between two averages: its wait for others is not in it. That work begins when
     the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
     of the two, the one that makes each rank's work steadier counts. The time by which that work exceeds the median
     rank's in three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in
@@ -97,7 +97,7 @@ def adjust_groups(
       ValueError: fewer than 8 steps, or a negative worth.
       JaxcommError: another process has not called it within five minutes, or is gone.
 
-    Source: Wang et al., "DS-Sync", section III-B3; what counts as slow, and when a change is worth it, are ours.
+    Source: Wang et al., "DS-Sync", section III-B3; the thresholds of a slow rank and of a worthwhile change are ours.
     """
     if steps < ENOUGH or worth < 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The plan's entry for a byte range: what was chosen, beside everything that was considered and why it was not."""
+"""The plan's entry for a byte range: the choice, beside all that was considered and the reasons against it."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def relaxed_steps(
       step: its boundaries and schedules stay as they are.
       setting: of the plan.
       packet_loss: of the links.
-      policy: the part that each gradient may lose: the share of the layer of its name, or the mean of all layers without
-        one.
+      policy: the part that each gradient may lose: the share of the layer of its name, or without one the mean of
+        all layers.
       groups: every bucket takes as long as the slowest group of an iteration, on average over a period.
     """
     links = _Links.of(setting, packet_loss if packet_loss and packet_loss.rate else None, groups)
