@@ -21,7 +21,10 @@ COMPLETE = [
     *sorted((ROOT / "jaxcomm" / "planner").glob("*.py")),
     *sorted((ROOT / "jaxcomm" / "planner" / "schedules").glob("*.py")),
     *sorted((ROOT / "jaxcomm" / "planner" / "rails").glob("*.py")),
-    *(ROOT / "jaxcomm" / name for name in ("planner/drops/policy.py", "simulate/executor_costs.py")),
+    *(
+        ROOT / "jaxcomm" / name
+        for name in ("planner/drops/policy.py", "simulate/executor_costs.py", "simulate/incast.py")
+    ),
     *(ROOT / "jaxcomm" / "profile" / f"{name}.py" for name in ("straggler", "fit", "find_racks")),
     *(ROOT / "jaxcomm" / "train" / f"{name}.py" for name in ("group_network", "adjustment")),
     *(ROOT / "cc" / "executor" / name for name in ("trial.h", "trial.cc", "segment_bytes.h")),
