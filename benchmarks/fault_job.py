@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 
 
 def draw(seed: int, count: int) -> list[Fault]:
-    """So many faults, the last of which ends the job."""
+    """Faults, the last of which ends the job."""
     drawn = random.Random(seed)
     kinds = [kind for kind in (*COMMANDS, *MISTAKES) if kind not in FATAL]
     return [

@@ -75,9 +75,9 @@ def connected(address: str) -> socket.socket:
             time.sleep(0.01)
 
 
-def without_fences(given: plan.Plan) -> plan.Plan:
+def without_lost_rails(given: plan.Plan) -> plan.Plan:
     """The plan without its schedules for hosts that lack a rail."""
-    return plan.Plan.model_validate({**given.model_dump(exclude={"hash"}), "fences": ()})
+    return plan.Plan.model_validate({**given.model_dump(exclude={"hash"}), "lost_rails": ()})
 
 
 def await_loss(mesh: Any) -> None:
@@ -104,7 +104,7 @@ def main(_: list[str]) -> None:
     mesh = spmd.mesh(jax.device_count())
     ways: dict[str, Any] = {"without a plan": {}, **{path: plan.load(path) for path in PLANS.value}}
     if LOST.value:
-        ways |= {f"{path} without fences": without_fences(plan.load(path)) for path in PLANS.value}
+        ways |= {f"{path} without lost rails": without_lost_rails(plan.load(path)) for path in PLANS.value}
     rows = []
     for nbytes in BYTES.value:
         x = spmd.place(np.ones((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)

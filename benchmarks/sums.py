@@ -14,7 +14,7 @@ from jaxcomm.cli.common import spmd
 
 
 def call(psum: Callable[..., Any], devices: Sequence[jax.Device], nbytes: int) -> Callable[[], Any]:
-    """A sum over the devices, so many bytes of each; it has been made once."""
+    """A sum over the devices of `nbytes` of each; it has been made once."""
     mesh = Mesh(np.array(devices), (spmd.AXIS,))
     summed = functools.partial(psum, axis_name=spmd.AXIS)
     mapped = jax.shard_map(summed, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)

@@ -56,7 +56,7 @@ def read(path: str | os.PathLike[str], limit: int, error: type[JaxcommError]) ->
 def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommError] = JaxcommError) -> None:
     """Makes or replaces a file under a temporary name in its folder, then renames it.
 
-    Where a link leads elsewhere, it is the file there; what is no file, such as a pipe, is written to as it is.
+    Where a link leads elsewhere, it is the file there; a path that is no file, such as a pipe, is written to as it is.
 
     Raises:
       error: the file cannot be written.
@@ -137,11 +137,11 @@ class Kind(Generic[Model]):
     """A kind of file: a JSON object with its `format`, its `version` and the fields of a model.
 
     Attributes:
-      name: what a file holds; "plan" has the format "jaxcomm-plan".
+      name: the kind of a file's content; "plan" has the format "jaxcomm-plan".
       version: the one that this jaxcomm reads; greater ones are those of a later jaxcomm.
       model: the content.
       error: raised for every mistake, with the JSON path and the cure.
-      source: what makes such files, for the cure.
+      source: the command or call that makes such files, for the cure.
       unions: the fields of the model that hold one of several models.
     """
 
@@ -186,8 +186,8 @@ def explain(problem: pydantic.ValidationError, kind: str, unions: tuple[str, ...
     """A document's first mistake, with its place, and the number of others.
 
     Args:
-      problem: what validating it raised.
-      kind: what the document is to be, in words.
+      problem: the error that validating it raised.
+      kind: the kind of document, in words.
       unions: the fields of the model that hold one of several models.
     """
     more = problem.error_count() - 1

@@ -1,4 +1,4 @@
-"""`jaxcomm.init`: what a run may set before its first collective, and what it starts.
+"""`jaxcomm.init`: the settings before a run's first collective, and the start of its threads and connections.
 
 It is above communicator, distributed and auto_plan, which it brings together; only the public face imports it.
 """
@@ -37,10 +37,10 @@ def init(
 
     Args:
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
-      plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
-        {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself for the processes of
-        the mesh, or for all, see `jaxcomm.auto_plan`; elsewhere it is None, after one line in the log. A plan file also
-        says whether TCP or UDP is to connect hosts.
+      plan: the plan that collectives follow from now on, in all threads; as for `use_plan`, but None leaves the active
+        one and {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself for the
+        processes of the mesh, or for all, see `jaxcomm.auto_plan`; elsewhere it is None, after one line in the log. A
+        plan file also says whether TCP or UDP is to connect hosts.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -85,7 +85,7 @@ def init(
         from jaxcomm import auto_plan
 
         auto_plan.begin(mesh)
-    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # which few runs need
+    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # used by few runs
         begun.end()
     if plan is not None:
         communicator.follow(hashes)

@@ -143,10 +143,11 @@ def stats() -> Stats:
     does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
 
     `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
-    process, rail, `is_open`, `has_left` (with its process), `fences` (how often it was taken out of service), `bytes`
-    that the process has received over it, and `shares`, its part of 1024 by the least bytes of a call, as it is in
-    force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
-    calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
+    process, `host` (the first process on its host), rail, `is_open`, `has_left` (with its process), `fences` (how often
+    it was taken out of service), `bytes` that the process has received over it, and `shares`, its part of 1024 by the
+    least bytes of a call, as it is in force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or
+    None), and `share` (of the largest calls, where it has changed); its last 64 `changes` say when it was fenced and
+    taken back.
 
     `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one
     noticed), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
@@ -216,7 +217,4 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if site["work_s"]:  # in groups that change nobody waits for the last of all ranks
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
-    return found | {
-        "wait_s": median(row[-1] for row in latest),
-        "lead_s": median(row[-1] - row[0] for row in latest),
-    }
+    return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

@@ -7,7 +7,7 @@
 The task is handwritten digits; each worker has its own parameters. Without --plan the racks are made up: half of the
 workers each, links of 1 Gbit/s, and four times the time for a byte from rack to rack. With --contend another job shares
 that worker's link from step --contend_from on, so that the worker comes late to its averages. The statistics of the run
-tell, and the groups change: they are data, so nothing is compiled again, and checkpoints hold them.
+show it, and the groups change: they are data, so nothing is compiled again, and checkpoints hold them.
 
 Each line shows how far the workers are `apart`; what of that is left, `settled`, if they only average a few times more,
 and what ρ of these averages lets it be `at_most`; the milliseconds that a step's network takes by prediction, in groups

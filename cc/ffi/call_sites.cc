@@ -108,12 +108,12 @@ Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std:
 }
 
 // Without those of rails that the job does not have, or has none beside.
-std::vector<ScheduleSelector::Fence> FencesOf(const SiteRecord& record) {
+std::vector<ScheduleSelector::Fence> LostRailsOf(const SiteRecord& record) {
   std::vector<ScheduleSelector::Fence> fences;
   uint32_t schedule = ScheduleSelector::Count(*record.rule, record.groups[0].ranks.size());
-  for (const SiteRecord::Fence& fence : record.fences) {
-    const std::optional<uint32_t> rail = TheJob().FindRail(fence.rail);
-    if (rail) fences.push_back({fence.rank, *rail, schedule});
+  for (const SiteRecord::LostRail& lost : record.lost_rails) {
+    const std::optional<uint32_t> rail = TheJob().FindRail(lost.rail);
+    if (rail) fences.push_back({lost.rank, *rail, schedule});
     ++schedule;
   }
   return fences;
@@ -132,9 +132,9 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   Result<std::shared_ptr<MessageSite>> found = make(groups);
   if (!found.ok()) return found.status();
   if (record.plan == kAuto && record.kind == Kind::kAllReduce) found.value()->FollowPlans();
-  // Without a late rank or a fence there is nothing to select, alike in all processes.
+  // Without a late rank or a lost rail there is nothing to select, alike in all processes.
   std::vector<ScheduleSelector::Fence> fences;
-  if (record.rule) fences = FencesOf(record);
+  if (record.rule) fences = LostRailsOf(record);
   if (record.rule && (record.rule->rank != ScheduleSelector::kNoRank || !fences.empty())) {
     const std::vector<std::string>& lists = record.groups[0].schedules;
     std::vector<std::shared_ptr<MessageSite>> others;

@@ -25,7 +25,7 @@ Status Job::Open(uint32_t process, uint32_t processes) {
     return InvalidArgument("this process is connected to the others of its job already.");
   }
   if (process >= processes) {
-    return InvalidArgument("process " + std::to_string(process) + " is none of " + std::to_string(processes));
+    return InvalidArgument("process " + std::to_string(process) + " of a job of " + std::to_string(processes));
   }
   local_ = std::make_unique<LocalTransport>();
   process_ = process;
@@ -77,7 +77,7 @@ Result<ShmTransport*> Job::Shm() {
 Status Job::Add(uint32_t process, Route route) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (process >= routes_.size() || routes_[process] != kNone || router_) {
-    return InvalidArgument("process " + std::to_string(process) + " is none that can be added");
+    return InvalidArgument("process " + std::to_string(process) + " cannot be added");
   }
   routes_[process] = route;
   return Status();
@@ -102,7 +102,7 @@ Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& rang
 
 // `rails`: of the kind that is to be added.
 Status Job::AddTo(uint32_t process, uint32_t rail, size_t rails) {
-  if (rail >= rails) return InvalidArgument("rail " + std::to_string(rail) + " is none of this process");
+  if (rail >= rails) return InvalidArgument("rail " + std::to_string(rail) + ": this process has no such rail");
   return rails_ ? Status() : Add(process, kRails);
 }
 
@@ -158,7 +158,8 @@ std::string Job::RailsJson() const {
   const char* comma = "";
   out << "[";
   for (const Rails::State& rail : rails) {
-    out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"rail\":";
+    out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"host\":" << hosts_[rail.process]
+        << ",\"rail\":";
     WriteJsonString(out, rail_names_[rail.rail]);
     out << ",\"is_open\":" << (rail.is_open ? "true" : "false")
         << ",\"has_left\":" << (rail.has_left ? "true" : "false") << ",\"fences\":" << rail.fences

@@ -100,16 +100,17 @@ Status Check(const SiteRecord& record) {
       return invalid("group " + std::to_string(i) + " has one rank");
     }
     const size_t needed = SchedulesOf(record, ranks.size());
-    const bool selects = record.rule && needed == 1 &&
-                         schedules.size() == ScheduleSelector::Count(*record.rule, ranks.size()) + record.fences.size();
+    const bool selects =
+        record.rule && needed == 1 &&
+        schedules.size() == ScheduleSelector::Count(*record.rule, ranks.size()) + record.lost_rails.size();
     if (ranks.empty() || (schedules.size() != needed && !selects)) return invalid(group + "lacks its schedule");
     const bool has_late_rank =
         !selects || record.rule->rank >= ScheduleSelector::kNoRank || record.rule->rank < ranks.size();
     if (!has_late_rank) return invalid(group + "lacks its late rank");
-    const bool has_fenced =
-        std::all_of(record.fences.begin(), record.fences.end(),
-                    [&ranks = ranks](const SiteRecord::Fence& fence) { return fence.rank < ranks.size(); });
-    if (!has_fenced) return invalid(group + "lacks the rank of a fence");
+    const bool has_ranks =
+        std::all_of(record.lost_rails.begin(), record.lost_rails.end(),
+                    [&ranks = ranks](const SiteRecord::LostRail& lost) { return lost.rank < ranks.size(); });
+    if (!has_ranks) return invalid(group + "lacks the rank of a lost rail");
     is_selecting = is_selecting || selects;
     if (record.groups_by_operand && ranks.size() != record.groups[0].ranks.size())
       return invalid("its groups differ in size");
@@ -120,7 +121,7 @@ Status Check(const SiteRecord& record) {
   if (special > 1 || ((record.groups_by_operand || record.loss) && !is_sum) || (record.loss && !record.between)) {
     return invalid("its attributes do not fit together");
   }
-  if (!record.fences.empty() && !record.between) return invalid("only processes have rails between them");
+  if (!record.lost_rails.empty() && !record.between) return invalid("only processes have rails between them");
   if (record.rule && (!is_selecting || (record.between && record.groups.size() > 1))) {
     return invalid("only one group, with the late rank in it, may select one of several schedules");
   }
@@ -148,8 +149,8 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
     const double seconds = in.Real();
     record.rule = ScheduleSelector::Rule{rank, seconds, in.Flag()};
     in.List([&] {
-      const auto fenced = static_cast<uint32_t>(in.Number(0, kMostRanks));
-      record.fences.push_back({fenced, in.Text()});
+      const auto rank = static_cast<uint32_t>(in.Number(0, kMostRanks));
+      record.lost_rails.push_back({rank, in.Text()});
     });
   }
   if (in.Flag()) {

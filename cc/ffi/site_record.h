@@ -34,12 +34,12 @@ struct SiteRecord {
   struct Group {
     std::vector<Device> ranks;
     // The names of the programs or lists of messages that its calls run. One rank: none. Otherwise one; or, if there is
-    // a rule, those of its selector's schedules and then those for its fences; or, with groups by operand, those for
-    // 2, 3, … ranks.
+    // a rule, those of its selector's schedules and then those for its lost rails; or, with groups by operand, those
+    // for 2, 3, … ranks.
     std::vector<std::string> schedules;
   };
   // The host of this rank lacks the rail of this name.
-  struct Fence {
+  struct LostRail {
     uint32_t rank;
     std::string rail;
   };
@@ -66,7 +66,7 @@ struct SiteRecord {
   bool groups_by_operand;  // the first one has the group of every rank, within these
   std::vector<Group> groups;
   std::optional<ScheduleSelector::Rule> rule;  // of the calls that run one of several schedules
-  std::vector<Fence> fences;                   // of these calls, each with a schedule
+  std::vector<LostRail> lost_rails;            // of these calls, each with a schedule
   std::optional<Loss> loss;
   std::optional<Between> between;  // processes; none: within one
 };

@@ -31,9 +31,9 @@ TEST(SiteRecord, IsReadFieldByField) {
   EXPECT_EQ(site.rule->rank, 2u);
   EXPECT_EQ(site.rule->seconds, 0.5);
   EXPECT_TRUE(site.rule->tries);
-  ASSERT_EQ(site.fences.size(), 1u);
-  EXPECT_EQ(site.fences[0].rank, 2u);
-  EXPECT_EQ(site.fences[0].rail, "eth1");
+  ASSERT_EQ(site.lost_rails.size(), 1u);
+  EXPECT_EQ(site.lost_rails[0].rank, 2u);
+  EXPECT_EQ(site.lost_rails[0].rail, "eth1");
   EXPECT_FALSE(site.loss);
   EXPECT_EQ(site.between->module, -5);
   EXPECT_EQ(site.between->number, 7);
@@ -65,7 +65,7 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"0 1 2 0 4 0 4 1 1:a " + kNone, "group 0 of 2 ranks has device 4 twice"},
       {"1 2 2 0 4 0 5 1 1:a 3 0 6 0 7 0 8 2 1:a 1:b " + kNone, "its groups differ in size"},
       {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 0 ", "group 0 of 2 ranks lacks its late rank"},
-      {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 1 2 4:eth0 0 " + between, "group 0 of 2 ranks lacks the rank of a fence"},
+      {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 1 2 4:eth0 0 " + between, "group 0 of 2 ranks lacks the rank of a lost rail"},
       {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 2 0 4:eth0 1 4:eth0 0 " + between, "group 0 of 2 ranks lacks its schedule"},
       {"0 1 2 0 4 0 5 2 1:a 1:b 1 -2 0 0 1 1 4:eth0 0 0 ", "only processes have rails between them"},
       {"0 1 2 0 4 0 5 1 1:a " + late, "only one group, with the late rank in it, may select one of several schedules"},

@@ -161,7 +161,7 @@ TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   hosts.sent[0].push_back(arp);
   EXPECT_EQ(packet_switch.Run(0, 100 * kSize), kNever);
   EXPECT_TRUE(hosts.received[0].empty());
-  EXPECT_EQ(hosts.received[1].size(), 1u);  // what is no packet of IP is ordinary, of the lowest priority
+  EXPECT_EQ(hosts.received[1].size(), 1u);  // frames that are not IP packets are ordinary, of the lowest priority
   EXPECT_EQ(packet_switch.queue(1).counts(0).packets, 1);
 }
 

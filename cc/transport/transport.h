@@ -3,7 +3,7 @@
 //   transport.Notify(process, text);                                // a few bytes about a call, in order
 //   transport.Post(process, id, spans, /*accepts_view=*/true, done);  // where a message that is expected may go
 //   transport.Send({{process, id}}, spans, done);                   // the same bytes to each receiver
-//   transport.Flush();                                              // what the three have queued goes out
+//   transport.Flush();                                              // the messages that the three have queued go out
 //
 // Nothing here blocks, and everything may be called from any thread. A callback runs once, on a thread of the transport
 // or inside the function that it was given to; it must not block, and may call the transport. So no lock that it takes
@@ -36,8 +36,8 @@ namespace jaxcomm {
 // One execution of one collective, by the same name in every process.
 struct CallId {
   uint64_t communicator = 0;  // the groups of devices that call
-  uint32_t launch = 0;        // how many launches called on it before, in this process as in the others
-  uint32_t site = 0;          // which of the launch's calls on it
+  uint32_t launch = 0;        // the number of launches that called on it before, alike in all processes
+  uint32_t site = 0;          // the place among the launch's calls on it
   uint32_t iteration = 0;     // how often the launch had executed it before, in a loop
 
   bool operator==(const CallId& other) const {

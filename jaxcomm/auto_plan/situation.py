@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jaxcomm.profile import Profile, straggler
 
-CALLS: Final = 32  # whose arrivals count; both halves must agree
+CALLS: Final = 32  # calls that say who is late; both halves must agree
 CHANGED: Final = 1.5  # times as late, from which on a new plan is due
 _MATTERS: Final = 0.1  # of what a call takes: no plan gains more than that, and calls themselves end apart
 

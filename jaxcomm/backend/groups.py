@@ -31,7 +31,7 @@ Devices = Sequence[Any]
 _lock = threading.Lock()  # of what follows
 _locks: dict[int, threading.RLock] = {}  # of one group at a time, by the number of its first device
 _made: set[tuple[int, ...]] = set()  # by the numbers of their devices
-_client: Any = None  # whose communicators they are
+_client: Any = None  # the client that has the communicators
 
 
 def make_known(executable: Any, devices: Devices) -> None:

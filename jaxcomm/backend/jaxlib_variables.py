@@ -36,7 +36,7 @@ def use() -> None:
 
 
 def use_if_asked() -> None:
-    """Does so where the environment asks for it: what the package's .pth file runs."""
+    """Does so where the environment asks for it. The package's .pth file runs it."""
     if os.environ.get(EVERY_COLLECTIVE, "0") not in ("", "0") and "jaxlib" not in sys.modules:
         turn_on(os.environ)
 

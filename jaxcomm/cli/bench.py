@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 from jaxcomm import files, plan
 from jaxcomm.cli.common import arguments, job, options, output, progress
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.schedules.schedule import CollectiveKind
 
 EXAMPLE = """
     jaxcomm bench --sizes 1KiB,64KiB,1MiB,16MiB,64MiB
@@ -37,12 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("--devices", type=int, default=8, help="host devices, in one process (8)")
     options.sizes(parser, "1KiB,64KiB,1MiB,16MiB,64MiB", "bytes per rank")
-    parser.add_argument(
-        "--collective",
-        choices=[*get_args(CollectiveKind)],
-        default="all_reduce",
-        help="psum, psum_scatter or all_gather; bytes are of the whole buffer (all_reduce)",
-    )
+    options.collective(parser, "psum, psum_scatter or all_gather; bytes are of the whole buffer")
     parser.add_argument(
         "--peer",
         choices=["lax", "mpi", "mpi4py"],

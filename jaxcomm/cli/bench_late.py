@@ -46,7 +46,7 @@ def time_plans(
     """Times plans by turns, A B A B, with ranks late in every call.
 
     Args:
-      plans: what to time, by name, for the same number of ranks; None runs the default schedule, beside a plan.
+      plans: the plans to time, by name, for the same number of ranks; None runs the default schedule, beside a plan.
       delays: seconds by which ranks are late; none: nobody is.
       nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
       rounds: in each every plan has one turn; alike in all processes.
@@ -92,7 +92,7 @@ def measure(
     """One row: the plans take turns, A B A B, and in every call the late rank is late.
 
     Args:
-      plans: what to time, by name; all for the same number of ranks.
+      plans: the plans to time, by name; all for the same number of ranks.
       late: the late rank.
       nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
       rounds: turns of every plan.

@@ -38,9 +38,9 @@ def measure(
 
     Args:
       peer: the other side.
-      collective: which one.
+      collective: the kind of collective.
       ranks: number of devices.
-      plan: what jaxcomm runs; None leaves it the default.
+      plan: the plan that jaxcomm runs; None: the default schedule.
       nbytes: bytes of the whole f32 buffer, rounded up to whole numbers, or to as many for each rank where it is split.
       calls: number of collectives.
       rounds: turns of each side.
@@ -136,13 +136,7 @@ def _each(body: Body) -> Step:
 
 
 def _mapped(mesh: Mesh, body: Body) -> Step:
-    mapped: Step = jax.shard_map(
-        _each(body),
-        mesh=mesh,
-        in_specs=spmd.SPLIT,
-        out_specs=spmd.SPLIT,
-        check_vma=False,
-    )
+    mapped: Step = jax.shard_map(_each(body), mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
     return mapped
 
 

@@ -12,9 +12,9 @@ from jaxcomm.cli.common import arguments, job, network_options, options, output,
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.drops import drops_headline
-from jaxcomm.report.fences import fence_lines
 from jaxcomm.report.groups import groups_headline
 from jaxcomm.report.halves import halves_table
+from jaxcomm.report.lost_rails import lost_rail_lines
 from jaxcomm.report.rails import rails_headline
 from jaxcomm.report.step import relaxed_lines, step_headline
 from jaxcomm.report.tables import seconds_text
@@ -144,7 +144,7 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield "psum_scatter and all_gather between processes:\n" + halves_table(made.halves) + "\n"
     if made.rails:
         yield rails_headline(made.rails)
-    yield from (textwrap.fill(line, 110) for line in fence_lines(made))
+    yield from (textwrap.fill(line, 110) for line in lost_rail_lines(made))
     if made.groups:
         yield groups_headline(made.groups)
     if made.drops:

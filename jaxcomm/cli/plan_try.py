@@ -189,7 +189,7 @@ def _is_cores(runs: Entry | Alternative) -> bool:
 def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:
     """The plan with one schedule for every size."""
     only = entry.model_copy(update={"min_bytes": 0, "max_bytes": None, "schedule": spec})
-    fields = {"collectives": (only,), "halves": None, "rails": None, "fences": (), "transport": None}
+    fields = {"collectives": (only,), "halves": None, "rails": None, "lost_rails": (), "transport": None}
     return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})
 
 

@@ -127,11 +127,7 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
     source = inspect.getsourcefile(inspect.unwrap(train))
     digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
     return TrainingKey(
-        train=args.train,
-        source=digest,
-        target=args.target,
-        falling=args.falling,
-        max_rounds=args.max_rounds,
+        train=args.train, source=digest, target=args.target, falling=args.falling, max_rounds=args.max_rounds
     )
 
 

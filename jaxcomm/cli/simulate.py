@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import get_args
 
 from jaxcomm import files
 from jaxcomm.cli import simulate_rows
@@ -14,7 +13,6 @@ from jaxcomm.cli.simulate_rows import SimulatedTimes
 from jaxcomm.errors import require_extras
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.schedules.schedule import CollectiveKind
 
 EXAMPLE = """
     jaxcomm simulate --ranks 8,64,1024 --late-ms 0,20 --alpha-us 10 --gigabytes-per-s 25 --plot times.png
@@ -31,12 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     simulated.add_arguments(parser)
     options.ports(parser)
-    parser.add_argument(
-        "--collective",
-        choices=[*get_args(CollectiveKind)],
-        default="all_reduce",
-        help="the collective; sizes are of the whole buffer (all_reduce)",
-    )
+    options.collective(parser, "the collective; sizes are of the whole buffer")
     parser.add_argument("--plot", metavar="FILE.png", help="also draw the table, both axes logarithmic")
     options.as_json(parser)
 

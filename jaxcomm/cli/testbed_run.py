@@ -33,7 +33,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("file", help=f"the testbed, in TOML, or one of {', '.join(testbed.examples())}")
-    parser.add_argument("command", nargs="+", help="after --: what every process of the testbed runs")
+    parser.add_argument("command", nargs="+", help="after --: the command that every process of the testbed runs")
     parser.add_argument("--time-limit", type=arguments.seconds, default=600.0, metavar="S", help="seconds; default 600")
     parser.add_argument("--dry-run", action="store_true", help="print the commands that it would run, and run none")
     options.as_json(parser)

@@ -1,4 +1,4 @@
-"""`jaxcomm what-if`: what a change of the cluster would do to the predicted times, each side with its own best plan."""
+"""`jaxcomm what-if`: the predicted times before and after a change of the cluster, each side with its own best plan."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def psum(
         check_vma is False, as in lax.
       plan: path of a plan file, a `jaxcomm.plan.Plan`, or a mapping from axes to these; None runs the active plan
         (`jaxcomm.use_plan`) if that is for this number of ranks, or else the direct schedule.
-      drop: what may be left out of a gradient's sum; None leaves out nothing.
+      drop: the part of a gradient's sum that may be left out; None: no part.
 
     Raises:
       NameError: no such axis here.

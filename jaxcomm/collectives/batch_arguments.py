@@ -200,8 +200,8 @@ def _check_spec(name: str, leaf: Any, spec: P, names: tuple[Any, ...], mesh: Any
             raise ValueError(
                 f"{WHERE}: {name} has the shape {shape}; {ranks} ranks of {', '.join(map(repr, over))} do not divide "
                 f"dimension {dimension}.\n"
-                "  Cure: a batch size that they divide; or, for what is no batch, P() in in_specs, which positional "
-                "arguments have."
+                "  Cure: a batch size that they divide; or, for an argument that is no batch, P() in in_specs, "
+                "which positional arguments have."
             )
 
 

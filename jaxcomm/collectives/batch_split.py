@@ -24,7 +24,7 @@ class Split(NamedTuple):
 
     Attributes:
       names: the axes.
-      mesh: which has them.
+      mesh: the mesh of these axes.
       tree: of the arguments, (args, kwargs).
       fixed: its leaves that are no arrays: their places, their types, by which 1 and True differ, and themselves.
       specs: of the others, in order.
@@ -129,8 +129,8 @@ def leaf_specs(name: str, specs: Any, tree: Any, each: str) -> list[P]:
     Args:
       name: the argument that `specs` are, for messages: "in_specs".
       specs: a prefix of the tree.
-      tree: what they are for.
-      each: what its branches are, for messages: "positional argument".
+      tree: the tree that they are for.
+      each: the name of a branch, for messages: "positional argument".
     """
     try:
         found: list[Any] = jax.tree.leaves(jax.tree.broadcast(specs, tree))

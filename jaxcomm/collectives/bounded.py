@@ -31,14 +31,14 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any =
 
     Args:
       x: tree of arrays.
-      drop: what may be left out; only floating-point arrays of as many segments as that takes are touched.
+      drop: the part that may be left out; only floating-point arrays of as many segments as that takes are touched.
       total: sums a tree over the ranks; called twice at most.
       axis_name: the axes that distinguish this rank from the others.
       groups: of indices along the axis, which sum among themselves.
 
     Returns:
-      The sums, and a tree like `x` of what was left out; what the network will lose is not known here. With "network"
-      a sum of which parts get lost is as many times the mean of those that came as there are ranks.
+      The sums, and a tree like `x` of the parts that were left out; the network's losses are not known here. With
+      "network" a sum of which parts get lost is n times the mean of those that came, of n ranks.
 
     Raises:
       ValueError: bounds of tensors that are not there, or a tensor without one.

@@ -40,14 +40,14 @@ class Rule(NamedTuple):
         schedule, whoever is late.
       seconds: see `rank`. NEVER where lateness does not matter.
       tries: whether calls compare the schedules first, and run the first one for the others if they gain nothing.
-      fences: of calls between processes, ranks and names of rails. While the rank's host alone lacks the rail, calls
-        run another schedule; the last schedules are those, in this order.
+      lost_rails: of calls between processes, ranks and names of rails. While the rank's host alone lacks the rail,
+        calls run another schedule; the last schedules are those, in this order.
     """
 
     rank: int
     seconds: float
     tries: bool
-    fences: tuple[tuple[int, str], ...] = ()
+    lost_rails: tuple[tuple[int, str], ...] = ()
 
 
 class Choice(NamedTuple):
@@ -171,11 +171,12 @@ def with_others(
     schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
     if tries and source != "direct" and schedule.kind != usual.plan:
         choice = Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
-    fences = found.fences_for(nbytes, dtype) if kind == "all_reduce" and len({*(hosts or ())}) > 2 else ()
-    if not fences:
+    lost_rails = found.lost_rails_for(nbytes, dtype) if kind == "all_reduce" and len({*(hosts or ())}) > 2 else ()
+    if not lost_rails:
         return choice
-    rule = (choice.rule or Rule(NO_RANK, 0.0, False))._replace(fences=tuple((each.rank, each.rail) for each in fences))
-    return Choice((*choice.schedules, *(compiled(each.schedule_for(nbytes)) for each in fences)), choice.plan, rule)
+    places = tuple((each.rank, each.rail) for each in lost_rails)
+    rule = (choice.rule or Rule(NO_RANK, 0.0, False))._replace(lost_rails=places)
+    return Choice((*choice.schedules, *(compiled(each.schedule_for(nbytes)) for each in lost_rails)), choice.plan, rule)
 
 
 def leaves_to_lax(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:

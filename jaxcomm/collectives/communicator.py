@@ -48,7 +48,7 @@ class use_plan:
 
     Raises:
       PlanError: the file cannot be read, or its plan does not compute the sum.
-      JaxcommError: what was given is no plan.
+      JaxcommError: the argument is no plan.
     """
 
     def __init__(self, plan: PlanLike) -> None:
@@ -117,7 +117,7 @@ def tries(plan: str) -> bool:
     """Whether calls of this plan do, whose trials are then reported.
 
     Args:
-      plan: what `plan_hash` returned.
+      plan: the plan's hash.
     """
     if plan not in PLANS or not trying_plans.value:
         return False
@@ -146,7 +146,7 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
     """Raises PlanError if a plan that was given for a call is not for groups of these sizes.
 
     Args:
-      plan: what `plan_hash` returned.
+      plan: the plan's hash.
       sizes: ranks in each group.
       where: the call, for messages: "psum over 'data'".
     """

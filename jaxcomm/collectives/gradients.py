@@ -16,14 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm.collectives import api, axes, communicator
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.batch_arguments import split_arguments
-from jaxcomm.collectives.batch_split import (
-    WHERE,
-    Split,
-    axes_of,
-    is_inexact,
-    leaf_specs,
-    like_parameters,
-)
+from jaxcomm.collectives.batch_split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters
 from jaxcomm.collectives.batch_ties import settled
 
 
@@ -64,8 +57,9 @@ def value_and_grad(
         ranks use whole. None: what is differentiated is the same on all ranks, and other arrays are split as they lie,
         also where a jit around passes them on; on explicit axes as their types state. Arrays of unknown place are split
         on their first dimension, which must be alike. Other values stay as they are.
-      aux_specs: what each auxiliary output is split over. P() makes it the mean, or, for what has none, states that it
-        is the same on all ranks. None: outputs that grow with the batch are put together, of others it is the mean.
+      aux_specs: the axes over which each auxiliary output is split. P() makes it the mean, or, for an output
+        without one, states that it is the same on all ranks. None: outputs that grow with the batch are put together,
+        others averaged.
       mesh: None takes that of `jax.set_mesh`, or else of the arguments.
       plan: as for `jaxcomm.psum`.
 

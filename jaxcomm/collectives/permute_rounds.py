@@ -33,7 +33,7 @@ class Ranks(NamedTuple):
     Attributes:
       axes: the mesh's axes, whose indices count the devices.
       groups: the device of each rank, of groups that all run the same permutes.
-      devices: how many there are along the axes; those in no group do nothing.
+      devices: the number of devices along the axes; those in no group do nothing.
     """
 
     axes: tuple[Any, ...]

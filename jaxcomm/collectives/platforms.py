@@ -19,13 +19,7 @@ class PlatformRules(Protocol):
     """The functions of such a module."""
 
     def lower(
-        self,
-        lax: Primitive,
-        context: mlir.LoweringRuleContext,
-        *operands: Any,
-        plan: str,
-        bucket: str,
-        **params: Any,
+        self, lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
     ) -> Sequence[Any]:
         """The lowering rule of our counterpart of `lax`."""
 

@@ -74,8 +74,8 @@ def replace_collectives(
     Args:
       function: takes arrays and calls `jax.lax`.
       plan: hash of the plan that they follow, or "" for the default schedules.
-      bucket: which of a step's buckets they sum, for messages and statistics; "" for none.
-      drop: what the network may lose.
+      bucket: the bucket of a step that they sum, for messages and statistics; "" for none.
+      drop: the part that the network may lose.
     """
     ours = {"plan": plan, "bucket": bucket, "drop": drop}
     return reroute(function, {lax: partial(bind_ours, lax, ours) for lax in PRIMITIVES})
@@ -212,6 +212,6 @@ def _abstract_eval(
     return list(results), set().union(*effects)
 
 
-PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # what steps have in place of lax's
+PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # in steps, in place of lax's
 VARY = _primitive(jax_compat.lax_pvary())  # of many operands, whose cotangents are summed by one call
-CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # what ours become when a step is compiled
+CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # in place of ours when a step is compiled

@@ -1,4 +1,4 @@
-"""A collective that is asked for: over which devices, by which plan. It is data; what lowers it chooses programs."""
+"""A collective that is asked for: over which devices, by which plan. It is data; the lowering chooses programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Request:
         together; all groups then have one size, and each is divided for itself.
       site: of a call that spans processes, on CPUs.
       drop: of a sum that spans processes; None: nothing may be lost.
-      hosts: of each process a number of its host; (): what the call runs does not depend on them.
+      hosts: of each process a number of its host; (): the call's program does not depend on them.
       tries: whether calls first compare the plan's schedule with the default one.
     """
 

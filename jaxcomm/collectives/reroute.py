@@ -14,11 +14,11 @@ Replacement = Callable[[dict[str, Any], Sequence[jax.Array]], Sequence[jax.Array
 def reroute(function: Callable[..., Any], replacements: Mapping[Primitive, Replacement]) -> Callable[..., Any]:
     """Returns a function that does what `function` does, but calls `replacements` where that binds their primitives.
 
-    `function` is traced; what it did is then done again, operation for operation, in the caller's own trace. Binds that
+    `function` is traced; its operations are then done again, one for one, in the caller's own trace. Binds that
     have the same primitive and parameters and do not depend on each other become one call: a whole tree of arrays does.
 
     Args:
-      function: what to run. Results that are no arrays, such as the sizes of axes, are returned as they are.
+      function: the function to run. Results that are no arrays, such as the sizes of axes, are returned as they are.
       replacements: by primitive, which must have one operand and one result: what takes its parameters and the operands
         of several binds, and returns their results.
     """

@@ -78,7 +78,7 @@ def variables(
       devices: CPU devices of each process; where JAX_PLATFORMS names GPUs, its number of GPUs.
       coordinator: "host:port".
       transport: for JAXCOMM_TRANSPORT, or None to leave it.
-      environment: what is there.
+      environment: the variables that are set.
       keeps_going: the others may go on when a process dies.
       further: variables of the caller's, alike in all processes.
     """

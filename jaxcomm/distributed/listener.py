@@ -62,13 +62,7 @@ class Listener:
         self._socket = bound
         self._process = process
         self._side: Callable[[], handshake.ListenerSide] = functools.partial(
-            handshake.ListenerSide,
-            key,
-            process=process,
-            processes=processes,
-            rail=rail,
-            newest={},
-            expects=expects,
+            handshake.ListenerSide, key, process=process, processes=processes, rail=rail, newest={}, expects=expects
         )
         self._accept = accept or self._keep
         self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came
@@ -187,7 +181,7 @@ class _Pending:
         self.connection, self.side, self.expires = connection, side, expires
         self.is_done = self._is_last = False
         self._received, self._awaited = b"", handshake.HELLO_BYTES
-        self.answer = b""  # what of it has not been sent
+        self.answer = b""  # the part of it that has not been sent
 
     def advance(self) -> bool:
         """Reads what has come, never beyond the message, or sends the answer to it; whether that is whole now.

@@ -20,7 +20,7 @@ from jaxcomm.ffi.shares import SharesFrom
 
 _MIN_RTT: Final = struct.Struct("=148xI")  # tcpi_min_rtt of linux/tcp.h, in microseconds
 _NO_RTT: Final = (0, 2**32 - 1)  # before there is one
-_FACTOR, _LEAST_GAIN_S = 2, 20e-6  # by which a round trip must be less: what alike rails differ by decides nothing
+_FACTOR, _LEAST_GAIN_S = 2, 20e-6  # by which a round trip must be less, beyond the differences of alike rails
 _SEVERAL_SEGMENTS: Final = 128 << 10  # bytes of a message from which on it has two: kShortestSegment of segment_bytes.h
 
 

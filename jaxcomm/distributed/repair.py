@@ -2,7 +2,7 @@
 
 The core says which rails are cut. The higher of the two processes of a rail connects anew, the lower one listens while
 one of its rails is cut; the handshake says how often the rail was cut before, so both know which connection it is. Over
-UDP the two then agree on a new path, with keys of its own: what was sent before the cut is of no use on it.
+UDP the two then agree on a new path, with keys of its own: packets from before the cut are of no use on it.
 """
 
 from __future__ import annotations

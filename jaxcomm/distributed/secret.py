@@ -1,4 +1,4 @@
-"""The secret that the processes of a job share, and the keys made of it: who knows them belongs to the job."""
+"""The secret that the processes of a job share, and the keys made of it: processes that know them belong to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(path: str) -> bytes:
 
 
 def key(secret: bytes, job: str, generation: int) -> bytes:
-    """The key of one generation of a job: what is signed with it is worth nothing in another."""
+    """The key of one generation of a job: its signatures are worth nothing in another."""
     hashed = hashlib.blake2b(secret, digest_size=32, person=b"jaxcomm secret").digest()
     return mac(hashed, "generation", f"{generation} {job}".encode())
 

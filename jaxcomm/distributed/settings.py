@@ -45,7 +45,7 @@ class Settings(NamedTuple):
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: for all processes to come and to connect; others may still be compiling.
       rails: JAXCOMM_RAILS: interfaces in place of the one, such as "eth0,eth1", with Mbit/s "eth0:4000,eth1:1000"; ()
         finds them.
-      planned_transport: what the plan says of the way between hosts, "tcp" or "udp", or "".
+      planned_transport: the plan's transport between hosts, "tcp" or "udp", or "".
     """
 
     transport: str = DEFAULT_TRANSPORT
@@ -96,7 +96,7 @@ def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...
     """Rails, each written "eth0" or "eth0:4000".
 
     Args:
-      source: what says so, for errors.
+      source: the setting's source, for errors.
       words: one for each rail, or one string with commas between them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The stages in which the processes of a job connect: what each publishes at a stage, the others look up.
+"""The stages in which the processes of a job connect: each publishes at a stage, and looks up the others' values.
 
 Each text begins with the version of what processes publish and send to each other, which must be one in all of them.
 """

@@ -1,4 +1,4 @@
-"""The key-value store that the processes of a job share: what one publishes, all may look up.
+"""The key-value store that the processes of a job share: one publishes a value, all may look it up.
 
 Each `jax.distributed.initialize` starts with an empty one.
 """
@@ -27,7 +27,7 @@ _no_more_waits = threading.Event()
 
 
 def publish(key: str, value: str) -> None:
-    """Publishes a value to the other processes, once; what is published later under the same key counts no more.
+    """Publishes a value to the other processes, once; a later one under the same key does not count.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
@@ -116,7 +116,7 @@ def cached(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if made_for is not client():
             results.cache_clear()
             made_for = client()
-        return results(*args, **kwargs)  # type: ignore[arg-type]  # what is cached is hashable
+        return results(*args, **kwargs)  # type: ignore[arg-type]  # arguments of cached functions are hashable
 
     return wrapper
 

@@ -34,7 +34,7 @@ class Failure(NamedTuple):
     Attributes:
       process: the first one that failed; None if a signal to this process ended the job.
       status: its exit status, or minus the number of the signal that ended it, or the job.
-      last_lines: what it printed last.
+      last_lines: the last lines that it printed.
     """
 
     process: int | None
@@ -109,7 +109,7 @@ def _end(children: Sequence[_Child]) -> None:
     for child in children:
         child.signal(signal.SIGKILL)
     for child in children:
-        with contextlib.suppress(OSError):  # what they print last may have nowhere to go
+        with contextlib.suppress(OSError):  # their last lines may have nowhere to go
             child.end()
 
 
@@ -231,7 +231,7 @@ class Lines:
         """The lines that end in this, or are longer than 64 KiB.
 
         Args:
-          data: what has come; b"" for the end of the stream.
+          data: the bytes that have come; b"" for the end of the stream.
           now: in seconds.
         """
         self._rest += data

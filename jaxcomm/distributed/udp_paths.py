@@ -193,7 +193,7 @@ class _Side:
         self._session = mac(self._key, "udp session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
 
     def read_packet(self) -> None:
-        with contextlib.suppress(OSError):  # what the network says of earlier ones
+        with contextlib.suppress(OSError):  # the network's errors about earlier packets
             packet = self.udp.recv(1 << 16)
             if self._theirs and packet == self._trial(self.other) and not self._has_received:
                 self._has_received = True

@@ -55,7 +55,7 @@ class Backend(Protocol):
 
 
 _backends: list[Backend] = []
-_programs: dict[str, bytes] = {}  # what the core was given, for back ends that come later
+_programs: dict[str, bytes] = {}  # the core's programs, for back ends that come later
 _DEADLINE_S = 60.0  # of calls until one is set, as in cc/base/default_deadline.h
 _deadlines: list[float] = []  # the last one that was set
 
@@ -152,7 +152,7 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
     No allreduce between ranks that share this machine's memory can be faster.
 
     Args:
-      ranks: how many buffers.
+      ranks: the number of buffers.
       nbytes: of each.
       dtype: float16, bfloat16, float32 or float64.
       writes: to how many of them the sum is stored, where not to all.

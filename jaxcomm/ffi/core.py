@@ -43,7 +43,7 @@ class Core:
           name: for messages.
           path: of its file.
           functions: by name, which "jaxcomm_" precedes in the file, the types of the arguments before the error's.
-          cure: what helps where it cannot be loaded.
+          cure: the cure where it cannot be loaded.
         """
         self.path = path
         self._name = name

@@ -1,4 +1,4 @@
-"""Segments of a gradient, in the core: what each matters, gathering some of them, putting them back, scaling them.
+"""Segments of a gradient, in the core: their importance, gathering some of them, putting them back, scaling them.
 
 A segment is `segment_bytes` of one flat array, the last one may be shorter. On platforms that the core does not serve
 the same is done in JAX; GPUs' core has the importance alone. None of it is differentiable: it is for gradients.

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-UNITS: Final = 1024  # what the shares of all rails sum to
+UNITS: Final = 1024  # the sum of the shares of all rails
 
 
 class SharesFrom(NamedTuple):

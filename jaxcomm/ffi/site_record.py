@@ -29,8 +29,8 @@ class SiteRecord(NamedTuple):
       reduction: "sum", "max" or "min".
       groups_by_operand: whether the first operand has the group of every rank, within each of `groups`.
       groups: the groups of ranks.
-      rule: a late rank, the seconds by which it is late, whether the schedules are tried first, and the fences, as in
-        `jaxcomm/collectives/choice.py`.
+      rule: a late rank, the seconds by which it is late, whether the schedules are tried first, and the lost rails, as
+        in `jaxcomm/collectives/choice.py`.
       drop: of a sum that may lose packets, the share of each leaf and the bytes of a segment.
       between: how the processes that the call spans know it: module, lowering, number and the user's line.
     """
@@ -54,9 +54,9 @@ class SiteRecord(NamedTuple):
             fields += [_number(len(schedules)), *map(_text, schedules)]
         fields.append(_number(self.rule is not None))
         if self.rule is not None:
-            rank, seconds, tries, fences = self.rule
-            fields += [_number(rank), _real(seconds), _number(tries), _number(len(fences))]
-            fields += [text for fenced, rail in fences for text in (_number(fenced), _text(rail))]
+            rank, seconds, tries, lost_rails = self.rule
+            fields += [_number(rank), _real(seconds), _number(tries), _number(len(lost_rails))]
+            fields += [text for at, rail in lost_rails for text in (_number(at), _text(rail))]
         fields.append(_number(self.drop is not None))
         if self.drop is not None:
             shares, segment_bytes = self.drop

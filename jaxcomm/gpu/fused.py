@@ -34,7 +34,7 @@ def virtual_psum(
 
     Args:
       x: [ranks, ...]; row r is rank r's operand.
-      schedule: what the ranks run.
+      schedule: the schedule that the ranks run.
       reduction: "sum", "max" or "min".
       delays_us: int32 [ranks], the microseconds by which each rank comes late; read when the step runs.
 

@@ -156,7 +156,7 @@ def _join(groups: Groups, axes: str) -> str:
     digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
     name, here = f"{axes} {digest[:8]}", jax.process_index()
     _joins[digest] += 1
-    prefix = f"{digest}/{_joins[digest]}"  # the same in all processes: what fails, fails for all
+    prefix = f"{digest}/{_joins[digest]}"  # the same in all processes: a failure is one of all
     mine = [
         (index, rank, device)
         for index, group in enumerate(groups)
@@ -170,7 +170,7 @@ def _join(groups: Groups, axes: str) -> str:
         store.lookup(f"{prefix}/here/{process}", f"process {process} has not come to a call over '{axes}'")
     ids = {}
     for index in indices:
-        first, _ = groups[index][0]  # whose process makes the group's id
+        first, _ = groups[index][0]  # its process makes the group's id
         if first == here:
             store.publish(f"{prefix}/id/{index}", unique_id().hex())
         missing = f"process {first} has not made an id for '{name}'"

@@ -81,7 +81,7 @@ def rewrite_shardings(rewrite: Callable[[Any, str], Any], automatic: Callable[[]
         "vmap", "auto_axes", "explicit_axes" or "out_sharding"; returns what stands for it.
       automatic: returns the axes that `auto_axes` and `explicit_axes` stand for where they name none; None: all.
     """
-    pjit_: Any = pjit  # what is replaced in it
+    pjit_: Any = pjit  # the module in which functions are replaced
     create, batch, new_mesh = pjit_._create_sharding_for_array, pjit_._pjit_batcher_for_sharding, pjit_._get_new_mesh
     canonicalize: Callable[..., Any] = sharding_impls.canonicalize_sharding
 

@@ -66,14 +66,7 @@ def measure_by_xla(
         raise ProfileError(f"seconds is {seconds}; it must be above 0.\n  Cure: change it and measure again.")
     mesh = jax.sharding.Mesh(np.array(found), ("data",))
     with communicator.use_plan(None), errors.translated():
-        timed = time_schedules(
-            mesh,
-            "xla",
-            late,
-            sizes,
-            seconds=seconds,
-            progress=lambda share: progress(0.9 * share),
-        )
+        timed = time_schedules(mesh, "xla", late, sizes, seconds=seconds, progress=lambda share: progress(0.9 * share))
         arrivals = _arrivals(mesh, late, steps)
     progress(1.0)
     tables = {each.kind: each.samples for each in timed.schedules}

@@ -19,8 +19,8 @@ from jaxcomm.measure import psum_loop
 from jaxcomm.plan import Plan
 from jaxcomm.profile.timed_schedules import TimedExecutor
 
-LEAST_S: Final = 1e-6  # that the host's clock tells from nothing
-_FEW_BYTES: Final = 1 << 20  # whose sums take so little that more of them must be timed together
+LEAST_S: Final = 1e-6  # the least time that the host's clock measures
+_FEW_BYTES: Final = 1 << 20  # smaller sums take so little that several must be timed together
 _MORE: Final = 4  # times as many, where no rank is late
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Measures this process's JAX devices with jaxcomm's own psum: what it costs by size, and who arrives when.
+"""Measures this process's JAX devices with jaxcomm's own psum: its time by size, and the arrivals.
 
 On GPUs also what NCCL's own allreduce costs, which a plan may choose.
 """
@@ -44,7 +44,7 @@ def measure_devices(
     or the last one. α and β are fitted to the direct schedule with nobody late. On GPUs the psum is the fused
     executor's, and the median over 40 warm calls in a jitted loop is a sample of each size; it and NCCL's allreduce are
     also timed alike, in loops of 40. The arrivals are those of `steps` further calls at the largest timed size, in a
-    loop that does nothing else: who is late there is late by the machine, or by `late`.
+    loop that does nothing else: a rank is late there by the machine, or by `late`.
 
     Args:
       devices: ranks n, at least 2; JAX must have as many.
@@ -75,12 +75,7 @@ def measure_devices(
     with communicator.use_plan(None):
         if on == "cpu":
             timed = time_schedules(
-                mesh,
-                "memory",
-                late,
-                sizes,
-                seconds=seconds,
-                progress=lambda share: progress(0.9 * share),
+                mesh, "memory", late, sizes, seconds=seconds, progress=lambda share: progress(0.9 * share)
             )
             direct = next(each.samples for each in timed.schedules if each.kind == "direct")
             samples = [Sample(bytes=each.bytes, seconds=each.together_s) for each in direct]

@@ -25,8 +25,8 @@ def measure_gradients(
 
     Args:
       loss: `loss(params, *args)` is a rank's scalar loss; it runs inside `jax.shard_map` over `axis_name`.
-      params: tree of arrays; what `jax.tree_util.keystr` calls its leaves are the gradients' names.
-      args: what one rank has of a batch; every device gets the same.
+      params: tree of arrays; the gradients' names are its leaves' by `jax.tree_util.keystr`.
+      args: one rank's part of a batch; every device gets the same.
       devices: at least 1; JAX must have been started with as many CPU devices.
       steps: at least 1.
       axis_name: for a loss that has collectives.

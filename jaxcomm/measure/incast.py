@@ -26,7 +26,7 @@ def measure(found: Exchanges, sums: Sums) -> float | None:
     part. None: there are no three hosts.
 
     Args:
-      found: what the exchanges of pairs took.
+      found: the times of the exchanges of pairs.
       sums: takes ranks, bytes and the names of schedules, runs a sum by each of them in turn, and returns the seconds;
         all processes call it.
     """

@@ -38,7 +38,7 @@ class LostPackets(NamedTuple):
       sender: name of the one.
       receiver: of the other.
       sent: packets.
-      lost: how many of them.
+      lost: the number of those that were lost.
     """
 
     sender: str

@@ -43,7 +43,7 @@ class Exchanges(NamedTuple):
       hosts: by rank, the name of its host.
       alone: rounds of one pair.
       loaded: rounds in which all ranks were busy.
-      incast: how many times as long a byte takes where a host exchanges with several others; None: not measured.
+      incast: the factor by which a byte takes longer where a host exchanges with several others; None: not measured.
     """
 
     sizes: tuple[int, ...]
@@ -88,7 +88,7 @@ def describe(found: Exchanges) -> dict[str, Any]:
     names = [*dict.fromkeys(found.hosts)]
     host = [names.index(name) for name in found.hosts]
     several = len(set(host)) < len(host)
-    between = _between_hosts(found, host)
+    between = mean_per_byte(found.sizes, found.loaded, host)
     racks = find_racks(between)
     home = [next(i for i, rack in enumerate(racks.racks) if each in rack) for each in host]
     inside = host if several else home
@@ -133,7 +133,7 @@ def kinds(found: Exchanges, racks: Sequence[Sequence[int]]) -> Iterator[tuple[st
     """For pairs on one host, in one rack and of two racks, as far as there are: the links one at a time and at once.
 
     Args:
-      found: what was measured.
+      found: the measured times.
       racks: the ranks of each; none if there is one.
     """
     home = {rank: i for i, ranks in enumerate(racks) for rank in ranks}
@@ -171,13 +171,13 @@ def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
     return rest
 
 
-def _between_hosts(found: Exchanges, host: Sequence[int]) -> Floats:
-    """Mean seconds of a byte between two hosts while all ranks are busy."""
-    hosts = max(host) + 1
-    total, count = np.zeros((hosts, hosts)), np.zeros((hosts, hosts))
-    for pairs, seconds in found.loaded:
-        for (a, b), time in zip(pairs, per_byte(found.sizes, seconds), strict=True):
-            for ends in ((host[a], host[b]), (host[b], host[a])):
+def mean_per_byte(sizes: Sequence[int], rounds: Sequence[ExchangeRound], place: Sequence[int]) -> Floats:
+    """Mean seconds of a byte between two places, by the place of every rank; NaN where no two ranks met."""
+    places = max(place) + 1
+    total, count = np.zeros((places, places)), np.zeros((places, places))
+    for pairs, seconds in rounds:
+        for (a, b), time in zip(pairs, per_byte(sizes, seconds), strict=True):
+            for ends in ((place[a], place[b]), (place[b], place[a])):
                 total[ends] += time
                 count[ends] += 1
     with np.errstate(invalid="ignore"):
@@ -206,7 +206,7 @@ def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"]
 
 def _uplinks(found: Exchanges, home: Sequence[int], remote: float) -> list[float]:
     """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
-    rounds = []  # of pairs of two racks: how many of each rack there are, and each one's time
+    rounds = []  # of pairs of two racks: the number of each rack's, and each one's time
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
         times = zip(racks, per_byte(found.sizes, seconds).tolist(), strict=True)

@@ -16,7 +16,7 @@ from jaxcomm.measure.links import MeasuredJob, Progress, measure_transfers
 from jaxcomm.measure.placement import Exchanges
 from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
 from jaxcomm.profile.files import validate
-from jaxcomm.profile.racks_and_rails import MOST_LOST
+from jaxcomm.profile.racks_and_rails import MOST_LOST, rail_shares
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
@@ -143,10 +143,7 @@ def _count_lost_packets(job: MeasuredJob, found: Exchanges) -> dict[str, Any]:
 
 def _rail_shares() -> dict[str, float]:
     """The shares of a large buffer that the rails of this process carry now, over all processes that have several."""
-    shares: dict[str, int] = {}
-    for each in ffi.rails():
-        shares[each["rail"]] = shares.get(each["rail"], 0) + each["shares"][-1][1]
-    return {rail: share / sum(shares.values()) for rail, share in shares.items()}
+    return rail_shares((each["rail"], each["shares"][-1][1]) for each in ffi.rails())
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, late: Mapping[int, float]) -> tuple[Any, Collective]:

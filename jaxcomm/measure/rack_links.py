@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, describe, fit_rows, per_byte, ratio
+from jaxcomm.measure.placement import Exchanges, Floats, describe, fit_rows, mean_per_byte, ratio
 from jaxcomm.profile.find_racks import LEAST_GAP
 
 Racks = Sequence[Sequence[int]]
@@ -41,7 +41,7 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
     If the times show other racks, within which a byte takes less by a quarter or more, those are taken.
 
     Args:
-      found: what was measured.
+      found: the measured times.
       racks: the ranks of each; every rank is in one.
 
     Returns:
@@ -49,7 +49,8 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
     """
     if len({*found.hosts}) < 2:
         return None
-    alone, loaded = (_seconds_per_byte(found, rounds) for rounds in (found.alone, found.loaded))
+    ranks = range(len(found.hosts))
+    alone, loaded = (mean_per_byte(found.sizes, rounds, ranks) for rounds in (found.alone, found.loaded))
     near, far = _near_and_far(found.hosts, racks)
     if described := [rack["ranks"] for rack in describe(found).get("racks", [])]:
         in_described, between_described = _near_and_far(found.hosts, described)
@@ -96,20 +97,6 @@ def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.nd
     same_rack = home[:, None] == home
     same_host = np.array(hosts)[:, None] == np.array(hosts)
     return same_rack & (~same_host | inside) & ~np.eye(len(hosts), dtype=bool), ~same_rack
-
-
-def _seconds_per_byte(found: Exchanges, rounds: Sequence[ExchangeRound]) -> Floats:
-    """Means of each two ranks; NaN where they did not meet."""
-    ranks = len(found.hosts)
-    total, count = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
-    for pairs, seconds in rounds:
-        for (a, b), time in zip(pairs, per_byte(found.sizes, seconds), strict=True):
-            for ends in ((a, b), (b, a)):
-                total[ends] += time
-                count[ends] += 1
-    with np.errstate(invalid="ignore"):
-        mean: Floats = total / count
-    return mean
 
 
 def _fastest(seconds: Floats, near: np.ndarray) -> Floats:

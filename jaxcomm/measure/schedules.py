@@ -161,11 +161,11 @@ def take_turns(
 
     Args:
       mesh: the ranks, along one axis "data".
-      plans: what to time; all for as many ranks.
+      plans: the plans to time; all for as many ranks.
       nbytes: bytes of one rank's f32 buffer.
       late: the late rank.
-      executor: the one that runs the plans' sums: of "xla" the host's clock tells the times, also where some plans run
-        on others; of others the core does.
+      executor: the one that runs the plans' sums: times of "xla" are by the host's clock, also where some plans run on
+        others; those of others by the core's.
       seconds: for all of it, roughly.
       late_s: by how long that rank comes after the others; None: as long as the schedule takes and a little more, at
         least `least_s`.

@@ -1,4 +1,4 @@
-"""The gradients that a training may leave out: how much of each layer, and which of them a full switch drops first.
+"""The gradients that a training may leave out: the share of each layer, and the order in which a full switch drops.
 
 Layers are in forward order. Those in front come first in every queue, as the next forward pass needs them first, but
 are dropped first, too: a trained model's front layers bear more of it (Wang et al., "Towards Domain-Specific Network

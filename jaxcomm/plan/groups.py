@@ -180,7 +180,7 @@ def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
       beta: seconds of a byte within a rack.
 
     Raises:
-      PlanError: what is wrong, with the iteration, group and rank.
+      PlanError: the mistake, with the iteration, group and rank.
     """
     _check_sizes(groups, ranks)
     _check_deal("racks", [rack.ranks for rack in groups.racks], ranks)

@@ -12,5 +12,5 @@ LEAST_CHAINED: Final = 2**14  # the least that each counts as: small ones have m
 MAX_ALTERNATIVES: Final = 64  # of an entry
 MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
-MAX_FENCES: Final = 16  # hosts · rails with schedules of their own: all are made when a plan is loaded
+MAX_LOST_RAILS: Final = 16  # hosts · rails with schedules of their own: all are made when a plan is loaded
 MAX_TURNS: Final = 16  # ranks of calls with a schedule for each of them: all are made when a plan is loaded

@@ -24,7 +24,7 @@ def verify(subject: Plan | Schedule) -> Proof:
       What was proved; for a plan the counts are totals, and `chunks` the largest number of any schedule.
 
     Raises:
-      PlanError: what is wrong; in a plan with the JSON path of the entry.
+      PlanError: the mistake; in a plan with the JSON path of the entry.
     """
     if isinstance(subject, Schedule):
         return verify_schedule(subject)
@@ -63,9 +63,9 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
     """All that a plan can run, by its place in the file."""
     for i, name, schedule in plan.all_reduces():
         yield f"collectives[{i}].{name}", schedule
-    for i, fence in enumerate(plan.fences):
-        for j, schedule in enumerate(fence.schedules):
-            yield f"fences[{i}].ranges[{j}].schedule", schedule
+    for i, lost in enumerate(plan.lost_rails):
+        for j, schedule in enumerate(lost.schedules):
+            yield f"lost_rails[{i}].ranges[{j}].schedule", schedule
     for i, half in enumerate(plan.halves or ()):
         for collective in get_args(Half):
             yield f"halves[{i}].schedule", plan.half_of(collective, half.schedule)

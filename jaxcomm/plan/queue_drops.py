@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_LEAST: Final = 1e-12  # what a queue leaves of the switch at least; it is above 0, but may round to it
+_LEAST: Final = 1e-12  # the least that a queue leaves of the switch; it is above 0, but may round to it
 
 
 class QueueDrops(NamedTuple):

@@ -20,10 +20,10 @@ from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.fences import Fences, check_fences
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
 from jaxcomm.plan.limits import LEAST_CHAINED, MAX_CHAINED, MAX_LISTED, MAX_SOLVED
+from jaxcomm.plan.lost_rails import LostRails, check_lost_rails
 from jaxcomm.plan.origin import Assumptions, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
@@ -58,7 +58,7 @@ VERSION: Final = 1
 class Plan(Value):
     """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`. `hosts` are the
     names of the hosts that were profiled, by rank, for reports only. `halves` are for reduce-scatters and all-gathers;
-    null means what runs without a plan. `fences` are for calls while a host lacks a rail.
+    null means what runs without a plan. `lost_rails` are for calls while a host lacks a rail.
     """
 
     format: Literal["jaxcomm-plan"] = FORMAT
@@ -74,7 +74,7 @@ class Plan(Value):
     assumptions: Assumptions
     step: Step | None = None
     rails: Rails | None = None
-    fences: Fences = ()
+    lost_rails: LostRails = ()
     groups: Groups | None = None
     drops: Drops | None = None
     transport: Transport | None = None
@@ -116,7 +116,7 @@ class Plan(Value):
         """The schedule of a reduce-scatter or an all-gather, or None when the plan has none for it.
 
         Args:
-          collective: which of the two.
+          collective: one of the two.
           nbytes: bytes of the whole buffer, the operand of the one and the result of the other.
           dtype: as in `schedule_for`.
         """
@@ -178,10 +178,10 @@ class Plan(Value):
         late = range(self.ranks) if selector.by_turns else [None]
         return (self.schedule_of(selector.early), *(self.schedule_of(selector.late, rank) for rank in late))
 
-    def fences_for(self, nbytes: int, dtype: str | None = None) -> Fences:
-        """The fences with a schedule for calls of this size; see `schedule_for`. None where lateness selects it."""
+    def lost_rails_for(self, nbytes: int, dtype: str | None = None) -> LostRails:
+        """The lost rails with a schedule for calls of this size; see `schedule_for`. None where lateness selects it."""
         is_for = self._is_for(dtype) and not self.selector_for(nbytes, dtype)
-        return tuple(each for each in self.fences if is_for and nbytes >= each.ranges[0].min_bytes)
+        return tuple(each for each in self.lost_rails if is_for and nbytes >= each.ranges[0].min_bytes)
 
     def all_reduces(self) -> Iterator[tuple[int, str, Schedule]]:
         """All schedules that calls of `collectives` can run, by the index of the entry and the place in it."""
@@ -259,12 +259,12 @@ class Plan(Value):
         for i, half in enumerate(halves):
             check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)
         listed = sum(self.ranks * spec.chunks for spec in {*first, *halves} if isinstance(spec, Hierarchical))
-        listed += check_fences(self.fences, specs)
+        listed += check_lost_rails(self.lost_rails, specs)
         listed += self.ranks**2 * any(isinstance(spec, HierarchicalHalves) for spec in first)
         if listed > MAX_LISTED:
             raise ValueError(
-                f"collectives have hierarchical schedules of {listed} ranks · chunks together, those of fences among "
-                f"them; {MAX_LISTED} can be made"
+                f"collectives have hierarchical schedules of {listed} ranks · chunks together, those of lost rails "
+                f"among them; {MAX_LISTED} can be made"
             )
         chains = {spec.least(self.ranks) for spec in first if isinstance(spec, Chain)}
         chained = sum(max(self.ranks * spec.chunks, LEAST_CHAINED) for spec in chains)

@@ -13,7 +13,7 @@ from jaxcomm.plan.values import Count, Seconds, Spec, Token
 
 MAX_GRADIENTS: Final = 16384
 Relaxation = Literal["drops", "groups", "drops_and_groups"]
-_ROUNDED: Final = 1e-6  # of the step: what rounded times may differ by
+_ROUNDED: Final = 1e-6  # of the step, by which rounded times may differ
 
 
 class Gradient(Value):

@@ -161,6 +161,7 @@ Verdict = Literal[
     "slower",
     "slower_here",
     "below_threshold",
+    "not_timed",
     "window_taken",
     "calls_only",
     "too_many_ports",
@@ -180,10 +181,11 @@ class Alternative(Value):
       slower           predicted to take longer than the chosen one
       slower_here      took longer than the chosen one, or did not gain on the default one, where they were run
       below_threshold  faster than every plain schedule, but by less than `assumptions.min_gain`
+      not_timed        faster if times grow with bytes beyond the largest timed size, up to which they do not yet
       window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
       calls_only       worthwhile alone, but not considered for the buckets of a step, which this size is one of
       too_many_ports   needs more peers at once than `assumptions.ports`
-      ideal_delay      not on offer: what it would take if the delay always covered the others' part
+      ideal_delay      not on offer: its time if the delay always covered the others' part
     """
 
     schedule: Spec

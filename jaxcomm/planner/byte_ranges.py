@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
-TOLERANCE: Final = 1.02  # how much longer than the best a range's choice may take for a size in it
+TOLERANCE: Final = 1.02  # a range's choice takes at most as many times as long as the best, for any size in it
 
 Choice = TypeVar("Choice")
 Progress = Callable[[float], object]
@@ -19,12 +19,12 @@ class Choices(NamedTuple, Generic[Choice]):
 
     Attributes:
       choose: the best for one size.
-      kind: what choices must have in common to share a range; where it changes, a range ends, to the byte.
+      kind: choices share a range if they are of one kind; where it changes, a range ends, to the byte.
       serves: whether a choice takes little longer for a size than the best one there.
       turns: the sizes within a range at which the time of a choice, or the best time, begins to grow faster or slower;
         none where the sizes that the search begins with lie close enough.
       finest: ratio of the ends of a range that is not divided further.
-      step: ranges are divided at its multiples; what is best for one of them is so for all sizes since the one before.
+      step: ranges are divided at its multiples; the best for one of them is so for all sizes since the one before.
     """
 
     choose: Callable[[int], Choice]
@@ -57,7 +57,7 @@ def byte_ranges(
     """Ranges that cover every size.
 
     Args:
-      choices: what is chosen between.
+      choices: the choices to choose between.
       sizes: ascending; where the search begins, and what every range is checked at.
       cuts: sizes at which a range must begin.
       progress: called with the finished share.

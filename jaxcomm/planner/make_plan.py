@@ -16,15 +16,8 @@ from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import (
-    Chain,
-    Entry,
-    Hybrid,
-    Matches,
-    Rotation,
-    StragglerSpec,
-)
-from jaxcomm.planner import drops, fences, groups, halves, rails, transport
+from jaxcomm.plan.values import Chain, Entry, Hybrid, Matches, Rotation, StragglerSpec
+from jaxcomm.planner import drops, groups, halves, lost_rails, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
@@ -82,7 +75,7 @@ def plan(
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
-      model_bytes: what groups average; None: all gradient buckets, or the profile's collective.
+      model_bytes: the bytes that groups average; None: all gradient buckets, or the profile's collective.
 
     Returns:
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
@@ -135,7 +128,7 @@ def plan(
         executors=executed,
         step=step,
         rails=split,
-        fences=fences.decide(profile, setting, split, found),
+        lost_rails=lost_rails.decide(profile, setting, split, found),
         groups=divided,
         drops=policy,
         transport=over,

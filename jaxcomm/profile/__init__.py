@@ -26,14 +26,7 @@ from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.networks import on_hosts, with_network
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats
-from jaxcomm.profile.schema import (
-    Bucket,
-    Collective,
-    Link,
-    Profile,
-    Provenance,
-    json_schema,
-)
+from jaxcomm.profile.schema import Bucket, Collective, Link, Profile, Provenance, json_schema
 from jaxcomm.profile.straggler import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance

@@ -52,7 +52,7 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
     Args:
       profile: with or without arrivals; without, all ranks are taken to arrive together.
       rank: the rank, in [0, ranks).
-      seconds: how much later it comes, at least 0.
+      seconds: the time by which it comes later, at least 0.
 
     Raises:
       ProfileError: a rank out of range, or a time that cannot be.
@@ -90,7 +90,7 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Link, ranks: i
     Args:
       profile: of the cluster that has the rail.
       name: of the rail, such as the interface's.
-      transport: what it speaks, such as "tcp".
+      transport: its protocol, such as "tcp".
       timed: the fitted allreduces on this rail alone.
       ranks: of those allreduces.
 
@@ -188,7 +188,7 @@ def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
 
 
 def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
-    """The profile of the same ranks that train a model of these layers; what loss they bear together stays.
+    """The profile of the same ranks that train a model of these layers; the loss that they bear together stays.
 
     Args:
       profile: any profile.

@@ -121,7 +121,7 @@ class Cluster:
       racks: the rack of every rank; () means that all are in one.
       uplinks: by rack, how many times as long a byte takes through its uplink as between two hosts of the rack.
       nics: by rank, how many times as long a byte takes through its NIC; () means that none is slower.
-      incast: how many times as long a byte between hosts takes where one exchanges with several others.
+      incast: the factor by which a byte between hosts takes longer where one exchanges with several others.
     """
 
     alpha: float

@@ -35,9 +35,9 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     Args:
       samples: one or more timed calls; several of one size are welcome.
       op: the collective that they timed.
-      ranks: how many ranks took part.
+      ranks: the number of ranks that took part.
       source: where the samples come from, in words; how they were fitted is added to it.
-      schedule: what the collective ran: "ring", or "direct", in which all ranks exchange at once.
+      schedule: the schedule that the collective ran: "ring", or "direct", in which all ranks exchange at once.
 
     Returns:
       The link, with the samples and the rms of what the model leaves of the logarithms.
@@ -86,10 +86,7 @@ def assumed(source: str) -> Link:
     """A link for measurements that hold no sizes: 3 µs and 10 GB/s, with `source` saying that both are assumed."""
     how = f"no sizes: α assumed {ASSUMED_ALPHA_S * 1e6:g} µs and β assumed 10 GB/s"
     return Link(
-        alpha_s=ASSUMED_ALPHA_S,
-        beta_s_per_byte=ASSUMED_BETA_S,
-        alpha_assumed=True,
-        source=f"{source}; {how}"[:4096],
+        alpha_s=ASSUMED_ALPHA_S, beta_s_per_byte=ASSUMED_BETA_S, alpha_assumed=True, source=f"{source}; {how}"[:4096]
     )
 
 

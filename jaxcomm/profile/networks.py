@@ -17,7 +17,7 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
 
     Args:
       host: a profile whose `topology` has one host, or one rack.
-      hosts: how many there are, at least 1.
+      hosts: the number of hosts, at least 1.
 
     Raises:
       ProfileError: the profile is of no host or of several, or of ranks with arrivals or rails, or has too many ranks.
@@ -36,7 +36,7 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
 
 
 def with_network(profile: Profile, found: Profile) -> Profile:
-    """The profile with the hosts, racks or NICs of another in place of its own; what was timed stays, but for whole
+    """The profile with the hosts, racks or NICs of another in place of its own; timed collectives stay, but for whole
     schedules.
 
     Args:

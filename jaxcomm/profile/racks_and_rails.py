@@ -5,7 +5,7 @@ Times are in seconds, sizes in bytes, shares between 0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Self
 
 import pydantic
@@ -22,6 +22,18 @@ Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
 MOST_LOST: Final = 0.5  # of packets: a link that loses more is broken, and no model of ours is for it
+
+
+def rail_shares(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The shares of rails of a buffer, by their names.
+
+    Args:
+      parts: names and parts of 1024, of all rails to some processes.
+    """
+    found: dict[str, float] = {}
+    for rail, part in parts:
+        found[rail] = found.get(rail, 0) + part
+    return {rail: part / sum(found.values()) for rail, part in found.items()}
 
 
 class Sample(Value):

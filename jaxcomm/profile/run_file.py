@@ -1,4 +1,4 @@
-"""The file that `jaxcomm.stats().save(path)` writes: what a run was like, up to then."""
+"""The file that `jaxcomm.stats().save(path)` writes: the records of a run up to then."""
 
 from __future__ import annotations
 
@@ -97,6 +97,7 @@ class RunRail(Value):
     """A record of `jaxcomm.stats().rails`."""
 
     process: Count
+    host: Count | None = None  # of the process, by the first process on it
     rail: Text
     is_open: bool
     has_left: bool = False

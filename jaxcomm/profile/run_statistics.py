@@ -1,4 +1,4 @@
-"""A profile of a run from its own statistics: who arrived when at its sums, and what they took by size.
+"""A profile of a run from its own statistics: the arrivals at its sums, and their times by size.
 
 Also the importer of the file that `jaxcomm.stats().save(path)` writes.
 """
@@ -16,7 +16,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile import schema
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.racks_and_rails import Sample
+from jaxcomm.profile.racks_and_rails import Sample, rail_shares
 from jaxcomm.profile.run_file import FORMAT, KIND, VERSION, RunSite, SavedRun, decode, load
 from jaxcomm.profile.schema import Collective, Profile, Provenance
 
@@ -36,10 +36,11 @@ def from_stats(
     The arrivals are those of one call site: the one that moves most bytes in all its calls, or the one that is named;
     the first call that is kept counts as warm-up. α and β are fitted to the times from the last arrival to the end, a
     median for each size that was summed without a plan among as many ranks; with one size α is assumed (see `fit`),
-    and a plan considers no schedule that uses a delay.
+    and a plan considers no schedule that uses a delay. It has the shares of the run's rails, and hosts where
+    each rank is on one of its own.
 
     Args:
-      stats: what `jaxcomm.stats()` returned, or the file that `jaxcomm.stats().save(path)` wrote; None: what
+      stats: the result of `jaxcomm.stats()`, or the file that `jaxcomm.stats().save(path)` wrote; None: what
         `jaxcomm.stats()` returns now.
       site: the name of a call site, as `jaxcomm.stats()` shows it.
 
@@ -52,11 +53,12 @@ def from_stats(
     """
     if isinstance(stats, str | os.PathLike):
         return _profile(load(stats), os.fspath(stats), _now(), site)
+    rails = getattr(stats, "rails", [])
     if stats is None:
         from jaxcomm import ffi
 
-        stats = ffi.sites()
-    document = {"format": FORMAT, "version": VERSION, "sites": [dict(record) for record in stats]}
+        stats, rails = ffi.sites(), [{**rail, "spans": [], "changes": []} for rail in ffi.rails()]
+    document = {"format": FORMAT, "version": VERSION, "sites": [dict(record) for record in stats], "rails": rails}
     return _profile(KIND.validate(document, "jaxcomm.stats()"), "jaxcomm.stats()", _now(), site)
 
 
@@ -100,10 +102,25 @@ def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profi
         # Only in groups that change, which `_sums` leaves out, is the arrival of a rank not known.
         "arrivals": [[at for at in call if at is not None] for call in watched.arrivals[1:]],
         "warmup_dropped": 1,
+        "rail_shares": _rail_shares(run),
+        "hosts": _hosts(run, watched.ranks),
         "collective": Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
         "provenance": Provenance(source=source[:4096], tool=TOOL, created=created),
     }
     return validate(found, where)
+
+
+def _rail_shares(run: SavedRun) -> dict[str, float]:
+    """The rails' shares of a large buffer, to the processes to which no rail was lost when the run was saved."""
+    lost = {each.process for each in run.rails if not each.is_open}
+    return rail_shares((each.rail, each.shares[-1][1]) for each in run.rails if each.process not in lost)
+
+
+def _hosts(run: SavedRun, ranks: int) -> list[str]:
+    """A host for each rank, where rails lead to every other process and each of these is on a host of its own."""
+    hosts = {each.process: each.host for each in run.rails}
+    alone = len({*hosts.values()} - {None}) == len(hosts) == ranks - 1
+    return [f"host {rank}" for rank in range(ranks)] if alone else []
 
 
 def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:

@@ -1,4 +1,4 @@
-"""The profile: what was measured of a cluster, as frozen values that can only be valid.
+"""The profile: measurements of a cluster, as frozen values that can only be valid.
 
 Times are in seconds, sizes in bytes. `files` reads, checks and writes it.
 """

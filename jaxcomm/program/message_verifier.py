@@ -24,11 +24,11 @@ def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind
 
     Args:
       messages: those of rank 0, 1, …
-      collective: what every rank has in the end. "all_reduce": the sum of every chunk; "reduce_scatter": rank c the sum
+      collective: the result of every rank. "all_reduce": the sum of every chunk; "reduce_scatter": rank c the sum
         of chunk c; "all_gather": every chunk c as rank c had it. The latter two need as many chunks as ranks.
 
     Raises:
-      PlanError: what is wrong, with the rank, its round and the chunk. Rounds are counted in that rank's list, from 0.
+      PlanError: the mistake, with the rank, its round and the chunk. Rounds are counted in that rank's list, from 0.
     """
     _check_sizes(messages, collective)
     for each in messages:

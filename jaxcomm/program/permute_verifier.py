@@ -19,7 +19,7 @@ def verify_permutes(permutes: Permutes, collective: CollectiveKind = "all_reduce
     `verify_messages` prove that.
 
     Raises:
-      PlanError: what is wrong, with the rank, its round and the chunk.
+      PlanError: the mistake, with the rank, its round and the chunk.
     """
     rounds = [round_ for loop in permutes.loops for round_ in _unrolled(loop, permutes)]
     lists = [[together[rank] for together in rounds] for rank in range(permutes.ranks)]

@@ -28,7 +28,7 @@ class ProgramOp(NamedTuple):
     """`v = Σ buffer[r][chunk] for r in reads`, in this order; then `buffer[w][chunk] = v` for w in writes.
 
     Attributes:
-      rank: who executes it.
+      rank: the rank that executes it.
       chunk: the piece of the buffer.
       reads: ranks whose chunk is summed, ascending and distinct.
       writes: ranks whose chunk receives the sum, ascending and distinct.

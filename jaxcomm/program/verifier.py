@@ -30,7 +30,7 @@ class Proof:
       subject: kind of the schedule, "template", or "program".
       ranks: number of ranks.
       chunks: number of chunks.
-      counts: how much was proved, such as {"rounds": 9, "transfers": 56}.
+      counts: the number of proved parts, such as {"rounds": 9, "transfers": 56}.
       method: how.
     """
 
@@ -54,7 +54,7 @@ def verify_schedule(schedule: Schedule) -> Proof:
     schedule that equals what its constructor makes is proved by its parts, such as its template, and not unrolled.
 
     Raises:
-      PlanError: what is wrong, with the kind of the schedule, the round, the ranks and the chunk.
+      PlanError: the mistake, with the kind of the schedule, the round, the ranks and the chunk.
     """
     if not 2 <= schedule.ranks <= MAX_RANKS or schedule.num_chunks < 1:
         raise PlanError(
@@ -121,7 +121,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
         operations that neither involve the late rank nor wait for one that does.
 
     Raises:
-      PlanError: what is wrong, with the operations, the rank and the chunk.
+      PlanError: the mistake, with the operations, the rank and the chunk.
     """
     program = Program.decode(program.encode() if isinstance(program, Program) else program)
     ranks, chunks = program.ranks, program.chunks

@@ -59,11 +59,7 @@ def _range(entry: Entry) -> dict[str, Any]:
         "lower_bound_seconds": predicted.lower_bound,
         "gap_to_bound": _gap(predicted.seconds, predicted.lower_bound),
         "considered": [
-            {
-                "words": spec_text(offer.schedule),
-                **offer.model_dump(mode="json"),
-                "reason": VERDICTS[offer.verdict],
-            }
+            {"words": spec_text(offer.schedule), **offer.model_dump(mode="json"), "reason": VERDICTS[offer.verdict]}
             for offer in entry.alternatives
         ],
     }

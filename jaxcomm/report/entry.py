@@ -1,4 +1,4 @@
-"""An entry of a plan in words: what its calls do, by which executor, and when that pays."""
+"""An entry of a plan in words: its calls, their executor, and when that pays."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
-    if entry.executor == "xla":  # α and β do not tell its phases
+    if entry.executor == "xla":  # α and β are not those of its phases
         return
     size = entry.predicted.reference_bytes
     before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, size, plan.links))

@@ -1,4 +1,4 @@
-"""A plan in words and tables: what it runs, why, what it was compared with, and when it would not help."""
+"""A plan in words and tables: its schedules, the reasons, the alternatives, and when it would not help."""
 
 from __future__ import annotations
 
@@ -10,25 +10,17 @@ from jaxcomm.log import printable
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import (
-    Entry,
-    Transfers,
-)
+from jaxcomm.plan.values import Entry, Transfers
 from jaxcomm.report.drops import drops_section
 from jaxcomm.report.entry import meaning, plain_seconds
-from jaxcomm.report.fences import fence_lines
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
+from jaxcomm.report.lost_rails import lost_rail_lines
 from jaxcomm.report.network import network_lines
 from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.timed_schedules import (
-    extrapolated_lines,
-    measured_cells,
-    measured_lines,
-    nothing_to_plan_lines,
-)
+from jaxcomm.report.timed_schedules import extrapolated_lines, measured_cells, measured_lines, nothing_to_plan_lines
 from jaxcomm.report.transport import transport_section
 from jaxcomm.report.words import (
     TOLERATED,
@@ -200,7 +192,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         )
     if plan.network:
         yield from network_lines(plan.network, plan.groups)
-    yield from fence_lines(plan)
+    yield from lost_rail_lines(plan)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
     if given.timed:
         least, most = given.timed.margins

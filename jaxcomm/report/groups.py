@@ -1,4 +1,4 @@
-"""The groups of a plan in words and tables: who averages with whom, what that takes, how soon all agree."""
+"""The groups of a plan in words and tables: their ranks, their times, and how soon all agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH: Final = 90  # letters of one iteration
 
 
 def groups_headline(groups: Groups) -> str:
-    """One sentence: what an iteration in groups takes, what the fastest average of all, and how soon all agree."""
+    """One sentence: the time of an iteration in groups and of the fastest average of all, and how soon all agree."""
     costs = groups.baselines
     fastest = min(costs.ps, costs.ring, costs.double_tree, costs.hierarchical)
     less = f" ({1 - groups.mean_s / fastest:z.0%} less)" if fastest else ""

@@ -29,7 +29,7 @@ def halves_section(entries: Sequence[HalfEntry]) -> str:
 
 
 def halves_table(entries: Sequence[HalfEntry]) -> str:
-    """One row per byte range: what runs, its predicted time, and what it saves of direct (too few ports: of a ring)."""
+    """One row per byte range: its schedule, its predicted time, and the saving on direct (too few ports: on a ring)."""
     rows = []
     for entry in entries:
         times = {offer.schedule.kind: offer.seconds for offer in entry.alternatives}

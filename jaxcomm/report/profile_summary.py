@@ -30,6 +30,7 @@ def _missing(measured: Profile) -> list[str]:
     """The facts that a run's record does not show and no other profile has added."""
     known = {
         "hosts": measured.hosts or measured.topology,
+        "rails": measured.rail_shares or measured.rails,
         "NICs": measured.nics or measured.incast is not None,
         "incast": measured.incast is not None,
         "times of other schedules": measured.timed_schedules,
@@ -70,10 +71,7 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     if measured.provenance.tool == RUN_TOOL and (missing := _missing(measured)):
         yield "not recorded", f"{', '.join(missing)}: `jaxcomm profile` in a job of the same processes measures them"
     if measured.incast:
-        yield (
-            "incast",
-            f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others",
-        )
+        yield ("incast", f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others")
     if measured.packet_loss:
         yield "lost packets", f"{measured.packet_loss.rate:.2%}, on the worst way between hosts"
     late = profile.find_straggler(measured) if measured.arrivals else None

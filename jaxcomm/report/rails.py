@@ -1,4 +1,4 @@
-"""A plan's rails in words and a table: who carries what, why, and what other ways of splitting would take."""
+"""A plan's rails in words and a table: their shares, the reasons, and the times of other ways of splitting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REASONS = {
 
 
 def rails_headline(rails: Rails) -> str:
-    """One sentence: who carries a buffer, from which size on several do, and what that saves."""
+    """One sentence: the rails that carry a buffer, the size from which on several do, and the saving."""
     members = ", ".join(f"{member.name} ({member.transport})" for member in rails.members)
     splits = [each.predicted for each in rails.ranges if each.reason == "split"]
     if rails.threshold_bytes is None:

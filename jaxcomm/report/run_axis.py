@@ -46,7 +46,7 @@ class RunPanel:
     """
 
     def __init__(self, y: float, title: str, left_out: int = 0, of: str = "") -> None:
-        """Begins; `left_out`: how many more there are than are drawn, `of` what."""
+        """Begins; `left_out`: the number of those that are not drawn, of the things `of`."""
         more = f" ({left_out} more {of} are left out)" if left_out > 0 else ""
         self.parts = [text(20, y + _GAP + 12, title + more, 13, 'font-weight="bold"')]
         self.bottom = y + _GAP + 30

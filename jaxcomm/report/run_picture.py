@@ -78,7 +78,7 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
             name: next((each.value for each in own if each.begin <= begin < each.end), 0.0)
             for name, own in steps.items()
         }
-        total, above = sum(parts.values()), 0.0  # which is not 1 for the moment between the changes of two rails
+        total, above = sum(parts.values()), 0.0  # not 1 for the moment between the changes of two rails
         for name, part in parts.items():
             if part:
                 title = f"{name} {part:.1%} from {begin:.2f} s"
@@ -95,27 +95,25 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
 
 def _carried(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
     """A line for each rail's bytes per second, to all processes together."""
-    names = [*dict.fromkeys(rail.rail for rail in run.rails)]
-    grid = TimeGrid(axis.begin, axis.end, _COLUMNS)
-    lines = {name: run_series.carried([rail for rail in run.rails if rail.rail == name], grid) for name in names}
-    if not names or not any(each.value for own in lines.values() for each in own):
-        return None
-    panel = RunPanel(y, "What this process sent over each rail, to all processes together")
-    panel.keys({name: (colour, "") for name, colour in palette.of_names(names).items()})
-    _plot(panel, axis, lines, lambda value: f"{bytes_text(value)}/s")
-    return panel
+    head = "What this process sent over each rail, to all processes together"
+    return _by_rail(run, axis, y, head, run_series.carried)
 
 
 def _rates(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
     """A line for the rate of each rail, by which shares are divided."""
+    head = "The rates by which shares are divided, as this process found them, in the mean of all processes"
+    return _by_rail(run, axis, y, head, run_series.rates)
+
+
+def _by_rail(
+    run: SavedRun, axis: Axis, y: float, head: str, series: Callable[[list[RunRail], TimeGrid], list[Interval]]
+) -> RunPanel | None:
     names = [*dict.fromkeys(rail.rail for rail in run.rails)]
     grid = TimeGrid(axis.begin, axis.end, _COLUMNS)
-    lines = {name: run_series.rates([rail for rail in run.rails if rail.rail == name], grid) for name in names}
-    if not any(lines.values()):
+    lines = {name: series([rail for rail in run.rails if rail.rail == name], grid) for name in names}
+    if not any(each.value for own in lines.values() for each in own):
         return None
-    panel = RunPanel(
-        y, "The rates by which shares are divided, as this process found them, in the mean of all processes"
-    )
+    panel = RunPanel(y, head)
     panel.keys({name: (colour, "") for name, colour in palette.of_names(names).items()})
     _plot(panel, axis, lines, lambda value: f"{bytes_text(value)}/s")
     return panel

@@ -23,7 +23,7 @@ _MOST_NAMED = 40  # buckets that a picture names
 
 
 def step_headline(step: Step) -> str:
-    """One sentence: what the step takes, and what without the plan."""
+    """One sentence: the time of the step, and that without the plan."""
     return (
         f"The {step.buckets} gradient bucket{'s' * (step.buckets != 1)} of a step, {bytes_text(step.bytes)} together: "
         f"{seconds_text(step.seconds)} from the late rank's last gradient to the last sum, "

@@ -41,7 +41,7 @@ def events(run: SavedRun, began: float) -> bytes:
     """The file's content. Steps are the milliseconds since the run began.
 
     Args:
-      run: what to plot.
+      run: the run to plot.
       began: when that was, in seconds since 1970.
     """
     records = [_record(_double(1, began) + _bytes(3, _VERSION))]

@@ -32,6 +32,7 @@ VERDICTS: Final = {
     "slower": "slower",
     "slower_here": "slower where they were run",
     "below_threshold": "gains less than the threshold",
+    "not_timed": "not timed: profile with larger --sizes",
     "window_taken": "delay already used",
     "calls_only": "not for buckets",
     "too_many_ports": "needs more peers at once",

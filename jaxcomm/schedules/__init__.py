@@ -1,4 +1,4 @@
-"""Collective schedules as pure algorithms: who sends which chunk to whom, in which round.
+"""Collective schedules as pure algorithms: the sender, the receiver and the chunk of every transfer, by round.
 
 Nothing here knows JAX, files, links or programs; only numpy is imported, and OR-Tools at the moment when a straggler
 schedule needs a template that has no closed form. Anybody may import this package; it imports nothing else of jaxcomm

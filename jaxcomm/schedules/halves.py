@@ -26,7 +26,7 @@ def half(collective: Half, whole: Schedule) -> Schedule:
     Takes half of the all-reduce's rounds and of its volume.
 
     Args:
-      collective: which of the two.
+      collective: one of the two.
       whole: direct, a ring, or halving and doubling of a power of two of ranks; its chunks are named anew, each by the
         rank that has its sum first.
 
@@ -59,7 +59,7 @@ def hierarchical_half(
     Args:
       hosts: the host of every rank, numbered as they appear.
       nic: whose a NIC is, the rank's or all the host's.
-      slow: how many times as long a chunk takes between hosts; moves are ordered by it.
+      slow: the factor by which a chunk takes longer between hosts; moves are ordered by it.
       racks: the rack of every host; () means that all are in one.
       nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
 
@@ -150,7 +150,7 @@ def _scatter_on_hosts(
 
     for owner, home in enumerate(hosts):
         place = members[home].index(owner)
-        ends = [each[place % len(each)] for each in members]  # who has the sum of a host
+        ends = [each[place % len(each)] for each in members]  # the ranks that have the sum of a host
         for host, end in enumerate(ends):
             # Others' chunks before those of the host itself, and of the others the next host's first.
             turn = (home - host - 1) % len(members)

@@ -47,7 +47,7 @@ def hierarchical(
     Args:
       hosts: the host of every rank, numbered as they appear.
       nic: whose a NIC is, the rank's or all the host's.
-      slow: how many times as long a chunk takes between hosts; moves are ordered by it.
+      slow: the factor by which a chunk takes longer between hosts; moves are ordered by it.
       chunks: pieces k of the buffer, at least 1.
       late: the late ranks, none to n − 1 of them.
       within: chunks of which the late ranks' mates sum theirs before, in [0, chunks].

@@ -25,7 +25,7 @@ def straggler(ranks: int, straggler: int, chunks: int, template: Template | None
       ranks: number of ranks n, at least 2.
       straggler: the late rank, in [0, n).
       chunks: pieces k of the buffer, at least 1; each round moves one piece of s/k bytes per rank.
-      template: who sends what in one round; by default that of `template(ranks)`. One chunk needs none.
+      template: the transfers of one round; by default that of `template(ranks)`. One chunk needs none.
 
     Returns:
       A schedule whose `precondition` is the others' ReduceScatter.

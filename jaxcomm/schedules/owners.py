@@ -46,7 +46,7 @@ class Ways:
         """The way of the next chunk, which loads the links from now on.
 
         Args:
-          early: whether the others sum their parts before the late ranks come. What they send is free then; ranks of a
+          early: whether the others sum their parts before the late ranks come. Their messages are free then; ranks of a
             late rank's host sum for no others. The other chunks' ways are cheapest beside what early ones leave.
         """
         late = self._late if early else frozenset[int]()

@@ -1,4 +1,4 @@
-"""ReduceScatter of the ranks that are not late: what they do while they wait for the straggler."""
+"""ReduceScatter of the ranks that are not late, while they wait for the straggler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Sched
     Args:
       ranks: number of ranks n = N + 1, the late one included.
       late: the rank that takes no part.
-      chunks: how many chunks are reduced.
+      chunks: the number of chunks that are reduced.
       num_chunks: pieces that the buffer is cut into, at least `chunks`.
     """
     rounds = ranks - 2

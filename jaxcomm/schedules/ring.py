@@ -32,7 +32,7 @@ def _table(ranks: int) -> Table:
 
 
 def ring_table(members: Sequence[int], width: int = 1) -> Table:
-    """Ring among `members`, in this order; what the ring calls its piece p are the chunks p·width … p·width+width−1."""
+    """Ring among `members`, in this order; the ring's piece p are the chunks p·width … p·width+width−1."""
     n = len(members)
     member = np.array(members)
     step, i, j = np.ogrid[: n - 1, :n, :width]

@@ -56,12 +56,12 @@ class Schedule:
       ports: distinct peers that a rank may send to, and receive from, in one round.
       unroll: makes the table of transfers from `parameters`; must be pure.
       parameters: arguments of `unroll`; for a schedule of this package also those of its constructor, in order.
-      precondition: what the other ranks run before the late ones arrive, or None; it may have one itself, for which
-        more ranks are late.
+      precondition: the schedule of the other ranks before the late ones arrive, or None; it may have one itself, for
+        which more ranks are late.
       late: the straggler, or the last of several; None if nobody is late.
       template: the rotational template of a straggler schedule, or None.
       other_late_ranks: the other ranks that do not take part in the precondition either.
-      collective: what the ranks have in the end; chunks of the latter two are as many as ranks.
+      collective: the kind of the ranks' results; chunks of the latter two are as many as ranks.
     """
 
     kind: str
@@ -100,10 +100,10 @@ class Schedule:
           ranks: number of ranks.
           num_chunks: number of chunks.
           ports: distinct peers per rank, round and direction.
-          precondition: what the others run before.
+          precondition: the others' schedule before.
           late: the straggler.
           other_late_ranks: the other late ranks.
-          collective: what the ranks have in the end.
+          collective: the kind of the ranks' results.
         """
         rows = np.array(table, dtype=np.int32).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]

@@ -94,7 +94,7 @@ class Template:
         return tuple(step for step in self.steps if self.ranks - 1 not in (step.src, step.dst))
 
     def least(self, chunks: int) -> int:
-        """The number of chunks whose last ones stand for those of so many.
+        """The number of chunks whose last ones stand for those of `chunks`.
 
         When the last chunk leaves the late rank, only the last A are on their way. Where there is another one before
         them, one chunk more delays them by a round and shifts what they do by one rank.

@@ -14,7 +14,7 @@ from jaxcomm.schedules.owners import Way, Ways
 from jaxcomm.schedules.ports import HostLinks, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
-LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
+LEAD: Final = 8  # chunks over a slow link, by which a chunk is summed within its host ahead of its turn
 
 Row = tuple[int, int, int, Op]  # round, source, destination
 
@@ -212,13 +212,7 @@ class Tiers:
         return found
 
     def _move(
-        self,
-        src: int,
-        dst: int,
-        chunk: int,
-        op: Op,
-        priority: tuple[float, int],
-        exchange: bool = False,
+        self, src: int, dst: int, chunk: int, op: Op, priority: tuple[float, int], exchange: bool = False
     ) -> None:
         if (src, dst, exchange) not in self._known_ports:
             links = [(src, dst), (dst, src)][: 1 + exchange]

@@ -96,7 +96,7 @@ def improve(schedule: Schedule, links: MessageSeconds, late: int, delay: float, 
 
     Args:
       schedule: where the search starts.
-      links: what its messages take, which are a chunk each.
+      links: the times of its messages, each of a chunk.
       late: the late rank.
       delay: by how many seconds it is late; the others begin at once.
       tries: changes that are tried.

@@ -3,8 +3,8 @@
 Their symbols: C racks of G workers each, N = CG; a model of S bytes sent in L parts; α per hop, β₁ per byte within a
 rack and β₂ between racks. Each is (latency, transfer) as the table has it. Where the table is loose:
 
-  PS            P divides both terms: servers are taken to be spread so that each rack's uplink carries 1/P of it. The
-                crossing traffic is that of (C − 1)G workers. Latency counts every worker one after the other.
+  PS            one server. The crossing traffic is that of (C − 1)G workers. Latency counts every worker one after the
+                other.
   double tree   log is to base 2; pushing k chunks through a tree takes log N + k hops of S/k bytes.
   gossip        the transfer is a lower bound: two peers, both between racks.
   DS-Sync       max of a pair over the slow uplink and a ring of the G − 1 that stay. The table prints the ring's
@@ -46,11 +46,11 @@ class Cost(NamedTuple):
         return self.latency + self.transfer
 
 
-def ps(given: RackedWorkers, servers: int = 1) -> Cost:
-    """Parameter servers: every worker pushes its model and pulls the mean."""
+def ps(given: RackedWorkers) -> Cost:
+    """A parameter server: every worker pushes its model and pulls the mean."""
     crossing = (given.racks - 1) * given.per_rack * given.between
     volume = 2 * given.nbytes * (crossing + (given.per_rack - 1) * given.within)
-    return Cost(2 * (given.workers - 1) * given.layers * given.alpha, volume / servers)
+    return Cost(2 * (given.workers - 1) * given.layers * given.alpha, volume)
 
 
 def ring(given: RackedWorkers) -> Cost:

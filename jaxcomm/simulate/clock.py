@@ -19,8 +19,8 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network
 
-STRAIGHT: Final = 2e-3  # how far a time may be from the line between its neighbours to be taken for a point of it
-ALIKE: Final = 1e-2  # how much times may differ that have only lines between them
+STRAIGHT: Final = 2e-3  # the most by which a point of a line may be off it
+ALIKE: Final = 1e-2  # the most by which times may differ that have only lines between them
 LARGE, LOOSE = 4096, 10.0  # from LARGE transfers on, both may be LOOSE times as much
 TIMED: Final = 128  # ranks up to which a schedule is run message by message
 JUMPS: Final = 2.5  # the factor where links are shared: overtaking changes times by about a hundredth
@@ -155,11 +155,7 @@ def _busiest(schedule: Schedule, topology: Topology) -> float:
     cluster = Cluster(0.0, 1.0, topology)
     remote, (out, into) = cluster.remote(src, dst), cluster.port_betas(src, dst)
     most = np.zeros(schedule.num_rounds)
-    for port, cost in [
-        (2 * src + remote, out),
-        (2 * dst + remote, into),
-        *zip(*cluster.shared(src, dst), strict=True),
-    ]:
+    for port, cost in [(2 * src + remote, out), (2 * dst + remote, into), *zip(*cluster.shared(src, dst), strict=True)]:
         used, width = port >= 0, int(port.max(initial=-1)) + 1
         load = np.bincount(round_[used] * width + port[used], cost[used], minlength=len(most) * width)
         most = np.maximum(most, load.reshape(len(most), width).max(axis=1, initial=0))

@@ -31,7 +31,7 @@ class Delays:
         self._sums = np.concatenate([[0.0], np.cumsum(self.seconds)])
 
     def exposed(self, before: ArrayLike) -> NDArray[np.float64]:
-        """Mean over the delays d of max(0, before - d): how much of `before` seconds of work a delay leaves to do."""
+        """Mean over the delays d of max(0, before - d): the part of `before` seconds of work left by a delay."""
         work = np.asarray(before, dtype=np.float64)
         shorter = np.searchsorted(self.seconds, work)
         exposed: NDArray[np.float64] = (shorter * work - self._sums[shorter]) / len(self.seconds)
@@ -49,7 +49,7 @@ def seconds(
       delays: how late the late rank is.
       alpha: seconds per round.
       beta: seconds per byte.
-      topology: what differs between the links; by default nothing does.
+      topology: the differences between the links; by default there are none.
     """
     before, after = phases(schedule, nbytes, alpha, beta, topology)
     return float(delays.exposed(before)) + after
@@ -172,7 +172,7 @@ def lower_bound(
       alpha: seconds per round α.
       beta: seconds per byte β.
       ports: peers that a rank can exchange with in one round.
-      topology: what differs between the links; a rank drives its port and its NIC at once.
+      topology: the differences between the links; a rank drives its port and its NIC at once.
     """
     own = beta / (1 + 1 / topology.slow) if topology and len({*topology.hosts}) > 1 else beta
     volume = np.maximum(nbytes * own, (ranks - 1) / ranks * (2 * nbytes * own - delays.seconds))

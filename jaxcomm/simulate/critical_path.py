@@ -54,7 +54,7 @@ def critical_path(run: Run, first_s: float = 0.0) -> Parts:
         arrives = before[:1] in met
         if not len(before):
             parts[0] = start - first_s
-            parts[np.abs(parts) < 1e-12 * steps.end_s.max()] = 0.0  # what is left of differences of equal times
+            parts[np.abs(parts) < 1e-12 * steps.end_s.max()] = 0.0  # rounding left of differences of equal times
             return Parts(*parts.tolist())
         at = int(before[0])
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Op, Schedule
 
-READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends
+READS, ADDS, WRITES = 1, 2, 4  # a message's uses of a chunk at one of its ends
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -131,12 +131,7 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
     few = before[~many]
     width = size[few] * size[few + 1]
     of, at = np.repeat(few, width), _counted(width)
-    rows.append(
-        np.stack(
-            [message[first[of] + at % size[of]], message[first[of + 1] + at // size[of]]],
-            axis=1,
-        )
-    )
+    rows.append(np.stack([message[first[of] + at % size[of]], message[first[of + 1] + at // size[of]]], axis=1))
     joined = before[many & ~exchange]
     points = messages + np.arange(len(joined))
     into, out = size[joined], size[joined + 1]

@@ -125,14 +125,5 @@ class _Phase:
         lag_s, link_s = alpha + wait_s, (sizes + resent) * self._link_beta
         start_s, free_s, end_s = self._links.times(there, port_s, self._early * nbytes, lag_s, link_s)
         return Messages(
-            needs.round,
-            needs.src,
-            needs.dst,
-            needs.chunks,
-            start_s,
-            free_s,
-            end_s,
-            clean_s,
-            port_s - clean_s,
-            wait_s,
+            needs.round, needs.src, needs.dst, needs.chunks, start_s, free_s, end_s, clean_s, port_s - clean_s, wait_s
         )

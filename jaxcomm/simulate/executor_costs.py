@@ -114,7 +114,7 @@ class TimedCosts(Costs):
         Args:
           timed: the measurements, of one executor.
           ranks: number of ranks.
-          links: what differs between them.
+          links: the links, which may differ.
 
         Raises:
           ProfileError: several executors were timed.

@@ -42,7 +42,7 @@ def forecast(
     Args:
       schedule: any schedule.
       nbytes: size of the buffer.
-      network: what it runs on.
+      network: the network that it runs on.
       arrivals: when each rank arrives, one row per step; () lets all arrive together.
       repeat: number of runs, see `repetitions`; of more steps than that every so-manyth is taken.
       tick: called after every run.

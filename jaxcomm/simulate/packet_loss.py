@@ -1,4 +1,4 @@
-"""Lost packets: what a message sends again, and how long it waits before it does."""
+"""Lost packets: the parts that a message sends again, and its wait before it does."""
 
 from __future__ import annotations
 

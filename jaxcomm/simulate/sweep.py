@@ -61,8 +61,8 @@ def sweep(
       beta: seconds per byte.
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
-      topology: what differs between the links of as many ranks as it has; by default nothing does.
-      incast: how many times as long a byte between hosts takes where one exchanges with several others.
+      topology: the differences between the links of as many ranks as it has; by default there are none.
+      incast: the factor by which a byte between hosts takes longer where one exchanges with several others.
     """
     for n in ranks:
         where = topology if topology and len(topology.hosts) == n else None

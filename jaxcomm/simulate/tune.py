@@ -96,7 +96,7 @@ def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float,
       longest: seconds, the longest delay worth covering.
       alpha: seconds per round α.
       beta: seconds per byte β.
-      count: how many at most.
+      count: the most of them.
 
     Returns:
       Members without duplicates; their `seconds` are those for a delay that covers `before`.

@@ -15,7 +15,7 @@ _TIMEOUT_S: Final = 20
 
 
 class LinkCounters(NamedTuple):
-    """A host's link to a rail: what left the host and what came to it, in bytes with headers, and lost packets.
+    """A host's link to a rail: the bytes with headers that left the host and that came to it, and lost packets.
 
     `queue_drops` were too many for a queue of the link, `random_losses` the file asked for.
     """

@@ -46,7 +46,7 @@ class LinkState(NamedTuple):
 
 
 class QueueCounters(NamedTuple):
-    """A queue of the switch's port to a host: what it has sent and dropped, and how long packets waited in it.
+    """A queue of the switch's port to a host: the packets that it has sent and dropped, and their wait in it.
 
     Bytes are with headers; a packet waits until its first byte leaves. `p99_s` is exact to a sixteenth.
     """

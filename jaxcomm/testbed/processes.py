@@ -1,4 +1,4 @@
-"""The processes of a testbed: what makes each run on its host, and the two ends of background traffic."""
+"""The processes of a testbed: their start on its hosts, and the two ends of background traffic."""
 
 from __future__ import annotations
 

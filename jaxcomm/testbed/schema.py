@@ -59,7 +59,7 @@ class Cut(Value):
 
     "silent": packets disappear, and no end gets an error. "one-way": so do those to the host. "down": the host's
     interface loses its carrier. "slow": `mbit` are left, or 8 kbit/s. "reset": the host resets what comes by TCP.
-    "no-udp": what comes to the host by UDP disappears.
+    "no-udp": UDP packets to the host disappear.
     """
 
     host: str

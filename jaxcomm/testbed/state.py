@@ -55,27 +55,28 @@ def clean() -> list[str]:
       JaxcommError: one of them cannot be removed.
     """
     removed = []
-    for path in _states():
-        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # its owner lives
-                continue
-            _remove(path.name)
-            removed.append(path.name)
+    for name, owner in _owners():
+        if owner is None:
+            _remove(name)
+            removed.append(name)
     return removed
 
 
 def in_use() -> dict[str, int]:
     """The testbeds whose owners live, with the owner's process id."""
-    found = {}
+    return {name: owner for name, owner in _owners() if owner is not None}
+
+
+def _owners() -> Iterator[tuple[str, int | None]]:
+    """The testbeds, each with its owner's process id; None if that has ended: the testbed is locked until the next."""
     for path in _states():
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            owner = None
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                found[path.name] = int(file.read() or 0)
-    return found
+                owner = int(file.read() or 0)
+            yield path.name, owner
 
 
 def hosts_file(id: str) -> Path:

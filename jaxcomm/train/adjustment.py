@@ -36,7 +36,7 @@ class Adjustment:
       groups: the new groups, or the present ones.
       changed: whether they are new.
       late_s: seconds that a rank's own work takes longer than the median rank's in three of four steps, by rank.
-      reason: what was seen, and why the groups changed or did not, for a log.
+      reason: for a log, the measured times and why the groups changed or did not.
       network: the links as they were measured last; None: they were not.
     """
 
@@ -62,7 +62,7 @@ def adjust_groups(
 ) -> Adjustment:
     """Looks at the latest averages, and plans the groups anew if a rank or a link has become slow, or is slow no more.
 
-    A rank is as slow as its own work between two averages: what it waits for others is not in it. That work begins when
+    A rank is as slow as its own work between two averages: its wait for others is not in it. That work begins when
     the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
     of the two, the one that makes each rank's work steadier counts. The time by which that work exceeds the median
     rank's in three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in
@@ -86,18 +86,18 @@ def adjust_groups(
 
     Args:
       plan: the plan that `divide_and_shuffle` got: path, or `jaxcomm.plan.Plan`. Its ranks are `jax.devices()`.
-      present: what the last call returned, or the groups in use; None: the plan's.
-      steps: how many of the latest averages count, at most the 256 that the statistics keep.
+      present: the result of the last call, or the groups in use; None: the plan's.
+      steps: the number of latest averages that count, at most the 256 that the statistics keep.
       worth: the share of a step's time that other groups must be predicted to save; groups that cost no more than
         that and agree sooner are taken, too.
-      sites: what `jaxcomm.stats()` returned in this process; None: what it returns now.
+      sites: an earlier result of `jaxcomm.stats()` in this process; None: the present one.
 
     Raises:
       PlanError: the plan cannot be read, or decides no groups.
       ValueError: fewer than 8 steps, or a negative worth.
       JaxcommError: another process has not called it within five minutes, or is gone.
 
-    Source: Wang et al., "DS-Sync", section III-B3; what counts as slow, and when a change is worth it, are ours.
+    Source: Wang et al., "DS-Sync", section III-B3; the thresholds of a slow rank and of a worthwhile change are ours.
     """
     if steps < ENOUGH or worth < 0:
         raise ValueError(

@@ -37,7 +37,7 @@ def agree(
     """Returns in all processes the result of `adjust` in the first one. All call it.
 
     Args:
-      own: what this process has seen.
+      own: the record of this process.
       racks: as they are known.
       is_due: whether all measure the links, given what all have seen; called in the first process.
       adjust: takes that, and the links if they were measured; called in the first process.

@@ -36,10 +36,11 @@ def bounded_drop(
 
     Args:
       axis_name: axis of the mesh, or several.
-      drop: what may be left out; None is `Drop()`, a tenth of each tensor, agreed upon.
+      drop: the part that may be left out; None is `Drop()`, a tenth of each tensor, agreed upon.
       plan: as for `jaxcomm.psum`.
-      error_feedback: what a rank left out of a step, kept in the parameters' types, is added to its gradient in the
-        next one. The state then differs between ranks: `left_out` belongs to the shards of `axis_name`.
+      error_feedback: whether a rank adds the part that it left out of a step to its gradient in the next one. It is
+        kept in the parameters' types. The state then differs between ranks: `left_out` belongs to the shards of
+        `axis_name`.
 
     Raises:
       ValueError: error feedback with the policy "network": it averages over the ranks whose packets came, so what is

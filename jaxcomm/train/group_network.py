@@ -29,7 +29,7 @@ class GroupNetwork:
       beta_s_per_byte: seconds of a byte within a rack.
       measured_at_s: when that was, by the first process's monotonic clock; None: it is the plan's.
       measured_in_s: how long it took.
-      average_s: what averages took from the last arrival on, then or with the present groups; None: not known yet.
+      average_s: the time of averages from the last arrival on, then or with the present groups; None: not known yet.
     """
 
     racks: tuple[RackRanks, ...]

@@ -13,7 +13,7 @@ LATE = {"straggler": 3, "straggler_2": 6}
 
 
 def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtypes: list[str] | None = None) -> Plan:
-    """A plan of entries (first bytes, last bytes, schedule); late ranks are 3 and, if there are so many, 6."""
+    """A plan of entries (first bytes, last bytes, schedule); late ranks are 3 and, if there are seven, 6."""
     seconds = dict.fromkeys(["seconds", "ring", "halving_doubling", "direct", "broadcast", "lower_bound"], 1e-5)
     rows = [dict(zip(["min_bytes", "max_bytes", "schedule"], entry, strict=True)) for entry in entries]
     late = any("late" in row["schedule"] for row in rows)
@@ -82,7 +82,7 @@ RING = make((0, None, SPECS["ring"]))
 
 
 def step_plan(tree: Any, counts: list[int], *entries: tuple[int, int | None, dict[str, Any]]) -> Plan:
-    """Buckets of so many gradients, the last one first, as a backward pass has them; each runs its size's entry."""
+    """Buckets of a number of gradients, the last one first, as a backward pass has them; each runs its size's entry."""
     plain = make(*(entries or [(0, None, {"kind": "direct"})]))
     leaves = reversed(jax.tree_util.tree_leaves_with_path(tree))
     gradients = [

@@ -109,13 +109,13 @@ def test_a_trial_compares_a_plan_with_what_runs_without_it() -> None:
     assert default(4 * MIB, None, tries=False) is None
 
 
-def test_calls_between_three_hosts_have_schedules_for_fences() -> None:
+def test_calls_between_three_hosts_have_schedules_for_lost_rails() -> None:
     lacking = {"hosts": [0, 1, 2, 3], "nic": "rank", "slow": 1.0, "nics": [2.0, 1.0, 1.0, 1.0]}
     one = {"schedule": {"kind": "hierarchical", "chunks": 8}, "seconds": 1.0, "otherwise": 2.0}
     ranges = [{**one, "min_bytes": MIB, "max_bytes": None, "reference_bytes": MIB}]
     document = make((0, None, SPECS["ring"]), ranks=4).model_dump(exclude={"hash"})
-    fences = [{"rank": 0, "rail": rail, "topology": lacking, "ranges": ranges} for rail in ("eth0", "eth1")]
-    plan = validate({**document, "fences": fences}, "plan.json")
+    lost_rails = [{"rank": 0, "rail": rail, "topology": lacking, "ranges": ranges} for rail in ("eth0", "eth1")]
+    plan = validate({**document, "lost_rails": lost_rails}, "plan.json")
     PLANS[plan.hash] = plan
 
     def chosen(nbytes: int, hosts: tuple[int, ...], tries: bool = True) -> choice.Choice:

@@ -1,4 +1,4 @@
-"""The documentation: it is built without a warning, has every public name, and what it tells people to type works."""
+"""The documentation: it is built without a warning, has every public name, and the commands that it shows work."""
 
 from __future__ import annotations
 

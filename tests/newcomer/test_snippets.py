@@ -160,7 +160,7 @@ assert plans_seen() == {{planned.hash[:8]}}
 
 
 def in_the_step(snippet: str) -> str:
-    """Its imports stand before. No gradient of this model has so many segments that one of them may be lost."""
+    """Its imports stand before. No gradient of this model has enough segments to lose one."""
     lines = snippet.splitlines()
     imports = "\n".join(line for line in lines if line.startswith(("import ", "from ")))
     snippet = "\n".join(line for line in lines if line not in imports.splitlines())

@@ -55,7 +55,7 @@ def star(ranks: int) -> Schedule:
 
 
 def spokes(counts: Sequence[int]) -> Schedule:
-    """Rank 0 sends so many chunks to each other rank, one per round; no allreduce, but a limit for each link."""
+    """Rank 0 sends a number of chunks to each other rank, one per round; no allreduce, but a limit for each link."""
     rows = [[chunk, 0, rank, chunk, Op.COPY] for rank, count in enumerate(counts, 1) for chunk in range(count)]
     ranks = len(counts) + 1
     return Schedule.from_table(rows, kind="spokes", ranks=ranks, num_chunks=max(counts), ports=ranks)

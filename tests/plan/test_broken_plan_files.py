@@ -33,7 +33,7 @@ STRAGGLER: dict[str, Any] = {"kind": "straggler", "late": "straggler", "chunks":
 SELECTOR = {"rank": "straggler", "lateness_s": 0.01, "early": {"kind": "ring"}, "late": STRAGGLER, "seconds": 0.01}
 LACKING = {"hosts": [*range(RANKS)], "nic": "rank", "slow": 1.0, "nics": [2.0] + [1.0] * (RANKS - 1)}
 HIERARCHICAL = {"kind": "hierarchical", "chunks": 12}
-FENCED = {
+LOST_RANGE = {
     "min_bytes": 1024,
     "max_bytes": None,
     "schedule": HIERARCHICAL,
@@ -41,7 +41,7 @@ FENCED = {
     "seconds": 1,
     "otherwise": 2,
 }
-FENCE = {"rank": 0, "rail": "eth0", "topology": LACKING, "ranges": [FENCED]}
+LOST = {"rank": 0, "rail": "eth0", "topology": LACKING, "ranges": [LOST_RANGE]}
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "topology": (
         changed("matches", "topology", to="0" * 64),
@@ -104,46 +104,54 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         ]
     },
     **{
-        f"fence, {name}": (changed("fences", to=[{**FENCE, **wrong}]), message)
+        f"lost rail, {name}": (changed("lost_rails", to=[{**LOST, **wrong}]), message)
         for name, wrong, message in [
-            ("rank", {"rank": RANKS}, f"fences[0].rank is {RANKS}; with {RANKS} ranks it must be in [0, {RANKS - 1}]"),
-            ("hosts", {"topology": {**LACKING, "hosts": [0, 1], "nics": []}}, "fences[0].topology.hosts has 2 entries"),
-            ("no range", {"ranges": []}, "fences[0].ranges has 0 entries"),
+            (
+                "rank",
+                {"rank": RANKS},
+                f"lost_rails[0].rank is {RANKS}; with {RANKS} ranks it must be in [0, {RANKS - 1}]",
+            ),
+            (
+                "hosts",
+                {"topology": {**LACKING, "hosts": [0, 1], "nics": []}},
+                "lost_rails[0].topology.hosts has 2 entries",
+            ),
+            ("no range", {"ranges": []}, "lost_rails[0].ranges has 0 entries"),
             (
                 "an end",
-                {"ranges": [{**FENCED, "max_bytes": 2048}]},
-                "fences[0].ranges[0].max_bytes is 2048; it must be null",
+                {"ranges": [{**LOST_RANGE, "max_bytes": 2048}]},
+                "lost_rails[0].ranges[0].max_bytes is 2048; it must be null",
             ),
             (
                 "a gap",
-                {"ranges": [{**FENCED, "max_bytes": 4094}, {**FENCED, "min_bytes": 4096}]},
-                "fences[0].ranges[0].max_bytes is 4094; it must be 4095",
+                {"ranges": [{**LOST_RANGE, "max_bytes": 4094}, {**LOST_RANGE, "min_bytes": 4096}]},
+                "lost_rails[0].ranges[0].max_bytes is 4094; it must be 4095",
             ),
             (
                 "another size",
-                {"ranges": [{**FENCED, "reference_bytes": 9}]},
-                "fences[0].ranges[0].reference_bytes is 9, outside",
+                {"ranges": [{**LOST_RANGE, "reference_bytes": 9}]},
+                "lost_rails[0].ranges[0].reference_bytes is 9, outside",
             ),
             (
                 "late",
-                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"late": ["straggler"]}}]},
-                "fences[0].ranges[0].schedule.late names ranks",
+                {"ranges": [{**LOST_RANGE, "schedule": HIERARCHICAL | {"late": ["straggler"]}}]},
+                "lost_rails[0].ranges[0].schedule.late names ranks",
             ),
             (
                 "chunks",
-                {"ranges": [{**FENCED, "schedule": HIERARCHICAL | {"chunks": 0}}]},
-                "fences[0].ranges[0].schedule.chunks is 0",
+                {"ranges": [{**LOST_RANGE, "schedule": HIERARCHICAL | {"chunks": 0}}]},
+                "lost_rails[0].ranges[0].schedule.chunks is 0",
             ),
             (
                 "kind",
-                {"ranges": [{**FENCED, "schedule": {"kind": "ring"}}]},
-                "fences[0].ranges[0].schedule is a ring schedule",
+                {"ranges": [{**LOST_RANGE, "schedule": {"kind": "ring"}}]},
+                "lost_rails[0].ranges[0].schedule is a ring schedule",
             ),
         ]
     },
-    "fence, twice": (
-        changed("fences", to=[FENCE, FENCE]),
-        f"fences[1] is for rank {FENCE['rank']} and rail {FENCE['rail']!r}, which fences[0] is for, too",
+    "lost rail, twice": (
+        changed("lost_rails", to=[LOST, LOST]),
+        f"lost_rails[1] is for rank {LOST['rank']} and rail {LOST['rail']!r}, which lost_rails[0] is for, too",
     ),
     "halves' gap": (
         changed("halves", to=replaced(HALVES, 1, "min_bytes", to=2**20 + 1)),

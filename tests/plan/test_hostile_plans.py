@@ -48,7 +48,7 @@ def chain(late: Sequence[str], chunks: int) -> dict[str, Any]:
 
 
 def solved(chunks: int, moves: int) -> dict[str, Any]:
-    """A network whose only schedule has so many chunks and moves."""
+    """A network whose only schedule has these numbers of chunks and moves."""
     figures = {"nbytes": 1, "delay_s": 0.0, "seconds": 1.0, "start_s": 1.0, "bound_s": 1.0}
     schedule = {"late": 3, "chunks": chunks, "before": [], "after": [0, 3, 0, 0, 0] * moves, **figures}
     return {"topology": {"hosts": [0] * 6, "nic": "host", "slow": 4.0}, "schedules": [schedule]}

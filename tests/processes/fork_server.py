@@ -42,7 +42,7 @@ def python(*imports: str, servers: int = 1) -> str:
 
     Args:
       imports: modules that the servers import, once, before the first program runs.
-      servers: for so many processes of a job; more take turns.
+      servers: the number of processes of a job that run at once; more take turns.
     """
     folder = _folder(imports)
     for number in range(servers):

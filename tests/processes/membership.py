@@ -70,7 +70,7 @@ def of_first(training: Training, value: NDArray[Any]) -> NDArray[Any]:
 def run(
     training: Training, params: NDArray[np.float32], step: int, until: float = math.inf, dies_at: int = -1
 ) -> tuple[tuple[NDArray[np.float32], int], str]:
-    """Steps on from this one, until so many or an error: what was awaited last, and the error."""
+    """Steps on from this one, until a number or an error: the last result, and the error."""
     kept = params, step
     try:
         with jaxcomm.errors.translated():

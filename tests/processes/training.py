@@ -113,7 +113,7 @@ def digest(state: State) -> str:
 
 
 def train(case: str, training: Training, state: State, steps: int, save: Callable[[State], None] | None = None) -> None:
-    """Trains up to so many steps, saves in their middle, and reports."""
+    """Trains up to a number of steps, saves in their middle, and reports."""
     start, losses, looks = time.perf_counter(), [], []
     for step in range(int(state.step) + 1, steps + 1):
         state, loss = training.step(state)

@@ -51,7 +51,7 @@ def run(script: Path, words: Sequence[str], cache: Path, code: int = 0, launch: 
 
 
 def kill_after(process: subprocess.Popen[str], path: Path, lines: int) -> None:
-    """Kills a process as soon as a file that it writes has so many lines."""
+    """Kills a process as soon as a file that it writes has this number of lines."""
     deadline = time.monotonic() + DEADLINE_S
     while not path.exists() or len(path.read_text().splitlines()) < lines:
         assert process.poll() is None, process.communicate()[0]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from jaxcomm import planner
 from jaxcomm.cli import main
 from jaxcomm.plan import Plan
+from jaxcomm.plan.values import Verdict
 from jaxcomm.profile import Profile, Sample, fit, save
 from jaxcomm.profile.timed_schedules import TimedSchedules
+from jaxcomm.report.considered import considered
 from jaxcomm.report.explanation import explanation, summary
+from jaxcomm.report.words import VERDICTS
+from tests.cli.documents import schema
+from tests.planner.test_executors_timed_together import together
 from tests.planner.test_timed_schedules import SIZES, entry, profile, timed
 
 
@@ -49,6 +55,35 @@ def test_what_a_latency_alone_was_timed_for_promises_nothing_for_more_bytes() ->
     made = planner.plan(profile(up_to(65536, timed(dict.fromkeys(SIZES, 1.5)))))
     assert entry(made, 65536).schedule.kind == "straggler"
     assert {entry(made, size).schedule.kind for size in (65537, 2**20, 2**30)} == {"direct"}
+
+
+def test_schedules_beyond_the_timed_sizes_are_not_timed() -> None:
+    made = planner.plan(profile(up_to(65536, timed(dict.fromkeys(SIZES, 1.5)))))
+    verdicts = {(offer.schedule.kind, offer.verdict) for offer in entry(made, 2**20).alternatives}
+    assert ("straggler", "not_timed") in verdicts and "below_threshold" not in {verdict for _, verdict in verdicts}
+    assert "not_timed" not in {offer.verdict for offer in entry(made, 65536).alternatives}
+    assert "not timed: profile with larger --sizes" in explanation(made)
+    [row] = [each for each in considered(made)["ranges"] if each["max_bytes"] is None]
+    assert "not timed: profile with larger --sizes" in {each["reason"] for each in row["considered"]}
+
+
+def test_schedules_of_xla_beyond_the_timed_sizes_are_not_timed() -> None:
+    source = together(1.0, "straggler", dict.fromkeys(SIZES, 1.5))
+    assert source.timed_schedules
+    few = source.model_copy(update={"timed_schedules": up_to(65536, source.timed_schedules)})
+    made = planner.plan(few)
+    assert (entry(made, 65536).schedule.kind, entry(made, 65536).executor) == ("straggler", "xla")
+    assert {(entry(made, size).schedule.kind, entry(made, size).executor) for size in (65537, 2**30)} == {
+        ("direct", None)
+    }
+    offers = entry(made, 2**20).alternatives
+    assert "not_timed" in {each.verdict for each in offers if each.executor == "xla"}
+
+
+def test_the_schema_lists_the_verdicts_of_alternatives() -> None:
+    ranges = schema("considered")["properties"]["ranges"]["items"]["properties"]
+    listed = ranges["considered"]["items"]["properties"]["verdict"]["enum"]
+    assert listed == [*get_args(Verdict)] == [*VERDICTS]
 
 
 def test_a_schedule_that_was_not_timed_takes_no_less_than_its_links() -> None:

@@ -57,6 +57,7 @@ def test_rails_are_a_table_of_their_own() -> None:
     rails = [
         {
             "process": 1,
+            "host": 1,
             "rail": "eth0",
             "is_open": True,
             "has_left": False,
@@ -66,6 +67,7 @@ def test_rails_are_a_table_of_their_own() -> None:
         },
         {
             "process": 1,
+            "host": 1,
             "rail": "eth1",
             "is_open": False,
             "has_left": False,
@@ -190,7 +192,8 @@ def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Cap
     assert main(["profile", "import", str(file), "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "rank 2, last in 9 of 9 steps" in shown
-    assert "hosts, NICs, incast, times of other schedules: `jaxcomm profile` in a job of the same processes" in shown
+    missing = "hosts, rails, NICs, incast, times of other schedules"
+    assert f"{missing}: `jaxcomm profile` in a job of the same processes" in shown
     assert profile.load(out).arrivals == profile.from_stats(file).arrivals == profile.read_any(file).arrivals
     assert main(["profile", "import", str(file), "--out", str(tmp_path / "none.json"), "--dry-run"]) == 0
     assert not (tmp_path / "none.json").exists()
@@ -199,12 +202,61 @@ def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Cap
     assert str(file) in capsys.readouterr().err
 
 
+def rails_to(hosts: dict[int, int], shares: dict[str, int], closed: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    """The records of rails to processes on these hosts; the last rail to those of `closed` is fenced."""
+    last = [*shares][-1]
+    return [
+        {"process": process, "host": host, "rail": rail, "is_open": rail != last or process not in closed}
+        | {"has_left": False, "fences": 0, "bytes": 1, "shares": [[0, 1024], [2**20, share]]}
+        for process, host in hosts.items()
+        for rail, share in shares.items()
+    ]
+
+
+def run_on_rails(rails: list[dict[str, Any]]) -> Stats:
+    return Stats([site(nbytes=size, after_arrival_s=[1e-3 + 1e-8 * size] * 10) for size in (4096, 2**24)], rails)
+
+
+APART = {1: 1, 2: 2, 3: 3}
+
+
+@pytest.mark.parametrize(
+    ("rails", "shares", "hosts", "missing"),
+    [
+        (rails_to(APART, {"eth0": 768, "eth1": 256}), {"eth0": 0.75, "eth1": 0.25}, 4, "NICs"),
+        (rails_to(APART, {"eth0": 512, "eth1": 512}, (3,)), {"eth0": 0.5, "eth1": 0.5}, 4, "NICs"),
+        (rails_to(APART, {"eth0": 512, "eth1": 512}, (1, 2, 3)), {}, 4, "rails, NICs"),
+        (rails_to({1: 1, 2: 1, 3: 3}, {"eth0": 512, "eth1": 512}), {"eth0": 0.5, "eth1": 0.5}, 0, "hosts, NICs"),
+        (rails_to({2: 2, 3: 2}, {"eth0": 512, "eth1": 512}), {"eth0": 0.5, "eth1": 0.5}, 0, "hosts, NICs"),
+        ([], {}, 0, "hosts, rails, NICs"),
+    ],
+)
+def test_a_runs_profile_has_the_shares_of_its_rails(
+    tmp_path: Path, rails: list[dict[str, Any]], shares: dict[str, float], hosts: int, missing: str
+) -> None:
+    run = run_on_rails(rails)
+    run.save(tmp_path / "run.json")
+    found = profile.from_stats(run)
+    assert found.rail_shares == profile.read_any(tmp_path / "run.json").rail_shares == shares
+    assert len({*found.hosts}) == hosts
+    assert f"{missing}, incast, times of other schedules: `jaxcomm profile`" in summary(found)
+
+
+def test_a_plan_of_a_run_on_rails_is_ready_for_hosts_that_lose_one() -> None:
+    made = planner.plan(profile.from_stats(run_on_rails(rails_to(APART, {"eth0": 512, "eth1": 512}))))
+    assert [(each.rank, each.rail) for each in made.lost_rails] == [
+        (r, rail) for r in range(4) for rail in ("eth0", "eth1")
+    ]
+    alone = planner.plan(profile.from_stats(run_on_rails(rails_to({1: 1, 2: 1, 3: 3}, {"eth0": 512, "eth1": 512}))))
+    assert alone.lost_rails == ()
+
+
 def test_a_summary_names_slow_nics_and_only_what_is_missing() -> None:
     run = profile.from_stats([site(), site(nbytes=2**20)])
     slow = summary(run.model_copy(update={"nics": [1.0, 1.0, 2.5, 1.0]}))
-    assert "rank 2 2.5 × slower" in slow and "hosts, incast, times of other schedules:" in slow
+    assert "rank 2 2.5 × slower" in slow and "hosts, rails, incast, times of other schedules:" in slow
     alike = summary(run.model_copy(update={"incast": 1.0}))
-    assert "NICs          alike" in alike and "hosts, times of other schedules:" in alike
+    assert "NICs          alike" in alike and "hosts, rails, times of other schedules:" in alike
 
 
 def test_a_run_of_this_process_is_recorded_and_profiled(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ CASES: dict[str, Callable[[int], Schedule]] = {
 
 
 def on_hosts(ranks: int, per_host: int) -> tuple[int, ...]:
-    """Hosts of so many ranks each, the last one of what is left."""
+    """Hosts of a number of ranks each, the last one of the rest."""
     return tuple(rank // per_host for rank in range(ranks))
 
 

@@ -10,7 +10,7 @@ import pytest
 from jaxcomm import plan, planner
 from jaxcomm.cli import main
 from tests.cli import documents
-from tests.planner.test_fences import on_hosts
+from tests.planner.test_lost_rails import on_hosts
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -46,7 +46,7 @@ def test_a_buffer_takes_both_rails(
         assert payload < link["sent_bytes"] < 1.2 * payload
 
 
-FENCED = """
+LOST_RAIL = """
 import sys, time, jax, jaxcomm, numpy as np
 jax.distributed.initialize()
 jaxcomm.init(plan=sys.argv[1], trial=False)
@@ -88,9 +88,9 @@ def test_calls_run_the_prepared_schedule_while_a_rail_is_cut(
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     made = planner.plan(on_hosts(3))
-    assert made.fences_for(1 << 20)
+    assert made.lost_rails_for(1 << 20)
     plan.save(made, tmp_path / "plan.json")
-    (tmp_path / "job.py").write_text(FENCED)
+    (tmp_path / "job.py").write_text(LOST_RAIL)
     rails = "".join(f'[[rails]]\nname = "eth{i}"\nmbit = 250\n' for i in range(2))
     hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in "abc")
     cut = '[[cuts]]\nhost = "c"\nrail = "eth1"\nat_s = 20\nrepaired_s = 32\n'

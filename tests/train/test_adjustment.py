@@ -39,7 +39,7 @@ def two_racks():
 
 @pytest.fixture(scope="module", params=["the host waits for every step", "the ranks run on by themselves"])
 def train(two_racks, request):
-    """Runs so many steps; the slow rank's own part of one takes `delay` longer."""
+    """Runs a number of steps; the slow rank's own part of one takes `delay` longer."""
     at_once = 13 if "run on" in request.param else 1
     mesh = jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,))
     average = divide_and_shuffle(two_racks, "data")
@@ -149,7 +149,7 @@ def test_what_processes_have_seen_is_put_together(two_racks):
     assert merged.step_s == pytest.approx(alone.step_s, rel=1e-3)
     np.testing.assert_allclose(merged.late_s, alone.late_s, atol=1e-6)
     assert RecentAverages.merge([of(ranks[:4], 16), RecentAverages.read([], RANKS, 16).text()]).steps == 0
-    assert RecentAverages.merge([of(ranks[:4], 4), of(ranks[4:], 16, lost=8)]).steps == 0, "no average that both saw"
+    assert RecentAverages.merge([of(ranks[:4], 4), of(ranks[4:], 16, lost=8)]).steps == 0, "none in both"
 
 
 def test_a_rank_whose_process_waits_for_each_step_is_not_late_because_its_neighbour_waited():

@@ -29,7 +29,7 @@ def mesh():
 
 
 def run(mesh, average, params, steps, start=0):
-    """The ranks' parameters, one row each, after so many steps; compiled once."""
+    """The ranks' parameters, one row each, after a number of steps; compiled once."""
 
     def loop(params, start):
         return jax.lax.fori_loop(start, start + steps, lambda step, params: average(params, step), params)

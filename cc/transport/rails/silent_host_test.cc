@@ -64,7 +64,7 @@ class SilentHostTest : public testing::TestWithParam<bool> {
 
 TEST_P(SilentHostTest, AHostThatFallsSilentOnAllRailsIsGone) {
   Process a(0, GetParam());
-  std::array<UdpPath, kRails> its;  // which nobody serves
+  std::array<UdpPath, kRails> its;  // without a progress thread
   for (uint32_t rail = 0; rail < kRails; ++rail) {
     const auto [own, other] = Paths();
     its[rail] = other;

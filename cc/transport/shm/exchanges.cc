@@ -18,7 +18,7 @@ namespace {
 using State = std::atomic<uint64_t>;
 using Clock = std::chrono::steady_clock;
 
-// The state of a round; 0: it is free. The tag tells calls apart that come to one round.
+// The state of a round; 0: it is free. The tag distinguishes calls that come to one round.
 constexpr uint64_t kCame = 1, kTook = 1 << 12;  // the numbers of ranks
 constexpr size_t kMaxRanks = kTook - 1;
 constexpr uint64_t kClosed = 1 << 24;

@@ -45,7 +45,7 @@ class MessageSlots {
   const uint32_t self_, share_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;                        // the one used last is taken first: it is in the cache
-  std::map<std::vector<uint32_t>, uint32_t> open_;    // which slot takes further messages for these processes
+  std::map<std::vector<uint32_t>, uint32_t> open_;    // the slot that takes further messages for these processes
   std::vector<uint32_t> slots_held_, messages_held_;  // by each process
 };
 

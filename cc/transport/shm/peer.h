@@ -44,11 +44,11 @@ struct ShmTransport::Peer {
   std::deque<std::pair<shm::Record, std::vector<std::byte>>> queue;  // for room in the ring
   bool unrung = false;         // something has been written since its doorbell was rung
   bool must_read = false;      // before anything else can be written
-  bool unheard = false;        // it has only been rung softly
+  bool is_deferred = false;    // its last wake-up was deferred
   uint64_t releases_read = 0;  // of from.releases
   int64_t early_bytes = 0;     // charged for messages that wait for a Post
   size_t posted = 0;           // messages that have not come
-  std::string broken;          // what it did wrong
+  std::string broken;          // its mistake
   Status end;
 };
 

@@ -84,7 +84,7 @@ void ShmTransport::Read(Peer& peer, bool to_its_end) {
     if (result == shm::RingResult::kEmpty) break;
     if (result == shm::RingResult::kBroken || !IsSound(record, slots_.count())) {
       Lock lock(mutex_);
-      Break(peer, "it wrote into its memory what is no message");
+      Break(peer, "it wrote an invalid message into its memory");
       break;
     }
     if (record.kind == shm::Record::kNotice) {

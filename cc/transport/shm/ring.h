@@ -1,7 +1,7 @@
 // The ring of a channel: one process writes, the other reads. Neither believes the other.
 //
 //   writer.Write(record, bytes)           // kFull: again when the other has read
-//   reader.Look();                        // what is there now
+//   reader.Look();                        // the bytes that are there now
 //   while (reader.Read(&record, &bytes) == RingResult::kDone) ...
 //   reader.Publish();                     // gives the room back
 //
@@ -81,7 +81,7 @@ class RingReader {
     const size_t start = position % kRingBytes, first = std::min<size_t>(bytes, kRingBytes - start);
     std::memcpy(to, other_.ring + start, first);
     if (bytes != first) std::memcpy(to + first, other_.ring, bytes - first);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // what is checked is the copy, not what the other makes of it
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is checked, not later bytes of the other side
   }
 
   PeerChannel& mine_;

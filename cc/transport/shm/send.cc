@@ -72,15 +72,15 @@ void ShmTransport::Flush() {
     Lock lock(mutex_);
     for (const std::unique_ptr<Peer>& peer : peers_) {
       if (!peer) continue;
-      const bool unrung = std::exchange(peer->unrung, false), unheard = std::exchange(peer->unheard, false);
-      if (unrung || unheard) peers.push_back(peer.get());
+      const bool unrung = std::exchange(peer->unrung, false), is_deferred = std::exchange(peer->is_deferred, false);
+      if (unrung || is_deferred) peers.push_back(peer.get());
       peer->must_read = false;
     }
   }
   for (const Peer* const peer : peers) shm::Ring(peer->memory->doorbell());
 }
 
-// As Flush does, but who dozes is left alone until the next Flush.
+// As Flush does, but the wake-ups of dozing pollers are deferred until the next Flush.
 void ShmTransport::FlushSoftly() {
   Lock lock(mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) {
@@ -89,7 +89,7 @@ void ShmTransport::FlushSoftly() {
     if (std::exchange(peer->must_read, false)) {
       shm::Ring(doorbell);
     } else if (!shm::RingSoftly(doorbell)) {
-      peer->unheard = true;
+      peer->is_deferred = true;
     }
   }
 }
@@ -159,7 +159,7 @@ void ShmTransport::CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& loc
   DropGone(&outgoing);
   lock.unlock();
   if (!cancelled) outgoing.done(outgoing.status);
-  outgoing.done = nullptr;  // what it holds ends outside the lock
+  outgoing.done = nullptr;  // its callback is destroyed outside the lock
   lock.lock();
 }
 

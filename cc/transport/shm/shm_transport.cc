@@ -68,7 +68,7 @@ void ShmTransport::Leave() {
     SayGoodbye(*peer);
     EndPeer(*peer, Status(Code::kInternal, "this process has left the job"));
   }
-  SendWaiting();  // what could not leave ends with an error
+  SendWaiting();  // messages that could not leave end with an error
 }
 
 void ShmTransport::Stop() {
@@ -123,7 +123,7 @@ void ShmTransport::Cancel(const CallId& id) {
   for (const auto& [message, posted] : ended.posted) --peers_[message.first]->posted;
   for (const auto& [message, arrived] : ended.early) peers_[message.first]->early_bytes -= arrived.charge;
   lock.unlock();
-  if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());  // what waited behind them may go on
+  if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());  // messages behind them may go on
 }
 
 bool ShmTransport::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
@@ -199,7 +199,7 @@ void ShmTransport::Expect() {
   Lock lock(mutex_);
   uint32_t state = shm::kDozing;
   if (++expected_ != 1 || memory_->doorbell().compare_exchange_strong(state, shm::kAsleep)) return;
-  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // it may have been rung softly
+  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // its wake-up may have been deferred
 }
 
 void ShmTransport::EndExpecting() {
@@ -218,7 +218,7 @@ ShmTransport::Peer* ShmTransport::At(uint32_t process) {
 }
 
 void ShmTransport::Serve(Peer& peer, bool look) {
-  if (peer.ended()) return;  // only who serves ends it
+  if (peer.ended()) return;  // only the progress thread ends it
   // In this order: a goodbye comes before the lock's end, and all messages before both.
   const bool lives = !look || shm::IsLocked(peer.memory->fd());
   const uint32_t closing = peer.from.closing.load();
@@ -247,7 +247,7 @@ void ShmTransport::Serve(Peer& peer, bool look) {
 void ShmTransport::Break(Peer& peer, const std::string& what) {
   if (!peer.usable()) return;
   peer.broken = what;
-  shm::Ring(memory_->doorbell());  // who serves ends it
+  shm::Ring(memory_->doorbell());  // the progress thread ends it
 }
 
 void ShmTransport::EndPeer(Peer& peer, const Status& why, bool left) {

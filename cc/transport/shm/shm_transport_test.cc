@@ -333,7 +333,7 @@ TEST(ShmTransportTest, UnexpectedMessagesAreTakenOnceExpected) {
   job[1].EndExpecting();
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
-    job[0].Help(kTestLimit, /*yields=*/false, [] { return true; });  // who waits for nothing is not woken
+    job[0].Help(kTestLimit, /*yields=*/false, [] { return true; });  // a thread that waits for nothing is not woken
     Expected expected(1000);
     job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), false, expected.Done());
     job[1].Expect();
@@ -379,7 +379,7 @@ TEST(ShmTransportTest, AProcessThatLeavesSendsAGoodbye) {
   job[0].Notify(1, "nobody");
   job[0].Flush();
   EXPECT_TRUE(sent.Await(1));
-  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // what had come is kept
+  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // messages that had come are kept
   ASSERT_TRUE(early.come.Await(1));
   EXPECT_TRUE(early.Has(content));
   Expected late(100);

@@ -183,7 +183,7 @@ TEST(LossyTest, ImportantPacketsAreMarkedForSwitches) {
   EXPECT_GT(ordinary, 0);
   raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 4, MessageId()}, Bytes(4)));
   auto next = raw.ReadMarked();
-  while (next.first.kind != PacketKind::kAnswer) next = raw.ReadMarked();  // what is not answered is sent again
+  while (next.first.kind != PacketKind::kAnswer) next = raw.ReadMarked();  // packets without an answer are sent again
   EXPECT_EQ(next.second, 0xC2);
 }
 

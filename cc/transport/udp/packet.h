@@ -19,7 +19,7 @@ enum class PacketKind : uint8_t {
   kMessage = 1,  // a part of a message's frame
   kOrdered = 2,  // a part of a notice's or a goodbye: these are taken in the order of their numbers
   kProbe = 3,    // asks for an answer
-  kAnswer = 4,   // which packets have come: kAnswerBytes of bits, the i-th of packet `frame` - i
+  kAnswer = 4,   // the packets that have come: kAnswerBytes of bits, the i-th of packet `frame` - i
   kLossy = 5,    // a part of the frame of a lossy message (lossy_frame.h)
 };
 

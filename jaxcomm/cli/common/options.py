@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from jaxcomm import simulate
 from jaxcomm.cli.common import arguments
 from jaxcomm.cli.common.arguments import Late
+from jaxcomm.schedules.schedule import CollectiveKind
 
 _MOST_PORTS: Final = 4096
 
@@ -27,6 +28,12 @@ def sizes(parser: ArgumentParser, default: str, of: str) -> None:
         metavar="A,B..C",
         help=f"{of}; B..C in steps of 4x ({default})",
     )
+
+
+def collective(parser: ArgumentParser, meaning: str) -> None:
+    """`--collective`, by the kind of its schedules."""
+    kinds = get_args(CollectiveKind)
+    parser.add_argument("--collective", choices=kinds, default="all_reduce", help=f"{meaning} (all_reduce)")
 
 
 def size(parser: ArgumentParser, of: str) -> None:

@@ -19,7 +19,7 @@ class Bar:
     """A line on a terminal that is removed at the end; without a terminal nothing.
 
     Attributes:
-      n: what has been done.
+      n: the part that is done.
     """
 
     def __init__(self, total: float, label: str) -> None:

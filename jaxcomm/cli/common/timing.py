@@ -37,7 +37,7 @@ def take_turns(sides: Mapping[str, Side], rounds: int, each_round: Callable[[], 
     """Seconds of each call: in every round each side has a turn of about 0.1 s.
 
     Args:
-      sides: what to time, by name.
+      sides: the functions to time, by name.
       rounds: number of turns of every side.
       each_round: called after every round, for a progress bar.
     """

@@ -1,4 +1,4 @@
-"""The bits that a schedule's program gives, by NumPy: what GPUs are compared with, whatever runs it on them."""
+"""The bits that a schedule's program gives, by NumPy: GPUs are compared with these, whatever runs it on them."""
 
 from __future__ import annotations
 

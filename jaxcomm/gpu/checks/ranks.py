@@ -95,7 +95,7 @@ def _last(log: Path, count: int) -> str:
 
 
 def _await(running: list[subprocess.Popen[bytes]], end: float) -> None:
-    """Waits until all have ended; what still runs then, or soon after another has failed, is ended."""
+    """Waits until all have ended; ends those that still run then, or soon after another has failed."""
     failed = False
     while any(each.poll() is None for each in running) and time.monotonic() < end:
         if not failed and any(each.poll() for each in running):

@@ -38,7 +38,7 @@ def export(plan: Plan, index: int, form: Format) -> Exported:
 
     Args:
       plan: a plan that was loaded, and so proved.
-      index: which entry of `plan.collectives`.
+      index: of the entry in `plan.collectives`.
       form: one of `FORMATS`.
 
     Raises:

@@ -16,9 +16,10 @@ from jaxcomm.schedules.schedule import Table, join, rows
 
 THREAD_BLOCKS: Final = 108  # they wait for each other, so all must run at once: one per multiprocessor of an A100
 LANES: Final = 32  # thread blocks of a GPU that send, if its limits allow: as many as NCCL has channels
-PART: Final = (
-    16 * 1024
-)  # bytes of a chunk below which several thread blocks gain nothing: what 1024 threads move at once
+PART: Final = 16 * 1024  # bytes of a chunk from which on several thread blocks gain: what 1024 threads move at once
+
+FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
+FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
 
 Built = TypeVar("Built")
 

@@ -17,6 +17,8 @@ from typing import Final
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.exporters.chunk_rounds import (
+    FEWER_CHUNKS,
+    FEWER_RANKS,
     LANES,
     PART,
     THREAD_BLOCKS,
@@ -34,9 +36,6 @@ STEPS: Final = 64  # per thread block, `nop` included
 CHANNELS: Final = 32
 NODES: Final = 4096  # XML elements that the parser keeps for one GPU
 CHUNKS: Final = 2**15 - 1  # offsets are held in 16 bits
-
-_FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
-_FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
 
 
 def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> Exported:
@@ -57,7 +56,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
     if max_bytes == 0:
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")
     chunks = schedule.num_chunks
-    check("the number of chunks", chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS)
+    check("the number of chunks", chunks, CHUNKS, "MSCCL allows", FEWER_CHUNKS)
 
     def build(order: list[list[Round]]) -> list[Gpu]:
         moves = [group for phase in order for round_ in phase for group in together(round_)]
@@ -116,13 +115,13 @@ def _xml(step: XmlStep, number: int, first_block: int, first_chunk: int) -> str:
 
 
 def _checked(made: list[Gpu]) -> list[Gpu]:
-    fewer = f"{_FEWER_CHUNKS}; or {_FEWER_RANKS}"
+    fewer = f"{FEWER_CHUNKS}; or {FEWER_RANKS}"
     steps = max(len(block.steps) for gpu in made for block in gpu.blocks)
-    check("the number of steps of a thread block", steps, STEPS, "MSCCL allows", _FEWER_CHUNKS)
+    check("the number of steps of a thread block", steps, STEPS, "MSCCL allows", FEWER_CHUNKS)
     blocks = max(len(gpu.blocks) for gpu in made)
     check("the number of thread blocks of a GPU", blocks, THREAD_BLOCKS, "an A100 runs at once", fewer, split=False)
     channels = 1 + max(block.channel for gpu in made for block in gpu.blocks)
     check("the number of channels", channels, CHANNELS, "MSCCL allows", fewer, split=False)
     nodes = 1 + len(made) + max(len(gpu.blocks) + sum(len(block.steps) for block in gpu.blocks) for gpu in made)
-    check("the number of XML elements for a GPU", nodes, NODES, "MSCCL's parser keeps", _FEWER_CHUNKS, split=False)
+    check("the number of XML elements for a GPU", nodes, NODES, "MSCCL's parser keeps", FEWER_CHUNKS, split=False)
     return made

@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.exporters.chunk_rounds import (
+    FEWER_CHUNKS,
+    FEWER_RANKS,
     LANES,
     PART,
     THREAD_BLOCKS,
@@ -52,8 +54,6 @@ ALIGNMENT: Final = 16  # bytes
 OFFSETS: Final = 2**32 - 1  # bytes: the executor holds offsets in 32 bits
 SMALLEST: Final = 2**31 - 1  # bytes: it reads the smallest size into 32 bits with a sign
 
-_FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
-_FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
 _IN_PARTS: Final = "export a range of smaller sizes (--size), and sum larger buffers in parts"
 
 
@@ -113,8 +113,8 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
 
 def _checked(plan: _Plan) -> _Plan:
     allows = "MSCCL++ allows"
-    check("the number of operations of a thread block", plan.most_operations, OPERATIONS, allows, _FEWER_CHUNKS)
-    check("the number of channels of a thread block", plan.most_peers, CHANNELS, allows, _FEWER_RANKS)
+    check("the number of operations of a thread block", plan.most_operations, OPERATIONS, allows, FEWER_CHUNKS)
+    check("the number of channels of a thread block", plan.most_peers, CHANNELS, allows, FEWER_RANKS)
     return plan
 
 

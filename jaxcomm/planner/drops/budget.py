@@ -87,7 +87,5 @@ def cheapest(
     chosen = [next(i for i, literal in enumerate(take) if solver.boolean_value(literal)) for take in taken]
     best, least = solver.objective_value, solver.best_objective_bound
     return Shares(
-        [bound * count / steps for count in chosen],
-        solver.status_name(status),
-        (best - least) / best if best else 0.0,
+        [bound * count / steps for count in chosen], solver.status_name(status), (best - least) / best if best else 0.0
     )

@@ -9,16 +9,7 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
-from jaxcomm.plan.drops import (
-    MAX_LAYERS,
-    Buffer,
-    Drops,
-    Queue,
-    Tolerant,
-    front_first,
-    priority_of,
-    queue_bytes,
-)
+from jaxcomm.plan.drops import MAX_LAYERS, Buffer, Drops, Queue, Tolerant, front_first, priority_of, queue_bytes
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, switch_drops
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.drops.budget import Shares, cheapest
@@ -29,7 +20,7 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance
 
-BOUND: Final = 0.1  # what the paper trains with
+BOUND: Final = 0.1  # the paper trains with it
 QUEUES: Final = 8  # of commodity switches
 LARGE_WEIGHT: Final = 50.0  # ResNet50 bears 20 % of its small gradients or 0.4 % of its large ones (figure 4b)
 

@@ -31,7 +31,7 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
 
     Args:
       profile: the measurements; its `racks` and `nics` say which links are slow.
-      model_bytes: what a group averages; None: all gradient buckets, or the profile's collective.
+      model_bytes: the bytes that a group averages; None: all gradient buckets, or the profile's collective.
       seed: of the draws.
 
     Returns:

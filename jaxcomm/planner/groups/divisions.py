@@ -116,7 +116,7 @@ def paper(links: GroupCosts) -> list[Division]:
 
     A rack with a slow uplink pairs its representative with a regular one, which changes every iteration; a rank with a
     slow NIC stays in its rack and is paired there, if it has enough others. Where the paper says nothing: slow is what
-    is slower than the fastest of its kind; who finds no regular partner joins the large group.
+    is slower than the fastest of its kind; a rank without a regular partner joins the large group.
     """
     racks, nics = links.racks, links.nics
     regular = [[r for r in rack.ranks if nics[r] == min(nics[r] for r in rack.ranks)] for rack in racks]

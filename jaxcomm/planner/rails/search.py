@@ -169,12 +169,7 @@ def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice
         min_bytes=low,
         max_bytes=high,
         shares=tuple(
-            Share(
-                rail=load.option.rail.name,
-                share=load.share,
-                channels=load.option.channels,
-                cores=load.option.cores,
-            )
+            Share(rail=load.option.rail.name, share=load.share, channels=load.option.channels, cores=load.option.cores)
             for load in choice.split
         ),
         reason=choice.reason,

@@ -17,7 +17,7 @@ from jaxcomm.planner.rails import times
 from jaxcomm.planner.rails.times import RailOption
 from jaxcomm.profile import Profile
 
-TIE: Final = 1e-6  # of the least time: what using a rail, or asking more of it, must save to be worth it
+TIE: Final = 1e-6  # of the least time, which using a rail, or asking more of it, must save to be worth it
 SLICE: Final = 64 * 1024  # bytes of a slice as MPTCP would make it
 SLICES: Final = 1024  # at most
 

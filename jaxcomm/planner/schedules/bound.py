@@ -32,7 +32,7 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     Args:
       chunks: pieces of the buffer; a message is one of them.
       nbytes: size of the buffer.
-      cluster: the network, with a topology; what racks and slower NICs add is not counted.
+      cluster: the network, with a topology; time added by racks and slower NICs is not counted.
       late: the late rank.
       delay: by how many seconds it is late; all others are there from the start, and wait for it no longer than that.
     """

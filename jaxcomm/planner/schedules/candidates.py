@@ -125,7 +125,7 @@ def timed_specs(setting: Setting) -> list[Spec]:
 
 
 def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: float = math.inf) -> list[Spec]:
-    """The best direct join: the late rank exchanges with all others at once, if a rank has so many ports. As it asks
+    """The best direct join: the late rank exchanges with all others at once, if a rank has that many ports. As it asks
     more of the network, it must save `min_gain` of the others' least time, at most `limit`."""
     others = setting.ranks - 1
     if others > setting.ports or others < 2:  # of two ranks it is the straggler schedule

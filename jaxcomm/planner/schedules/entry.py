@@ -1,4 +1,4 @@
-"""The plan's entry for a byte range: what was chosen, beside everything that was considered and why it was not."""
+"""The plan's entry for a byte range: the choice, beside all that was considered and the reasons against it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
         return "slower"
     if setting.gains(spec, choice, nbytes):
         return "calls_only" if isinstance(spec, Chain) else "window_taken"
-    return "below_threshold"
+    return "not_timed" if setting.timed and not setting.timed.reaches(nbytes) else "below_threshold"
 
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:

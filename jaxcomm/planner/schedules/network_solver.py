@@ -41,7 +41,7 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
     the best number of chunks is the largest, or one.
 
     Args:
-      setting: what the plan is made for.
+      setting: of the plan.
       time_limit: seconds, roughly: the limit is on the search's work, which is the same on every machine.
       seed: of the search; equal arguments give equal schedules.
     """

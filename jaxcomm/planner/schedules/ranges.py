@@ -13,7 +13,7 @@ from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.schedules.schedule import ALIGNMENT
 
 STEPS: Final = 4  # sizes per octave that are looked at
-LEAST_JUMP: Final = 1.01  # how much longer one byte more must take to be looked at
+LEAST_JUMP: Final = 1.01  # a size is looked at if one byte more takes this many times as long
 UNEVEN: Final = 1.03  # TOLERANCE where alignment alone may take longer: else ranges end at every other jump
 
 
@@ -21,7 +21,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
     """The entries of a plan, covering every size.
 
     Args:
-      setting: what the plan is made for.
+      setting: of the plan.
       known: the choice for sizes that are known to occur; each gets an entry of its own.
       progress: called with the finished share.
     """

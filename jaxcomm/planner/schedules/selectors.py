@@ -53,7 +53,7 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
     that XLA's collectives run have no selector.
 
     Args:
-      setting: what the plan is made for.
+      setting: of the plan.
       entries: without.
       buckets: sizes whose calls share the delay with other buckets of a step: they use it as the step's plan says.
     """

@@ -79,14 +79,17 @@ class WithXla:
 
     @cached_property
     def _choices(self) -> list[tuple[int, int | None, Spec | None]]:
-        """First and last bytes of each range between timed sizes, and the schedule with which XLA's take over there."""
-        assert self.own.timed
-        sizes = self.own.timed.sizes
+        """First and last bytes of each range between timed sizes, and the schedule with which XLA's take over there:
+        never beyond the largest, where times do not yet grow with the bytes."""
+        assert self.own.timed and self.by_xla.timed
+        sizes, last = self.own.timed.sizes, self.own.timed.sizes[-1]
         found: list[tuple[int, int | None, Spec | None]] = []
-        for low, high in zip([0, *sizes[1:]], [*sizes[1:], None], strict=True):
-            about = sizes[:2] if low == 0 else sizes[-2:] if high is None else (low, high)
-            best = choose(self.by_xla, self._middle(low, high))
-            gains = all(self.saves(best, size, choose(self.own, size)) for size in about)
+        reaches = self.own.timed.reaches(last + 1) and self.by_xla.timed.reaches(last + 1)
+        lows = [0, *sizes[1:], *([] if reaches else [last + 1])]
+        for low, high in zip(lows, [*lows[1:], None], strict=True):
+            about = sizes[:2] if low == 0 else sizes[-2:] if high is None or low >= last else (low, high)
+            best = choose(self.by_xla, min(last, self._middle(low, high)))
+            gains = low <= last and all(self.saves(best, size, choose(self.own, size)) for size in about)
             found.append((low, None if high is None else high - 1, best if gains else None))
         return found
 
@@ -117,7 +120,8 @@ class WithXla:
         base = chosen.seconds / (1 - chosen.gain) if chosen.gain < 1 else 0.0
 
         def judged(row: Alternative) -> Alternative:
-            verdict = "slower" if row.seconds >= chosen.seconds else "below_threshold"
+            left = "not_timed" if row.verdict == "not_timed" else "below_threshold"
+            verdict = "slower" if row.seconds >= chosen.seconds else left
             gain = 1 - row.seconds / base if base > 0 else 0.0
             return row.model_copy(update={"verdict": verdict, "gain": significant(gain)})
 

@@ -46,7 +46,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
 
     Args:
       profile: its buckets are the gradients; a planned bucket is one of them or several that become ready in a row.
-      setting: what the plan is made for.
+      setting: of the plan.
       time_limit: seconds for the schedules of the buckets as they are, and as many for others, roughly.
       seed: of the solver.
       log: receives the lines of the solver's log.
@@ -93,10 +93,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
 
 def _check_size(gradients: Sequence[Bucket]) -> None:
     sizes = len({gradient.bytes for gradient in gradients})
-    for count, kind, most in (
-        (sizes, "different sizes", MAX_SIZES),
-        (len(gradients), "entries", MAX_GRADIENTS),
-    ):
+    for count, kind, most in ((sizes, "different sizes", MAX_SIZES), (len(gradients), "entries", MAX_GRADIENTS)):
         if count > most:
             raise ProfileError(
                 f"buckets has {count} {kind}; a plan has room for {most}.\n"

@@ -34,10 +34,10 @@ def relaxed_steps(
 
     Args:
       step: its boundaries and schedules stay as they are.
-      setting: what it was planned for.
+      setting: of the plan.
       packet_loss: of the links.
-      policy: what each gradient may lose: the share of the layer of its name, or the mean of all layers if there is
-        none.
+      policy: the part that each gradient may lose: the share of the layer of its name, or without one the mean of
+        all layers.
       groups: every bucket takes as long as the slowest group of an iteration, on average over a period.
     """
     links = _Links.of(setting, packet_loss if packet_loss and packet_loss.rate else None, groups)

@@ -19,7 +19,7 @@ def joined(gpus: int, links: Iterable[tuple[float, int, int]]) -> tuple[list[int
     """The GPUs that links join, and the slowest link that is needed for it.
 
     Args:
-      gpus: how many there are.
+      gpus: the number of GPUs.
       links: the rate of each, and its two ends; -1 is a switch.
 
     Returns:
@@ -59,7 +59,7 @@ def profile_of_host(
 
     Args:
       groups: by GPU, the group that its links join.
-      nics: how many serve the host.
+      nics: the number of NICs that serve the host.
       inside: bytes per second from one GPU of a group to another; None if unknown.
       between: bytes per second from one group to another; None if unknown.
       nic_rates: bytes per second of each NIC; () if unknown.

@@ -1,4 +1,4 @@
-"""The matrix of `nvidia-smi topo -m`: how many GPUs and NICs a host has, and which are near each other."""
+"""The matrix of `nvidia-smi topo -m`: the numbers of a host's GPUs and NICs, and those that are near each other."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rates of each two ranks or hosts alone, as matrices: from p2pBandwidthLatencyTest, nvbandwidth, or made by hand.
 
-A matrix is a title with its unit, a line of names, and a line for each name; what is no number counts as not measured:
+A matrix is a title with its unit, a line of names, and a line for each name; a cell without a number was not measured:
 
     bandwidth (Gbit/s)
              a     b     c

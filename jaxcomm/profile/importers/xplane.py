@@ -1,4 +1,4 @@
-"""A trace of `jax.profiler` (.xplane.pb): who arrives when at each collective, and how long an allreduce takes.
+"""A trace of `jax.profiler` (.xplane.pb): the arrivals at each collective, and the time of an allreduce.
 
 On CPU each device's thread has an event per instruction (with device_ordinal and run_id), and within a collective's a
 `Rendezvous` event that names the devices that meet. jaxcomm's own calls meet elsewhere: their instruction is enough.

@@ -3,7 +3,7 @@
 //   FakeRail rail(/*processes=*/3);
 //   rails.Connect({&rail.at(0), …});  rail.Connect(0, rails.events(0));
 //   while (rail.Step(random)) {}   // brings one of the things that are on their way, of any two processes
-//   rail.SetSilent(0, 1, true);    // what process 0 sends to 1 does not come
+//   rail.SetSilent(0, 1, true);    // messages of process 0 to 1 do not come
 //   rail.Reset(0, 1);              // each gets the event that the other is gone
 //   rail.Reconnect(0, 1);
 //

@@ -31,8 +31,8 @@ def on_hosts(ranks: int = 4, per_host: int = 1, shares: dict[str, float] = HALVE
 
 def test_each_host_and_rail_has_schedules(tmp_path: Path) -> None:
     found = planner.plan(on_hosts())
-    assert [(each.rank, each.rail) for each in found.fences] == [(r, rail) for r in range(4) for rail in HALVES]
-    for each in found.fences:
+    assert [(each.rank, each.rail) for each in found.lost_rails] == [(r, rail) for r in range(4) for rail in HALVES]
+    for each in found.lost_rails:
         assert each.topology.nics == tuple(2.0 if rank == each.rank else 1.0 for rank in range(4))
         assert each.ranges[-1].max_bytes is None and each.ranges[0].min_bytes <= MIB
         for one, schedule in zip(each.ranges, each.schedules, strict=True):
@@ -45,21 +45,21 @@ def test_each_host_and_rail_has_schedules(tmp_path: Path) -> None:
         for transfer in each.schedule_for(16 * MIB).transfers():
             sent[transfer.src] += 1
         assert sent[each.rank] == min(sent), "the host that lacks the rail sends least"
-    assert found.fences_for(MIB) == found.fences
-    assert found.fences_for(1024) == ()
+    assert found.lost_rails_for(MIB) == found.lost_rails
+    assert found.lost_rails_for(1024) == ()
     file = tmp_path / "plan.json"
     plan.save(found, file)
     assert plan.load(file) == found
     assert (
         plan.verify(found).counts["schedules"]
-        > plan.verify(found.model_copy(update={"fences": ()})).counts["schedules"]
+        > plan.verify(found.model_copy(update={"lost_rails": ()})).counts["schedules"]
     )
     assert "If one of 4 hosts loses a rail (eth0, eth1) in the run" in explanation(found).replace("\n    ", " ")
 
 
-def test_hosts_without_rails_have_no_fences() -> None:
+def test_hosts_without_rails_have_no_schedules_for_lost_rails() -> None:
     found = planner.plan(on_hosts(shares={}))
-    assert found.fences == ()
+    assert found.lost_rails == ()
     assert "loses a rail" not in explanation(found)
 
 
@@ -79,57 +79,57 @@ def test_hosts_without_rails_have_no_fences() -> None:
 )
 def test_nothing_is_prepared(profile: Profile) -> None:
     found = planner.plan(profile)
-    fenced = [each.min_bytes for fence in found.fences for each in fence.ranges]
-    assert all(found.selector_for(nbytes) is None for nbytes in fenced)
+    lacking = [each.min_bytes for lost in found.lost_rails for each in lost.ranges]
+    assert all(found.selector_for(nbytes) is None for nbytes in lacking)
     if not any(each.selector for each in found.collectives):
-        assert found.fences == ()
+        assert found.lost_rails == ()
 
 
 def test_schedules_for_a_lost_rail_also_gain_while_a_rank_is_late() -> None:
     delays = [0.05 + 1e-4 * (step % 3) for step in range(60)]
     plain, late = planner.plan(on_hosts()), planner.plan(on_hosts(arrivals=[[0.0, 0.0, 0.0, each] for each in delays]))
-    assert late.fences and all(fence.ranges[0].min_bytes > MIB for fence in late.fences)
-    assert all(fence.ranges[0].min_bytes <= MIB for fence in plain.fences)
+    assert late.lost_rails and all(lost.ranges[0].min_bytes > MIB for lost in late.lost_rails)
+    assert all(lost.ranges[0].min_bytes <= MIB for lost in plain.lost_rails)
 
 
 def test_a_profile_without_a_rail_has_no_share_of_it() -> None:
     profile = on_rails(on_hosts(shares={"fast": 0.5, "slow": 0.5}), fast=(5e-5, 2e-8), slow=(5e-5, 8e-8))
     left = without_rail(profile, "slow")
-    assert left.rail_shares == {} and planner.plan(left).fences == ()
+    assert left.rail_shares == {} and planner.plan(left).lost_rails == ()
 
 
-def test_many_ranks_of_unlike_links_leave_room_for_few_fences() -> None:
+def test_many_ranks_of_unlike_links_leave_room_for_few_lost_rails() -> None:
     found = planner.plan(on_hosts(112, 14, nics=[2.0] * 14 + [1.0] * 98), model_bytes=MIB)
-    assert found.ranks == 112 and len(found.fences) < 16
+    assert found.ranks == 112 and len(found.lost_rails) < 16
 
 
 def test_a_rail_of_a_small_share_needs_nothing() -> None:
     found = planner.plan(on_hosts(shares={"eth0": 0.9, "eth1": 0.1}))
-    assert {each.rail for each in found.fences} == {"eth0"}
-    assert found.fences[0].topology.nics[0] == pytest.approx(10)
+    assert {each.rail for each in found.lost_rails} == {"eth0"}
+    assert found.lost_rails[0].topology.nics[0] == pytest.approx(10)
 
 
 def test_the_rails_tables_say_what_a_host_loses() -> None:
     profile = on_rails(on_hosts(shares={}), fast=(5e-5, 2e-8), slow=(5e-5, 8e-8))
     found = planner.plan(profile)
-    of = {each.rail: max(each.topology.nics) for each in found.fences}
+    of = {each.rail: max(each.topology.nics) for each in found.lost_rails}
     assert of["fast"] == pytest.approx(5, rel=0.1) and of.get("slow", 1.25) == pytest.approx(1.25, rel=0.1)
 
 
 def test_ranks_of_a_host_become_slow_together() -> None:
     found = planner.plan(on_hosts(16, 4))
-    assert {each.rank for each in found.fences} == {0, 4, 8, 12}
-    assert found.fences[-1].topology.nics == (1.0,) * 12 + (2.0,) * 4
+    assert {each.rank for each in found.lost_rails} == {0, 4, 8, 12}
+    assert found.lost_rails[-1].topology.nics == (1.0,) * 12 + (2.0,) * 4
     plan.verify(found)
 
 
 def test_a_plan_holds_no_more_than_can_be_made() -> None:
     found = planner.plan(on_hosts(32, 4))
-    listed = {(one.schedule, each.topology) for each in found.fences for one in each.ranges}
+    listed = {(one.schedule, each.topology) for each in found.lost_rails for one in each.ranges}
     assert sum(32 * spec.chunks for spec, _ in listed) <= MAX_LISTED
-    assert len(found.fences) == 16
+    assert len(found.lost_rails) == 16
 
 
 def test_a_late_rank_of_one_schedule_does_not_prevent_it() -> None:
     found = planner.plan(on_hosts(arrivals=[[0.0, 0.0, 0.0, delay] for delay in STEADY]))
-    assert found.roles and found.fences
+    assert found.roles and found.lost_rails

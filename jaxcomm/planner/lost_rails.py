@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from jaxcomm.plan.fences import Fence, FencedRange, listed
-from jaxcomm.plan.limits import MAX_FENCES, MAX_LISTED
+from jaxcomm.plan.limits import MAX_LISTED, MAX_LOST_RAILS
+from jaxcomm.plan.lost_rails import LostRail, LostRailRange, listed
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.values import Entry, Hierarchical
 from jaxcomm.planner import rails
@@ -28,7 +28,7 @@ SLOWER: Final = 1.25  # less is no reason for another schedule, as with NICs tha
 ALIKE: Final = 1.02  # times the least time: a schedule that other sizes have, too, is taken
 
 
-def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[Fence, ...]:
+def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[LostRail, ...]:
     """The schedules for each host and rail, while this host alone lacks the rail.
 
     Its bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule must
@@ -37,20 +37,20 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
 
     Args:
       profile: with rails, or the shares that those of the job had.
-      setting: what the plan is made for.
+      setting: of the plan.
       split: of the plan's rails.
-      entries: of the plan. Sizes whose schedule lateness or another executor selects have no fence.
+      entries: of the plan. Sizes whose schedule lateness or another executor selects are left out.
 
     Returns:
-      At most MAX_FENCES; none for one or two hosts, where nothing can be gained, or for too many.
+      At most MAX_LOST_RAILS; none for one or two hosts, where nothing can be gained, or for too many.
     """
     network = setting.links.topology or _network(profile)
     slower = {rail: ratio for rail, ratio in _slower(profile, split).items() if ratio >= SLOWER}
     hosts = len({*network.hosts}) if network else 0
-    if not network or not hosts > 2 or setting.ranks > TIMED or not 0 < hosts * len(slower) <= MAX_FENCES:
+    if not network or not hosts > 2 or setting.ranks > TIMED or not 0 < hosts * len(slower) <= MAX_LOST_RAILS:
         return ()
-    found: list[Fence] = []
-    known: dict[tuple[int, float], tuple[FencedRange, ...]] = {}
+    found: list[LostRail] = []
+    known: dict[tuple[int, float], tuple[LostRailRange, ...]] = {}
     alike = len({network.hosts.count(host) for host in network.hosts}) == 1 and not network.racks and not network.nics
     for rank in sorted({network.hosts.index(host) for host in network.hosts}):
         for rail, ratio in slower.items():
@@ -58,7 +58,7 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
             if case not in known:
                 known[case] = _ranges(setting, lacking, entries)
             if known[case]:
-                found.append(Fence(rank=rank, rail=rail, topology=lacking, ranges=known[case]))
+                found.append(LostRail(rank=rank, rail=rail, topology=lacking, ranges=known[case]))
     return _within_limits(found, entries, setting.ranks)
 
 
@@ -93,12 +93,12 @@ def _lacking(network: Topology, host: int, ratio: float) -> Topology:
     return network.model_copy(update={"nics": tuple(min(1e6, nic) for nic in slowed)})
 
 
-def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[FencedRange, ...]:
+def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[LostRailRange, ...]:
     """The schedules of a network that lacks a rail, from the least size on from which they always gain."""
     links = replace(setting.links, topology=lacking)
     late = replace(setting, links=links, solved=(), executors=None, timed=None)
     own = replace(late, late=LateRanks(), template=None)
-    costs, found = LinkCosts(links), list[FencedRange]()
+    costs, found = LinkCosts(links), list[LostRailRange]()
     for low, high in reversed([*itertools.pairwise(SIZES), (SIZES[-1], None)]):
         nbytes = low if high is None else (low + high) // 2
         between = [each for each in entries if each.min_bytes < (high or low + 1) and low <= (each.max_bytes or low)]
@@ -118,7 +118,7 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
         if any(seconds >= (1 - setting.min_gain) * otherwise for seconds, otherwise in (*times.values(), *waiting)):
             break
         seconds, otherwise = map(significant, times[nbytes])
-        one = FencedRange(
+        one = LostRailRange(
             min_bytes=low,
             max_bytes=None if high is None else high - 1,
             schedule=spec,
@@ -132,8 +132,8 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
     return tuple(reversed(found))
 
 
-def _within_limits(found: list[Fence], entries: Sequence[Entry], ranks: int) -> tuple[Fence, ...]:
-    """The fences without the ranges of fewest bytes, as far as a plan cannot hold these schedules."""
+def _within_limits(found: list[LostRail], entries: Sequence[Entry], ranks: int) -> tuple[LostRail, ...]:
+    """The lost rails without the ranges of fewest bytes, as far as a plan cannot hold these schedules."""
     of_entries = {spec for each in entries for spec in each.specs.values() if isinstance(spec, Hierarchical)}
     left = MAX_LISTED - ranks * sum(spec.chunks for spec in of_entries) - ranks**2
     while found and listed(found, ranks) > left:

@@ -9,14 +9,14 @@ from jaxcomm.plan.schema import Plan
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 
-def fence_lines(plan: Plan) -> Iterator[str]:
+def lost_rail_lines(plan: Plan) -> Iterator[str]:
     """One sentence on all hosts and rails."""
-    if not plan.fences:
+    if not plan.lost_rails:
         return
-    rails = printable(", ".join(dict.fromkeys(fence.rail or "the first rail" for fence in plan.fences)))
-    hosts = len({fence.rank for fence in plan.fences})
-    least = min(fence.ranges[0].min_bytes for fence in plan.fences)
-    worst = max((fence.ranges[-1] for fence in plan.fences), key=lambda each: each.otherwise)
+    rails = printable(", ".join(dict.fromkeys(lost.rail or "the first rail" for lost in plan.lost_rails)))
+    hosts = len({lost.rank for lost in plan.lost_rails})
+    least = min(lost.ranges[0].min_bytes for lost in plan.lost_rails)
+    worst = max((lost.ranges[-1] for lost in plan.lost_rails), key=lambda each: each.otherwise)
     yield (
         f"If one of {hosts} hosts loses a rail ({rails}) in the run, calls of {bytes_text(least)} and more run a "
         f"prepared schedule, in which the other hosts take its share of the chunks: "
