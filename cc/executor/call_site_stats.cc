@@ -46,7 +46,7 @@ void SiteStats::Record(CallRecord call, Clock::time_point now) {
   for (const uint32_t rank : call.last) ++late_[rank];
   ++calls_;
   early_calls_ += call.is_early ? 1 : 0;
-  fenced_calls_ += call.is_fenced ? 1 : 0;
+  lost_rail_calls_ += call.lacks_rail ? 1 : 0;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
   spans_.At(now).Add({1, call.after_arrival, call.arrivals});
@@ -71,7 +71,7 @@ std::optional<CallRecord> SiteStats::Last() const {
 
 void SiteStats::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
-  calls_ = early_calls_ = fenced_calls_ = failed_ = lost_bytes_ = 0;
+  calls_ = early_calls_ = lost_rail_calls_ = failed_ = lost_bytes_ = 0;
   transfer_ = early_share_ = 0;
   wait_.clear();
   late_.clear();
@@ -85,7 +85,7 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   out.precision(9);
   WriteLabel(out, label);
   out << ",\"calls\":" << calls_ << ",\"failed\":" << failed_ << ",\"early_calls\":" << early_calls_
-      << ",\"fenced_calls\":" << fenced_calls_ << ",\"transfer_s\":" << transfer_
+      << ",\"lost_rail_calls\":" << lost_rail_calls_ << ",\"transfer_s\":" << transfer_
       << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0)
       << ",\"lost_bytes\":" << lost_bytes_;
   trial_.WriteJson(out);

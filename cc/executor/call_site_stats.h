@@ -50,7 +50,7 @@ struct CallRecord {
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
   bool is_early = false;         // of several schedules it ran the one for no late rank
-  bool is_fenced = false;        // it ran one for a host that lacks a rail
+  bool lacks_rail = false;       // it ran one for a host that lacks a rail
 };
 
 class SiteStats {
@@ -87,7 +87,7 @@ class SiteStats {
   int64_t calls_ = 0;
   int64_t failed_ = 0;
   int64_t early_calls_ = 0;
-  int64_t fenced_calls_ = 0;
+  int64_t lost_rail_calls_ = 0;
   int64_t lost_bytes_ = 0;
   double transfer_ = 0;
   double early_share_ = 0;

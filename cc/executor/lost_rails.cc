@@ -22,11 +22,11 @@ void LostRails::Clear() {
 }
 
 std::optional<uint32_t> LostRails::Find(const MessageSite& site) const {
-  if (is_empty_ || site.selector()->fences().empty()) return std::nullopt;
+  if (is_empty_ || site.selector()->lost_rails().empty()) return std::nullopt;
   const std::optional<Lack> lack = FindLack(site);
   if (!lack) return std::nullopt;
-  for (const ScheduleSelector::Fence& fence : site.selector()->fences()) {
-    if (fence.rail == lack->rail && site.ranks()[fence.rank].host == lack->host) return fence.schedule;
+  for (const ScheduleSelector::LostRail& lost : site.selector()->lost_rails()) {
+    if (lost.rail == lack->rail && site.ranks()[lost.rank].host == lack->host) return lost.schedule;
   }
   return std::nullopt;
 }

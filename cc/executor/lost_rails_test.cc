@@ -30,14 +30,14 @@ class LostRailsTest : public SelectingProcesses<kRanks> {
     hosts_ = std::move(hosts);
     std::vector<std::string> lists{"all_reduce/flat/4"};
     if (rule.rank != ScheduleSelector::kNoRank) lists.push_back("all_reduce/ring/4");
-    std::vector<ScheduleSelector::Fence> fences;
+    std::vector<ScheduleSelector::LostRail> lost_rails;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (uint32_t rail = 0; rail < kRails; ++rail) {
-        fences.push_back({rank, rail, static_cast<uint32_t>(lists.size())});
+        lost_rails.push_back({rank, rail, static_cast<uint32_t>(lists.size())});
         lists.push_back(lists.size() % 2 == 0 ? "all_reduce/direct/4" : "all_reduce/ring/4");
       }
     }
-    SelectingProcesses::Start(seed, lists, rule, fences);
+    SelectingProcesses::Start(seed, lists, rule, lost_rails);
   }
   // As all processes learn of it: the rail between two of them has been fenced, or is open.
   void Change(uint32_t one, uint32_t other, uint32_t rail, bool is_open) {
@@ -130,9 +130,9 @@ TEST(FencedSchedules, TheSecondCallAfterAFenceRunsThePreparedSchedule) {
   ScheduleSelector decider(ScheduleSelector::kNoLateRank, 0, {{2, 1, 1}}), other(ScheduleSelector::kNoLateRank);
   std::vector<uint32_t> run;
   for (uint32_t launch = 0; launch < 8; ++launch) {
-    const bool is_fenced = launch >= 2 && launch < 5;
+    const bool lacks_rail = launch >= 2 && launch < 5;
     const CallId call{77, launch, 0, 0};
-    const auto decision = decider.Decide(call, decider.first(), is_fenced ? std::optional<uint32_t>(1) : std::nullopt);
+    const auto decision = decider.Decide(call, decider.first(), lacks_rail ? std::optional<uint32_t>(1) : std::nullopt);
     EXPECT_EQ(other.Find(call).value_or(decision->schedule), decision->schedule);
     other.Receive(call, *decision);
     run.push_back(decision->schedule);
@@ -146,8 +146,8 @@ TEST(FencedSchedules, ATrialGoesOnAfterwards) {
   decider.Try(stats);
   int fenced = 0;
   for (uint32_t launch = 0; launch < 200; ++launch) {
-    const bool is_fenced = launch / 20 % 2 == 1;
-    const auto decision = decider.Decide({77, launch, 0, 0}, 1, is_fenced ? std::optional<uint32_t>(2) : std::nullopt);
+    const bool lacks_rail = launch / 20 % 2 == 1;
+    const auto decision = decider.Decide({77, launch, 0, 0}, 1, lacks_rail ? std::optional<uint32_t>(2) : std::nullopt);
     fenced += decision->schedule == 2 ? 1 : 0;
     const Clock::time_point at(std::chrono::milliseconds(100 * launch));
     constexpr double kTransfers[] = {0.02, 0.01, 0.5};  // by schedule; the fenced ones would drop the plan
@@ -201,7 +201,7 @@ TEST_F(LostRailsTest, AllRunTheSameWheneverRailsAreFenced) {
     for (std::thread& process : processes) process.join();
     for (uint32_t process = 1; process < kRanks; ++process) {
       EXPECT_EQ(DefaultCallsAt(process), DefaultCallsAt(0));
-      EXPECT_EQ(FencedCallsAt(process), FencedCallsAt(0));
+      EXPECT_EQ(LostRailCallsAt(process), LostRailCallsAt(0));
     }
     network_->Stop();
     sites_.clear();

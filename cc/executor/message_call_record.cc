@@ -36,7 +36,7 @@ void MessageCall::Record() {
   }
   record.is_early =
       site_->selector() && site_->selector()->has_late_rank() && site_->schedule() == ScheduleSelector::kDefault;
-  record.is_fenced = site_->selector() && site_->selector()->IsFenced(site_->schedule());
+  record.lacks_rail = site_->selector() && site_->selector()->IsForLostRail(site_->schedule());
   if (ScheduleSelector* const selector = site_->selector()) {
     selector->RecordCall(
         static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; }, site_->schedule(),

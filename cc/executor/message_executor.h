@@ -66,12 +66,12 @@ class MessageExecutor : public Transport::Events {
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // The selector from the lists of sites of the same calls: one for all of their executables, which processes compile
-  // and drop at different times. `step` distinguishes their calls from others on the same devices. Of `fences` the
+  // and drop at different times. `step` distinguishes their calls from others on the same devices. Of `lost_rails` the
   // ranks are those of the site.
   std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site,
                                                const std::vector<std::shared_ptr<MessageSite>>& others,
                                                ScheduleSelector::Rule rule, uint64_t step,
-                                               std::vector<ScheduleSelector::Fence> fences = {});
+                                               std::vector<ScheduleSelector::LostRail> lost_rails = {});
 
   // Selects the plan of calls that follow the plan of the run.
   PlanSelector& plans() { return plans_; }

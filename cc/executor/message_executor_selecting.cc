@@ -25,23 +25,23 @@ std::string Bits(double value) {
 std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
                                                               const std::vector<std::shared_ptr<MessageSite>>& others,
                                                               ScheduleSelector::Rule rule, uint64_t step,
-                                                              std::vector<ScheduleSelector::Fence> fences) {
+                                                              std::vector<ScheduleSelector::LostRail> lost_rails) {
   std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + std::to_string(rule.rank) + "|" +
                       Bits(rule.seconds) + (rule.tries ? "|tries" : "") + "|" + site.lists();
   for (const auto& other : others) calls += "|" + other->lists();
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
-  for (const auto& [rank, rail, schedule] : fences) {
+  for (const auto& [rank, rail, schedule] : lost_rails) {
     calls += "|" + std::to_string(rank) + ":" + std::to_string(rail) + ":" + std::to_string(schedule);
   }
   const uint64_t id = Hash(calls);
   // Each step has selectors of its own where one known rank may be late. By turns a process decides on calls that its
-  // ranks have yet to join, and does not know their steps, which need not be alike in all processes. A fence concerns
-  // all steps.
+  // ranks have yet to join, and does not know their steps, which need not be alike in all processes. A lost rail
+  // concerns all steps.
   if (rule.rank < ScheduleSelector::kNoRank) calls += "|" + std::to_string(step);
   std::lock_guard<std::mutex> lock(deciding_);
   auto& selectors = selectors_.try_emplace(site.communicator(), kSelectors).first->second;
   std::shared_ptr<ScheduleSelector>& selector = *selectors.Add(calls).value;
-  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, id, std::move(fences));
+  if (!selector) selector = std::make_shared<ScheduleSelector>(rule, id, std::move(lost_rails));
   return selector;
 }
 

@@ -70,9 +70,9 @@ std::string MessageSite::lists() const {
 
 std::string MessageSite::DescribeSchedule() const {
   const bool is_default = schedule_ == ScheduleSelector::kDefault;
-  for (const ScheduleSelector::Fence& fence : selector_->fences()) {
-    if (fence.schedule != schedule_) continue;
-    return "while the host of rank " + std::to_string(NameOf(fence.rank)) + " lacks rail " + std::to_string(fence.rail);
+  for (const ScheduleSelector::LostRail& lost : selector_->lost_rails()) {
+    if (lost.schedule != schedule_) continue;
+    return "while the host of rank " + std::to_string(NameOf(lost.rank)) + " lacks rail " + std::to_string(lost.rail);
   }
   if (selector_->by_turns()) {
     return is_default ? "for no late rank" : "for rank " + std::to_string(NameOf(schedule_ - 1)) + " being late";

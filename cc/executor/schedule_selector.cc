@@ -20,7 +20,7 @@ std::optional<uint32_t> ScheduleSelector::FindMissing(const std::vector<bool>& h
 }
 
 std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId& call, uint32_t schedule,
-                                                                   std::optional<uint32_t> fenced) {
+                                                                   std::optional<uint32_t> lost) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (here_.Find(call) != nullptr) return std::nullopt;
   if (call.iteration == 0) {
@@ -29,10 +29,9 @@ std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId&
   }
   const Trial::Outcome outcome = stats_ ? stats_->trial().Decide() : Trial::Outcome::kOpen;
   const bool is_default = RunsDefault(begun_++);
-  Decision decision{
-      FindLocked(call).value_or(fenced.value_or(is_default ? kDefault : schedule)), {}, launches_, outcome};
-  if (fenced) {
-    decision.next = fenced;
+  Decision decision{FindLocked(call).value_or(lost.value_or(is_default ? kDefault : schedule)), {}, launches_, outcome};
+  if (lost) {
+    decision.next = lost;
   } else if (RunsDefault(begun_)) {
     decision.next = kDefault;
   } else if (!by_turns()) {
@@ -60,7 +59,7 @@ bool ScheduleSelector::RunsDefault(uint32_t call) const { return stats_ && stats
 
 // The call before, whose cycle ends with this one's last arrival.
 void ScheduleSelector::Record(const Ended& call) {
-  if (ended_++ > Trial::kWarmUp && !latest_.is_on_time && !IsFenced(latest_.schedule)) {
+  if (ended_++ > Trial::kWarmUp && !latest_.is_on_time && !IsForLostRail(latest_.schedule)) {
     stats_->trial().Record(latest_.schedule == kDefault, {latest_.transfer, Seconds(call.last - latest_.last)});
   }
   latest_ = call;

@@ -1,4 +1,4 @@
-// Selects which of a site's schedules a call runs, by lateness and by fenced rails. They have numbers: 0 is the one for
+// Selects which of a site's schedules a call runs, by lateness and by lost rails. They have numbers: 0 is the one for
 // calls without a late rank, the default one. Either one known rank may be late, and 1 is the schedule for that:
 //
 //   ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.009});
@@ -16,7 +16,7 @@
 // others:
 //
 //   ScheduleSelector selector(ScheduleSelector::kNoLateRank, /*id=*/0, {{/*rank=*/4, /*rail=*/1, /*schedule=*/1}});
-//   selector.Decide(call, ScheduleSelector::kDefault, /*fenced=*/1);   // the host of rank 4 is without rail 1
+//   selector.Decide(call, ScheduleSelector::kDefault, /*lost=*/1);   // the host of rank 4 is without rail 1
 //
 // A site without a selector always runs one schedule.
 //
@@ -25,7 +25,7 @@
 // which no order of arrival changes:
 //
 // - Where at most one known rank may be late, the decider is another one. It decides about a call and the next one when
-//   it arrives, so that no rank waits. A fence takes effect with the second call that it decides afterwards.
+//   it arrives, so that no rank waits. A lost rail takes effect with the second call that it decides afterwards.
 // - By turns, ranks that arrive announce it and wait. The decider's process decides as soon as it knows of all ranks
 //   but one, also if its own rank is the missing one: then its transport's thread does. A decision needs one message to
 //   each other process, which the late rank's way here hides. In a trial the next call's turn is announced where that
@@ -73,10 +73,10 @@ class ScheduleSelector {
   };
   // Calls run schedule 1 at any lateness, unless the trial drops it.
   static constexpr Rule kTrial{/*rank=*/1, /*seconds=*/std::numeric_limits<double>::lowest(), /*tries=*/true};
-  // Calls run schedule 0, but for fences.
+  // Calls run schedule 0, unless a host lacks a rail.
   static constexpr Rule kNoLateRank{kNoRank, /*seconds=*/0, /*tries=*/false};
   // The schedule while the host of this rank lacks this rail.
-  struct Fence {
+  struct LostRail {
     uint32_t rank, rail, schedule;
   };
   // The schedule of a call and of the next one: the one after it in its launch, or the first one `launches` launches
@@ -89,8 +89,8 @@ class ScheduleSelector {
   };
 
   // `id`: alike in all processes, and not that of other calls.
-  explicit ScheduleSelector(Rule rule, uint64_t id = 0, std::vector<Fence> fences = {})
-      : rule_(rule), id_(id), fences_(std::move(fences)) {}
+  explicit ScheduleSelector(Rule rule, uint64_t id = 0, std::vector<LostRail> lost_rails = {})
+      : rule_(rule), id_(id), lost_rails_(std::move(lost_rails)) {}
 
   uint64_t id() const { return id_; }
 
@@ -102,11 +102,12 @@ class ScheduleSelector {
     const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
-  const std::vector<Fence>& fences() const { return fences_; }
-  bool IsFenced(uint32_t schedule) const {
-    return std::any_of(fences_.begin(), fences_.end(), [&](const Fence& each) { return each.schedule == schedule; });
+  const std::vector<LostRail>& lost_rails() const { return lost_rails_; }
+  bool IsForLostRail(uint32_t schedule) const {
+    return std::any_of(lost_rails_.begin(), lost_rails_.end(),
+                       [&](const LostRail& each) { return each.schedule == schedule; });
   }
-  // The number of schedules of a site with this rule and these ranks, without those for fences.
+  // The number of schedules of a site with this rule and these ranks, without those for lost rails.
   static uint32_t Count(const Rule& rule, size_t ranks) {
     return rule.rank == kAnyRank ? 1 + static_cast<uint32_t>(ranks) : rule.rank == kNoRank ? 1 : 2;
   }
@@ -142,9 +143,9 @@ class ScheduleSelector {
   // By turns, the schedule of a call to which these ranks have come; none: several are missing.
   static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
-  // The call's schedule is the one announced before, else `fenced`, in a trial that of its turn, otherwise this one.
-  // None: it has been decided already. `fenced`: the schedule for what hosts lack now, if there is one.
-  std::optional<Decision> Decide(const CallId& call, uint32_t schedule, std::optional<uint32_t> fenced = std::nullopt);
+  // The call's schedule is the one announced before, else `lost`, in a trial that of its turn, otherwise this one.
+  // None: it has been decided already. `lost`: the schedule for what hosts lack now, if there is one.
+  std::optional<Decision> Decide(const CallId& call, uint32_t schedule, std::optional<uint32_t> lost = std::nullopt);
   // Does nothing if the call has been decided here.
   void Receive(const CallId& call, Decision decision);
   std::optional<uint32_t> Find(const CallId& call) const;
@@ -171,7 +172,7 @@ class ScheduleSelector {
 
   const Rule rule_;
   const uint64_t id_;
-  const std::vector<Fence> fences_;
+  const std::vector<LostRail> lost_rails_;
   mutable std::mutex mutex_;
   std::shared_ptr<SiteStats> stats_;    // null: no trial
   uint32_t begun_ = 0, ended_ = 0;      // calls, of those that are tried

@@ -108,15 +108,15 @@ Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std:
 }
 
 // Without those of rails that the job does not have, or has none beside.
-std::vector<ScheduleSelector::Fence> LostRailsOf(const SiteRecord& record) {
-  std::vector<ScheduleSelector::Fence> fences;
+std::vector<ScheduleSelector::LostRail> LostRailsOf(const SiteRecord& record) {
+  std::vector<ScheduleSelector::LostRail> lost_rails;
   uint32_t schedule = ScheduleSelector::Count(*record.rule, record.groups[0].ranks.size());
   for (const SiteRecord::LostRail& lost : record.lost_rails) {
     const std::optional<uint32_t> rail = TheJob().FindRail(lost.rail);
-    if (rail) fences.push_back({lost.rank, *rail, schedule});
+    if (rail) lost_rails.push_back({lost.rank, *rail, schedule});
     ++schedule;
   }
-  return fences;
+  return lost_rails;
 }
 
 Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Named named,
@@ -133,9 +133,9 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   if (!found.ok()) return found.status();
   if (record.plan == kAuto && record.kind == Kind::kAllReduce) found.value()->FollowPlans();
   // Without a late rank or a lost rail there is nothing to select, alike in all processes.
-  std::vector<ScheduleSelector::Fence> fences;
-  if (record.rule) fences = LostRailsOf(record);
-  if (record.rule && (record.rule->rank != ScheduleSelector::kNoRank || !fences.empty())) {
+  std::vector<ScheduleSelector::LostRail> lost_rails;
+  if (record.rule) lost_rails = LostRailsOf(record);
+  if (record.rule && (record.rule->rank != ScheduleSelector::kNoRank || !lost_rails.empty())) {
     const std::vector<std::string>& lists = record.groups[0].schedules;
     std::vector<std::shared_ptr<MessageSite>> others;
     for (size_t i = 1; i < lists.size(); ++i) {
@@ -146,7 +146,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
       others.push_back(std::move(other.value()));
     }
     std::shared_ptr<ScheduleSelector> selector = TheExecutor().messages().SelectorOf(
-        *found.value(), others, *record.rule, found.value()->step(), std::move(fences));
+        *found.value(), others, *record.rule, found.value()->step(), std::move(lost_rails));
     found.value()->SelectFrom(std::move(others), std::move(selector));
   }
   made = std::move(found.value());

@@ -58,7 +58,7 @@ class RunSite(Value):
     early_bytes_share: Seconds
     lost_bytes: Count = 0
     early_calls: Count = 0
-    fenced_calls: Count = 0
+    lost_rail_calls: Count = 0
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]

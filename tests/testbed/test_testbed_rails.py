@@ -71,7 +71,7 @@ def calls(count):
 
 def counted():
     sites = [site for site in jaxcomm.stats() if site["plan"] != "direct" and site["bytes"] == 4 * size]
-    return sum(site["calls"] for site in sites), sum(site["fenced_calls"] for site in sites)
+    return sum(site["calls"] for site in sites), sum(site["lost_rail_calls"] for site in sites)
 
 for lost in (False, True, False):
     while not agreed(lost):

@@ -27,7 +27,7 @@ class SelectingProcesses : public testing::Test {
 
   // The calls of `sites_` select from these lists, the first of which is schedule 0.
   void Start(uint32_t seed, const std::vector<std::string>& lists, ScheduleSelector::Rule rule,
-             const std::vector<ScheduleSelector::Fence>& fences = {}) {
+             const std::vector<ScheduleSelector::LostRail>& lost_rails = {}) {
     network_ = std::make_unique<SimulatedNetwork>(kProcesses, seed);
     for (uint32_t process = 0; process < kProcesses; ++process) {
       executors_.push_back(std::make_unique<Executor>(1));
@@ -38,7 +38,8 @@ class SelectingProcesses : public testing::Test {
       others_.emplace_back();
       for (size_t i = 1; i < lists.size(); ++i) others_.back().push_back(MakeSite(lists[i], process));
       MessageSite& site = *sites_.back();
-      site.SelectFrom(others_.back(), executor.messages().SelectorOf(site, others_.back(), rule, /*step=*/0, fences));
+      site.SelectFrom(others_.back(),
+                      executor.messages().SelectorOf(site, others_.back(), rule, /*step=*/0, lost_rails));
       EXPECT_TRUE(site.SetLeaves({{DType::kF32, 4 * kElements}}, executor.stats()).ok());
     }
   }
@@ -86,7 +87,7 @@ class SelectingProcesses : public testing::Test {
   // Calls that ran the schedule for no late rank.
   int DefaultCallsAt(uint32_t process) { return CountAt(process, "\"early_calls\":"); }
   // Calls that ran one for a host that lacks a rail.
-  int FencedCallsAt(uint32_t process) { return CountAt(process, "\"fenced_calls\":"); }
+  int LostRailCallsAt(uint32_t process) { return CountAt(process, "\"lost_rail_calls\":"); }
   int CountAt(uint32_t process, const std::string& name) {
     const std::string json = executors_[process]->stats().Json();
     return std::stoi(json.substr(json.find(name) + name.size()));
