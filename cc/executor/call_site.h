@@ -22,7 +22,7 @@
 namespace jaxcomm {
 
 class Executor;
-class Stats;
+class CallSiteStats;
 
 class CallSite {
  public:
@@ -36,7 +36,7 @@ class CallSite {
 
   // Fixes the leaves at the first call; later calls have the same ones. In a reduce-scatter and an all-gather a leaf's
   // bytes are those of one slice. An error: the schedule does not make this collective of them.
-  virtual Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) = 0;
+  virtual Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) = 0;
 
   // A rank of this process calls. `run`: XLA's number of the launch.
   virtual void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) = 0;

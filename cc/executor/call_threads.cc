@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 namespace jaxcomm {
 namespace {
@@ -24,27 +25,43 @@ Status CallThreads::NoThread(const std::string& call) {
 }
 
 void CallThreads::CallBack(const std::string& call, Completion completion) {
-  RunOrRetry(call, completion.done, completion.status, Clock::now());
+  if (Run(completion)) return;
+  timer_.After(kRetry, [this, call, completion = std::move(completion), since = Clock::now()] {
+    if (Run(completion)) return;
+    if (Seconds(Clock::now() - since) < deadline_.load()) return timer_.RunAgain(kRetry);
+    // On the timer's thread, which a program's end does not hold up.
+    completion.done(completion.status.ok() ? NoThread(call) : completion.status);
+  });
 }
 
-void CallThreads::RunOrRetry(const std::string& call, const Done& done, const Status& status, Clock::time_point since) {
-  if (threads_.Run([done, status] { done(status); })) return;
-  if (Seconds(Clock::now() - since) >= deadline_.load()) {
-    done(status.ok() ? NoThread(call) : status);  // on the timer's thread, which a program's end does not hold up
-  } else {
-    timer_.After(kRetry, [=] { RunOrRetry(call, done, status, since); });
-  }
+bool CallThreads::Run(const Completion& completion) {
+  return threads_.Run([done = completion.done, status = completion.status] { done(status); });
 }
 
 void CallThreads::WatchDeadlines() {
   if (watching_.exchange(true)) return;
+  try {
+    timer_.After(WatchPeriod(), [this] { Watch(); });
+  } catch (const std::bad_alloc&) {
+    watching_ = false;
+    throw;
+  }
+}
+
+Clock::duration CallThreads::WatchPeriod() const {
   const std::chrono::duration<double> period(std::clamp(deadline_.load() / 20, 0.01, 0.25));
-  timer_.After(std::chrono::duration_cast<Clock::duration>(period), [this] { Watch(); });
+  return std::chrono::duration_cast<Clock::duration>(period);
 }
 
 void CallThreads::Watch() {
   watching_ = false;  // first: a call that begins meanwhile has the watch go on
-  if (fail_overdue_(Clock::now(), deadline_.load())) WatchDeadlines();
+  bool others_wait = true;
+  try {
+    others_wait = fail_overdue_(Clock::now(), deadline_.load());
+  } catch (const std::bad_alloc&) {
+    // The next look tries again.
+  }
+  if (others_wait && !watching_.exchange(true)) timer_.RunAgain(WatchPeriod());
 }
 
 }  // namespace jaxcomm

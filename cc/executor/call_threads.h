@@ -46,13 +46,14 @@ class CallThreads {
   // callback. The error that it gets then ends its program.
   void CallBack(const std::string& call, Completion completion);
 
-  // Has overdue calls failed from now on, until no call waits.
+  // Has overdue calls failed from now on, until no call waits. Where it throws, for lack of memory, the next one does.
   void WatchDeadlines();
   void SetDeadline(double seconds) { deadline_.store(seconds); }
 
  private:
-  void RunOrRetry(const std::string& call, const Done& done, const Status& status, Clock::time_point since);
+  bool Run(const Completion& completion);
   void Watch();
+  Clock::duration WatchPeriod() const;
 
   const unsigned num_workers_;
   const FailOverdue fail_overdue_;

@@ -10,10 +10,10 @@
 
 #include <utility>
 
+#include "cc/executor/call_site_stats.h"
 #include "cc/executor/call_threads.h"
 #include "cc/executor/local_executor.h"
 #include "cc/executor/message_executor.h"
-#include "cc/executor/stats.h"
 
 namespace jaxcomm {
 
@@ -27,7 +27,7 @@ class Executor {
 
   LocalExecutor& local() { return local_; }
   MessageExecutor& messages() { return messages_; }
-  Stats& stats() { return stats_; }
+  CallSiteStats& stats() { return stats_; }
 
   void SetDeadline(double seconds) { threads_.SetDeadline(seconds); }
   // Calls back after the delay.
@@ -37,7 +37,7 @@ class Executor {
   }
 
  private:
-  Stats stats_;
+  CallSiteStats stats_;
   LocalExecutor local_;
   MessageExecutor messages_;
   CallThreads threads_;  // destroyed first

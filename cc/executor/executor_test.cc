@@ -26,8 +26,8 @@ std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
   return ByHand(ranks, ranks - 1, ops);
 }
 
-std::shared_ptr<LocalSite> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
-                                    Kind kind = Kind::kAllReduce) {
+std::shared_ptr<LocalSite> MakeSite(std::shared_ptr<const Program> program, CallSiteStats& stats,
+                                    std::vector<Leaf> leaves, Kind kind = Kind::kAllReduce) {
   auto site = std::make_shared<LocalSite>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
   EXPECT_TRUE(site->SetLeaves(leaves, stats).ok());
   return site;

@@ -250,7 +250,7 @@ class BetweenProcesses : public SelectingProcesses<kRanks> {
   }
   // A process receives that a rank has arrived with a schedule.
   void Arrives(uint32_t rank, uint32_t launch, uint32_t schedule, uint32_t at) {
-    const MessageSite& site = *sites_[at]->With(schedule).value();
+    const MessageSite& site = *sites_[at]->With(schedule);
     executors_[at]->messages().OnNotice(
         rank, Encode(Arrival{Call(launch), rank, 10 * rank, site.fingerprint(), site.text()}));
   }

@@ -16,7 +16,7 @@ LocalGroupSite::LocalGroupSite(const std::string& name, const std::string& axes,
   }
 }
 
-Status LocalGroupSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+Status LocalGroupSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
   std::call_once(once_, [&] {
     int64_t bytes = 0;
     for (const Leaf& leaf : leaves) bytes += leaf.bytes;

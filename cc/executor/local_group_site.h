@@ -34,7 +34,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override {
     return TakeRow(name_, ranks(), leaves, buffers);
   }
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) override;
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Forget(Executor& executor) const override;
 
@@ -69,7 +69,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   void Record(const Round& round) const;
 
   const std::string name_, axes_;
-  Stats places_;                                   // of the sites below, whose ranks are places in groups that change
+  CallSiteStats places_;                           // of the sites below, whose ranks are places in groups that change
   std::vector<std::shared_ptr<LocalSite>> sites_;  // by size of group, from 2
   std::once_flag once_;
   Status status_;

@@ -43,7 +43,7 @@ std::shared_ptr<const LocalSite> LocalSite::With(uint32_t schedule) const {
   return selected_[schedule - 1];
 }
 
-Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+Status LocalSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
   std::call_once(once_, [&] {
     for (const auto& other : selected_) {
       status_ = other->SetLeaves(leaves, stats);

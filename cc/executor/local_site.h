@@ -14,10 +14,10 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/call_site.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/schedule_selector.h"
-#include "cc/executor/stats.h"
 #include "cc/kernels/reduce.h"
 #include "cc/program/program.h"
 
@@ -34,7 +34,7 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   // Before the first call: this site has schedule 0 of a selector's, `programs` are the schedules 1, 2, ….
   void SelectFrom(const std::vector<std::shared_ptr<const Program>>& programs, ScheduleSelector::Rule rule);
 
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) override;
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Forget(Executor& executor) const override;
 

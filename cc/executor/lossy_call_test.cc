@@ -194,7 +194,7 @@ TEST_F(LossyCallTest, OfMessagesOfTwoArraysThereAreNone) {
   auto site = MakeSite(0, {{DType::kF32, 40000}, {DType::kBF16, 600000}, {DType::kF64, 80}}, {{0.1, 0.2, 0}, kSegment});
   ASSERT_TRUE(site.ok()) << site.status().message();
   const Layout& layout = site.value()->layout();
-  for (const MessageTask& task : site.value()->locals()[0].graph->tasks()) {
+  for (const MessageTask& task : site.value()->graph(0).tasks()) {
     int leaves = 0;
     layout.ForEach(task.begin, task.end, [&](size_t, int64_t, int64_t) { ++leaves; });
     EXPECT_EQ(leaves, 1);

@@ -104,6 +104,19 @@ TEST_F(LostRailsTest, OfTwoHostsEitherMayBeTheOne) {
   EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
 }
 
+TEST_F(LostRailsTest, OfAHostAllProcessesLackTheRail) {
+  Start(/*seed=*/1, {0, 1, 1, 2});
+  LostRails lost;
+  lost.Change(1, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
+  lost.Change(2, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), For(1, 1));
+  lost.Change(3, 1, false);
+  EXPECT_EQ(lost.Find(*sites_[0]), For(0, 1));
+  lost.Change(2, 1, true);
+  EXPECT_EQ(lost.Find(*sites_[0]), std::nullopt);
+}
+
 TEST_F(LostRailsTest, ProcessesOfItsOwnHostAreNoHostsLoss) {
   Start(/*seed=*/1, {0, 0, 1, 2});
   LostRails lost;
@@ -150,7 +163,7 @@ TEST_F(LostRailsTest, CallsRunTheScheduleOfTheHostThatLacksARail) {
   int64_t run = 0;
   for (uint32_t host = 0; host < kRanks; ++host) {
     for (uint32_t rail = 0; rail < kRails; ++rail) {
-      EXPECT_EQ(others_[3][For(host, rail) - 1]->locals()[0].graph, nullptr);  // it is made when it is needed
+      EXPECT_FALSE(others_[3][For(host, rail) - 1]->has_graphs());  // they are made when they are needed
       ChangeHost(host, rail, false);
       for (int i = 0; i < 3; ++i) Sum(run++);
       EXPECT_EQ(ScheduleOf(static_cast<uint32_t>(run - 1)), For(host, rail));

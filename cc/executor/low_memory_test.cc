@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/executor/call_threads.h"
 #include "cc/executor/device_communicator.h"
 #include "cc/executor/message_call.h"
 #include "cc/transport/simulated/simulated.h"
@@ -217,6 +218,30 @@ TEST(LowMemoryOfAFirstCall, TheNextOneSetsTheLeaves) {
       EXPECT_TRUE(sites[0]->SetLeaves(leaves, executor.stats()).ok()) << refused;
     }
     refused_block = 0;
+  }
+}
+
+// Whichever block it lacks; also where its own thread lacks one.
+TEST(LowMemoryOfTheWatch, TheNextCallHasDeadlinesWatched) {
+  for (size_t refused = 1; refused <= 2; ++refused) {
+    std::promise<void> looked;
+    int looks = 0;
+    CallThreads threads(/*workers=*/1, [&](Clock::time_point, double) {
+      if (++looks == 1) throw std::bad_alloc();
+      if (looks == 2) refused_block = 1;
+      if (looks == 3) refused_block = 0, looked.set_value();
+      return looks < 3;
+    });
+    ASSERT_TRUE(threads.Start());
+    threads.SetDeadline(0.1);
+    refused_block = refused;
+    try {
+      threads.WatchDeadlines();
+    } catch (const std::bad_alloc&) {
+    }
+    refused_block = 0;
+    threads.WatchDeadlines();
+    EXPECT_EQ(looked.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready) << refused;
   }
 }
 

@@ -129,7 +129,7 @@ class MessageCall {
     std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival
   };
 
-  const MessageGraph& graph(uint32_t local) const { return *site_->locals()[local].graph; }
+  const MessageGraph& graph(uint32_t local) const { return site_->graph(local); }
   bool IsOver() const { return missing_ == 0 && locals_left_ == 0; }
   void Begin(uint32_t local, uint32_t task, MessageSteps& steps);
   void End(uint32_t local, uint32_t task, MessageSteps& steps);

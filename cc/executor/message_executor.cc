@@ -1,6 +1,7 @@
 // Ranks join their calls: those of this process by Arrive, those of others by their notices.
 #include "cc/executor/message_executor.h"
 
+#include <algorithm>
 #include <new>
 #include <optional>
 
@@ -13,6 +14,12 @@ Status Malformed(uint32_t process, size_t bytes) {
   return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
                                      std::to_string(bytes) + " bytes that cannot be read.\n" +
                                      "  Cure: run the same jaxcomm in all processes.");
+}
+
+// Whether a rank of the process is known to have come to the call.
+bool HasCome(const CallMatcher::Joined& joined, uint32_t process) {
+  return std::any_of(joined.early.begin(), joined.early.end(),
+                     [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; });
 }
 
 }  // namespace
@@ -97,9 +104,13 @@ void MessageExecutor::Begin(Arriving arriving) {
 }
 
 // The call of the rank, which knows by then what other processes have sent of it. Null: the process has no memory for
-// the call, which its other ranks and this one end with.
+// the call, or a list of its schedule is invalid, and the ranks have got that error.
 std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, bool& is_new) try {
   const MessageSite& site = *arriving.site;
+  if (const Status made = site.MakeGraphs(); !made.ok()) {
+    End(arriving, made);
+    return nullptr;
+  }
   const CallMatcher::Joined joined = calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at);
   const std::shared_ptr<MessageCall>& call = joined.call;
   is_new = joined.is_new;
@@ -109,6 +120,10 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, boo
   if (!arriving.refused.ok()) Drive(call, call->Fail(arriving.refused, /*announce=*/true));
   // Before the arrivals: ranks whose undecided call has failed came with a schedule that may differ from this one.
   if (!joined.failure.ok()) Drive(call, call->Fail(joined.failure, /*announce=*/true));
+  // Likewise processes that ended without having come: this one may lack the plan of those that have come.
+  for (const GoneProcess& each : joined.gone) {
+    if (!HasCome(joined, each.process)) Drive(call, call->PeerGone(each.process, each.why));
+  }
   for (const PeerArrival& peer : joined.early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   for (const GoneProcess& each : joined.gone) Drive(call, call->PeerGone(each.process, each.why));
   if (!call->Accepts(site.fingerprint()) && !site.HasFingerprint(call->site().fingerprint())) {

@@ -6,8 +6,8 @@
 //   executor.FailOverdue(Clock::now(), deadline);            // now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the workers. message_executor.cc has the ranks
-// join their calls, and the files after it select the schedules of calls, drive the calls, fail them, and exchange the
-// operands of small ones.
+// join their calls, and the files after it select the schedules of calls, have ranks wait for them, drive the calls,
+// fail them, and exchange the operands of small ones.
 #pragma once
 
 #include <atomic>
@@ -120,13 +120,15 @@ class MessageExecutor : public Transport::Events {
 
   // Selecting.
   void KeepDecided(const std::shared_ptr<const MessageSite>& site);
-  void Wait(Arriving arriving);
   bool Select(Arriving& arriving);
   void Learn(const MessageSite& site, const CallId& id) const;
   void Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision);
   void OnDecided(uint32_t process, const Decided& decided);
   void OnWaiting(uint32_t process, const Arrival& arrival);
   void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
+
+  // Waiting.
+  void Wait(Arriving arriving);
   bool Differs(const Arriving& arriving) const;
   void StartDecided(const CallId& call);
   void StartAllDecided(Clock::time_point overdue = Clock::time_point::min());
@@ -134,6 +136,7 @@ class MessageExecutor : public Transport::Events {
   bool LacksProcess(const Arriving& arriving) const;
   bool MayStart(Arriving& arriving, Clock::time_point overdue);
   void Start(std::vector<Arriving>& ranks);
+  void StartTaken(Arriving& arriving);
   void Start(Arriving& arriving);
 
   // Driving.
@@ -151,6 +154,7 @@ class MessageExecutor : public Transport::Events {
 
   // Failing.
   void OnFailure(uint32_t process, const Failure& failure);
+  void End(const Arriving& arriving, const Status& why);
   void EndWithoutMemory(const Arriving& arriving);
   void SendFailure(const MessageSite& site, const CallId& id, const Status& why);
   void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);

@@ -28,12 +28,14 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
   if (call) Drive(call, call->Fail(why, /*announce=*/false));  // for other ranks of this process
 }
 
-// The process has no memory for the rank's call, whose ranks all end with that.
-void MessageExecutor::EndWithoutMemory(const Arriving& arriving) {
-  const MessageSite& site = *arriving.site;
-  const Status why = NoMemory{site.NameCall(), site.NameOf(arriving.rank)}.status();
-  Refuse(site, arriving.id, why);
+// The rank cannot join its call, whose ranks all end with this error.
+void MessageExecutor::End(const Arriving& arriving, const Status& why) {
+  Refuse(*arriving.site, arriving.id, why);
   if (arriving.done) arriving.done(why);
+}
+
+void MessageExecutor::EndWithoutMemory(const Arriving& arriving) {
+  End(arriving, NoMemory{arriving.site->NameCall(), arriving.site->NameOf(arriving.rank)}.status());
 }
 
 bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {

@@ -41,7 +41,9 @@ class MessageGroupSite : public CallSite {
   Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override {
     return TakeRow(whole_->label().name, static_cast<uint32_t>(whole_->ranks().size()), leaves, buffers);
   }
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override { return whole_->SetLeaves(leaves, stats); }
+  Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) override {
+    return whole_->SetLeaves(leaves, stats);
+  }
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const override {
     whole_->Refuse(executor, run, rank, why);

@@ -85,6 +85,7 @@ Status MessageSite::SetGroups(const std::vector<Members>& groups) {
   others_.clear();
   lists_.clear();
   between_hosts_.clear();
+  graphs_ = std::make_shared<Graphs>();
   for (const Members& group : groups) {
     std::vector<uint32_t> others;
     for (const uint32_t rank : group.ranks) {
@@ -102,7 +103,7 @@ Status MessageSite::SetGroups(const std::vector<Members>& groups) {
         return InvalidArgument(who() + "'" + group.list + "' is no list of messages for rank " + std::to_string(i) +
                                " of " + std::to_string(group.ranks.size()));
       }
-      locals_.push_back({group.ranks[i], list, nullptr, others});
+      locals_.push_back({group.ranks[i], list, others});
     }
     if (concerned_.back()) others_.insert(others_.end(), others.begin(), others.end());
     groups_.push_back(group.ranks);
@@ -136,7 +137,7 @@ void MessageSite::Forget(Executor& executor) const {
   for (const auto& other : selected_) executor.messages().Forget(other.get());
 }
 
-Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
   std::call_once(common_->once, [&] {
     for (const auto& other : selected_) {
       common_->status = other->Fix(leaves, stats);
@@ -146,13 +147,13 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     if (common_->status.ok()) common_->status = MakeGraphs();
     // Nearly every call of a site with a known late rank needs it.
     const bool has_late_rank = !selected_.empty() && selector_->has_late_rank() && !selector_->by_turns();
-    if (common_->status.ok() && has_late_rank) common_->status = selected_[selector_->first() - 1]->MakeGraphsOnce();
+    if (common_->status.ok() && has_late_rank) common_->status = selected_[selector_->first() - 1]->MakeGraphs();
     if (common_->status.ok() && selector_) selector_->Try(stats_);
   });
   return common_->status;
 }
 
-Status MessageSite::Fix(const std::vector<Leaf>& leaves, Stats& stats) {
+Status MessageSite::Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
   Status status = FindReduces(label_.name, kind_, reduction_, leaves, common_->reduces);
   if (status.ok()) status = CheckLoss(leaves);
   if (!status.ok()) return status;
@@ -178,26 +179,43 @@ void MessageSite::CountCalls() {
   stats_ = common_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
 }
 
-Status MessageSite::MakeGraphs() {
-  std::lock_guard<std::mutex> lock(common_->mutex);
-  auto& graphs = common_->graphs;  // without those of plans that no call follows any more
-  for (auto at = graphs.begin(); at != graphs.end();) at = at->second.expired() ? graphs.erase(at) : std::next(at);
-  for (Local& local : locals_) {
-    if (!local.list) {
-      local.graph = std::make_shared<const MessageGraph>();
-      continue;
+// Where memory runs out, the next call of this tries again.
+Status MessageSite::MakeGraphs() const {
+  std::call_once(graphs_->once, [this] {
+    std::vector<std::shared_ptr<const MessageGraph>> made;
+    for (const Local& local : locals_) {
+      const auto graph = MakeGraph(local);
+      if (!graph.ok()) graphs_->status = InvalidArgument(who() + graph.status().message());
+      if (!graph.ok()) break;
+      made.push_back(graph.value());
     }
-    const uint32_t group = ranks_[local.rank].group;
-    std::weak_ptr<const MessageGraph>& kept = graphs[{lists_[group], local.list->rank(), between_hosts_[group]}];
-    local.graph = kept.lock();
-    if (local.graph) continue;
-    Result<MessageGraph> graph =
-        MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), between_hosts_[group], is_in_place_);
-    if (!graph.ok()) return InvalidArgument(who() + graph.status().message());
-    local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
-    kept = local.graph;
+    graphs_->by_local = std::move(made);
+    graphs_->are_made = true;
+  });
+  return graphs_->status;
+}
+
+// Without the mutex, which threads need that end calls.
+Result<std::shared_ptr<const MessageGraph>> MessageSite::MakeGraph(const Local& local) const {
+  if (!local.list) return std::make_shared<const MessageGraph>();
+  const uint32_t group = ranks_[local.rank].group;
+  const std::tuple<std::string, uint32_t, bool> key(lists_[group], local.list->rank(), between_hosts_[group]);
+  auto& graphs = common_->graphs;
+  {
+    std::lock_guard<std::mutex> lock(common_->mutex);
+    // Drops those of plans that no call follows any more.
+    for (auto at = graphs.begin(); at != graphs.end();) at = at->second.expired() ? graphs.erase(at) : std::next(at);
+    if (const auto at = graphs.find(key); at != graphs.end()) {
+      if (auto kept = at->second.lock()) return std::shared_ptr<const MessageGraph>(std::move(kept));
+    }
   }
-  return Status();
+  Result<MessageGraph> graph =
+      MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), between_hosts_[group], is_in_place_);
+  if (!graph.ok()) return graph.status();
+  const auto made = std::make_shared<const MessageGraph>(std::move(graph.value()));
+  std::lock_guard<std::mutex> lock(common_->mutex);
+  graphs[key] = made;
+  return made;
 }
 
 Status MessageSite::CheckLoss(const std::vector<Leaf>& leaves) const {

@@ -29,13 +29,13 @@
 #include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/call_site.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/message_graph.h"
 #include "cc/executor/plan_selector.h"
 #include "cc/executor/schedule_selector.h"
 #include "cc/executor/scratch.h"
-#include "cc/executor/stats.h"
 #include "cc/executor/timer.h"
 #include "cc/kernels/importance.h"
 #include "cc/kernels/reduce.h"
@@ -95,9 +95,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   ScheduleSelector* selector() const { return selector_.get(); }
   // The number of this site's schedule among those of its selector.
   uint32_t schedule() const { return schedule_; }
-  // Of a site that SelectFrom was called on, once the leaves are set: the site of a schedule, whose graphs are made
-  // when it is first asked for; this one if there is no such schedule.
-  Result<std::shared_ptr<const MessageSite>> With(uint32_t schedule) const;
+  // Of a site that SelectFrom was called on: the site of a schedule; this one if there is no such schedule.
+  std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
   // Whether this process decides on the schedules of calls.
   bool decides() const { return selector_ && ranks_[selector_->decider()].process == process_; }
   // Of a site that SelectFrom was called on: whether it is the fingerprint of one of its schedules.
@@ -106,8 +105,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   // Before the first call, of an all-reduce: its calls follow the plan of the run.
   void FollowPlans() { followed_ = std::make_shared<Followed>(); }
   bool follows_plans() const { return followed_ != nullptr; }
-  // Once the leaves are set: the site of the same calls with the plan's lists, which counts the plan's calls. Null:
-  // this site. Keeps the site of the latest plan.
+  // Once the leaves are set: the site of the same calls with the plan's lists, which counts the plan's calls. Null, or
+  // for groups of another size: this site. Keeps the site of the latest plan.
   Result<std::shared_ptr<const MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan) const;
 
   // Before the first call, of an all-reduce: results and operands have memory of their own.
@@ -116,7 +115,7 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   void NameRanks(std::vector<uint32_t> names) { names_ = std::move(names); }
 
   Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override;
-  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) override;
   void Arrive(Executor& executor, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
   void Refuse(Executor& executor, int64_t run, uint32_t rank, const Status& why) const override;
   void Forget(Executor& executor) const override;
@@ -142,7 +141,6 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   struct Local {
     uint32_t rank;
     std::shared_ptr<const Messages> list;
-    std::shared_ptr<const MessageGraph> graph;
     std::vector<uint32_t> others;  // the other processes that have a rank in its group
   };
 
@@ -163,6 +161,12 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   const std::vector<Local>& locals() const { return locals_; }
   // The index of a rank of this process among `locals`; none: it is another's.
   std::optional<uint32_t> FindLocal(uint32_t rank) const;
+  // Once the leaves are set, makes the ranks' graphs, which takes milliseconds: sites of With and Following leave it to
+  // their first call. An error: a list is invalid.
+  Status MakeGraphs() const;
+  bool has_graphs() const { return graphs_->are_made; }
+  // Once they are made: of a rank of `locals`.
+  const MessageGraph& graph(uint32_t local) const { return *graphs_->by_local[local]; }
   // The rank's name in messages to the user: its number, or its device if there are several groups that never change.
   uint32_t NameOf(uint32_t rank) const {
     if (!names_.empty()) return names_[rank];
@@ -219,19 +223,26 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
  private:
   // Shared by all sites that Regroup and Following make of one.
   struct Common {
-    std::once_flag once;  // the leaves, and at last the graphs, are set
+    std::once_flag once;  // the leaves are set
     Status status;
     std::optional<Layout> layout;
     bool streams = false;
     std::vector<ReduceFn> reduces;        // one per leaf
     std::vector<int64_t> first_segments;  // by leaf, of a sum that may lose some
-    Stats* stats = nullptr;               // of the process
+    CallSiteStats* stats = nullptr;       // of the process
     std::unique_ptr<ScratchPool> scratch;
 
     std::mutex mutex;
     // By list, its rank, and whether its ranks are on several hosts.
     std::map<std::tuple<std::string, uint32_t, bool>, std::weak_ptr<const MessageGraph>> graphs;
     std::map<uint32_t, Clock::time_point> left;
+  };
+
+  struct Graphs {
+    std::once_flag once;
+    Status status;
+    std::vector<std::shared_ptr<const MessageGraph>> by_local;
+    std::atomic<bool> are_made{false};
   };
 
   struct Followed {
@@ -250,9 +261,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   int64_t SegmentsOf(const Leaf& leaf) const { return (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes; }
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
   // All that the leaves determine but the graphs.
-  Status Fix(const std::vector<Leaf>& leaves, Stats& stats);
-  Status MakeGraphs();
-  Status MakeGraphsOnce();
+  Status Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats);
+  Result<std::shared_ptr<const MessageGraph>> MakeGraph(const Local& local) const;
   void Describe();
   std::string DescribeSchedule() const;
   void FindExchanging();
@@ -269,7 +279,8 @@ class MessageSite : public CallSite, public std::enable_shared_from_this<Message
   std::vector<Rank> ranks_;
   std::vector<uint32_t> everybody_;
   std::vector<std::vector<uint32_t>> groups_;
-  std::vector<Local> locals_;    // ascending
+  std::vector<Local> locals_;  // ascending
+  std::shared_ptr<Graphs> graphs_;
   std::vector<bool> concerned_;  // by group
   std::vector<uint32_t> others_;
   std::vector<std::string> lists_;   // their names, by group

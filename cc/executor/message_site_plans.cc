@@ -1,6 +1,5 @@
 // The sites of a call site whose calls select their schedule, or follow the plan of the run.
 #include <algorithm>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -23,25 +22,15 @@ bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
   return fingerprint == fingerprint_ || std::any_of(selected_.begin(), selected_.end(), is);
 }
 
-Result<std::shared_ptr<const MessageSite>> MessageSite::With(uint32_t schedule) const {
+std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {
   if (schedule == ScheduleSelector::kDefault || schedule > selected_.size()) return shared_from_this();
-  try {
-    if (Status status = selected_[schedule - 1]->MakeGraphsOnce(); !status.ok()) return status;
-  } catch (const std::bad_alloc&) {
-    return NoMemory{NameCall(), NameOf(locals_[0].rank)}.status();
-  }
-  return std::shared_ptr<const MessageSite>(selected_[schedule - 1]);
-}
-
-// Of another schedule's site. Where memory runs out, the next call of this tries again.
-Status MessageSite::MakeGraphsOnce() {
-  std::call_once(common_->once, [this] { common_->status = MakeGraphs(); });
-  return common_->status;
+  return selected_[schedule - 1];
 }
 
 Result<std::shared_ptr<const MessageSite>> MessageSite::Following(
     const std::shared_ptr<const PlannedLists>& plan) const {
-  if (!plan) return shared_from_this();
+  const auto is_another_size = [&](const auto& ranks) { return ranks.size() != plan->ranks; };
+  if (!plan || std::all_of(groups_.begin(), groups_.end(), is_another_size)) return shared_from_this();
   std::lock_guard<std::mutex> lock(followed_->mutex);
   if (plan == followed_->plan) return followed_->site;
   std::vector<Members> groups;
@@ -58,7 +47,6 @@ Result<std::shared_ptr<const MessageSite>> MessageSite::Following(
   made->followed_ = nullptr;
   made->label_.plan = plan->plan;
   if (Status status = made->SetGroups(groups); !status.ok()) return status;
-  if (Status status = made->MakeGraphs(); !status.ok()) return status;
   made->Describe();
   made->FindExchanging();
   made->CountCalls();

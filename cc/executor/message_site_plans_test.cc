@@ -118,7 +118,7 @@ TEST_F(FollowedPlans, OverManyPlansMemoryAndStatisticsStayBounded) {
   const std::string json = executors_[0]->stats().Json(/*with_spans=*/false);
   size_t sites = 0;
   for (size_t at = 0; (at = json.find("\"calls\":", at)) != std::string::npos; ++at) ++sites;
-  EXPECT_LE(sites, Stats::kUnused + 4);
+  EXPECT_LE(sites, CallSiteStats::kUnused + 4);
   EXPECT_EQ(Calls("plan " + std::to_string(kPlans - 1)), 1);
 }
 
@@ -190,6 +190,38 @@ TEST_F(FollowedPlans, AProcessThatEndsFailsCallsThatWait) {
   network_.Kill(2);
   const std::string message = end.get().message();
   EXPECT_NE(message.find("rank 2 is gone"), std::string::npos) << message;
+}
+
+// A rank that knows the plan has come before; the process that ended is the error, not the missing plan.
+TEST_F(FollowedPlans, AProcessThatEndsIsNamedWhereAnotherLacksThePlan) {
+  for (uint32_t process : {0u, 1u}) Prepare(process, Plan("ring", "all_reduce/ring/3"), 0);
+  plans(0).Decide(/*commit=*/true);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t process : {0u, 1u}) ends.push_back(Arrive(process, 0));
+  EXPECT_EQ(ends[1].wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  network_.Kill(2);
+  for (auto& end : ends) {
+    const std::string message = end.get().message();
+    EXPECT_NE(message.find("rank 2 is gone"), std::string::npos) << message;
+  }
+}
+
+// As after a process ended that has no rank in them: the others may not know whether the switch took place.
+TEST_F(FollowedPlans, CallsOfFewerRanksThanThePlanFollowNoSwitch) {
+  for (uint32_t process : {0u, 1u}) {
+    MessageGroup pair{{{0, 0}, {1, 10}}, "all_reduce/direct/2", {}};
+    for (uint32_t rank : {0u, 1u}) pair.lists.push_back(registry_.Find(pair.list, rank));
+    sites_[process] = MakeSite(/*communicator=*/7, pair, process);
+    ASSERT_TRUE(sites_[process]->SetLeaves({{DType::kF32, 4 * kFloats}}, executors_[process]->stats()).ok());
+    Prepare(process, Plan("ring", "all_reduce/ring/3"), 0);
+    plans(process).Decide(/*commit=*/process == 0);
+  }
+  std::vector<std::future<Status>> ends;
+  for (uint32_t process : {0u, 1u}) ends.push_back(Arrive(process, 0));
+  for (auto& end : ends) {
+    const Status status = end.get();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
 }
 
 TEST_F(FollowedPlans, ACallThatWaitsEndsWhenItsProcessLeaves) {

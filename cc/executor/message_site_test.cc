@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/program/message_registry.h"
 #include "gtest/gtest.h"
 
@@ -28,13 +28,13 @@ std::vector<size_t> Segments(const std::vector<std::vector<uint32_t>>& groups) {
   Result<std::shared_ptr<MessageSite>> site =
       MessageSite::Make({"psum", "data", "direct", "a.py:1"}, Kind::kAllReduce, Reduction::kSum, 1, 0, made, 0);
   EXPECT_TRUE(site.ok()) << site.status().message();
-  Stats stats;
+  CallSiteStats stats;
   const int64_t bytes = (int64_t{256} << 10) * static_cast<int64_t>(groups[0].size());
   EXPECT_TRUE(site.value()->SetLeaves({{DType::kF32, bytes}}, stats).ok());
   std::vector<size_t> found;
-  for (const MessageSite::Local& local : site.value()->locals()) {
-    size_t sends = 0, chunks = local.list->chunks();
-    for (const MessageTask& task : local.graph->tasks()) sends += task.kind == MessageTask::Kind::kSend;
+  for (uint32_t local = 0; local < site.value()->locals().size(); ++local) {
+    size_t sends = 0, chunks = site.value()->locals()[local].list->chunks();
+    for (const MessageTask& task : site.value()->graph(local).tasks()) sends += task.kind == MessageTask::Kind::kSend;
     found.push_back(sends / chunks);
   }
   return found;

@@ -40,7 +40,7 @@ void Run(Kind kind, const std::shared_ptr<const Program>& program) {
   if (!CheckChunks(kind, *program).ok()) return;
   const uint32_t ranks = program->ranks();
   const auto site = std::make_shared<LocalSite>("fuzz", "data", "fuzz", kind, Reduction::kSum, program);
-  Stats stats;
+  CallSiteStats stats;
   Require(site->SetLeaves({{DType::kF32, kFloats * sizeof(float)}, {DType::kS8, kOdd}}, stats).ok());
   Call call(site, /*names=*/nullptr, 1, Clock::now());
   std::vector<std::vector<std::vector<std::byte>>> operands(ranks), results(ranks);

@@ -53,7 +53,7 @@
 #include <vector>
 
 #include "cc/base/bounded_map.h"
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/executor/timer.h"
 #include "cc/transport/transport.h"
 

@@ -46,12 +46,17 @@ void Timer::Work() {
       wake_.wait_until(lock, next);
       continue;
     }
-    std::function<void()> job = std::move(jobs_.begin()->second);
-    jobs_.erase(jobs_.begin());
+    auto job = jobs_.extract(jobs_.begin());
     lock.unlock();
-    job();
-    job = nullptr;
+    again_.reset();
+    job.mapped()();
+    if (again_) {
+      job.key() = Clock::now() + *again_;
+    } else {
+      job = {};
+    }
     lock.lock();
+    if (job) jobs_.insert(std::move(job));
   }
 }
 

@@ -3,6 +3,7 @@
 //   Timer timer;
 //   if (!timer.Start()) ...                                   // its thread cannot be made
 //   timer.After(std::chrono::milliseconds(20), [] { ... });   // returns at once
+//   timer.RunAgain(std::chrono::milliseconds(20));            // in a job: this one, needing no memory
 //
 // Jobs must be short and must not wait. The destructor drops jobs whose time has not come.
 #pragma once
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace jaxcomm {
@@ -27,6 +29,7 @@ class Timer {
   // Call it until it succeeds.
   bool Start();
   void After(Clock::duration delay, std::function<void()> job);
+  void RunAgain(Clock::duration delay) { again_ = delay; }
 
  private:
   void Work();
@@ -34,6 +37,7 @@ class Timer {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::multimap<Clock::time_point, std::function<void()>> jobs_;
+  std::optional<Clock::duration> again_;  // of the job that runs; its thread's
   bool stopping_ = false;
   std::thread thread_;
 };

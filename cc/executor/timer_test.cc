@@ -26,5 +26,19 @@ TEST(TimerTest, JobsRunInTheOrderOfTheirTimes) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
 }
 
+TEST(TimerTest, AJobRunsAgainWhileItAsks) {
+  int runs = 0;
+  std::promise<void> done;
+  Timer timer;
+  ASSERT_TRUE(timer.Start());
+  timer.After(milliseconds(1), [&] {
+    if (++runs < 3) timer.RunAgain(milliseconds(1));
+  });
+  timer.After(milliseconds(100), [&] { done.set_value(); });
+  done.get_future().wait();
+  while (runs < 3) std::this_thread::yield();
+  EXPECT_EQ(runs, 3);
+}
+
 }  // namespace
 }  // namespace jaxcomm

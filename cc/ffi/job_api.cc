@@ -32,7 +32,7 @@ Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, con
       MessageSite::Make(label, Kind::kAllReduce, Reduction::kSum, number, /*site=*/0, {group}, TheJob().process());
   if (!made.ok()) return made.status();
   const std::shared_ptr<MessageSite>& site = made.value();
-  Stats stats;  // not those that users read
+  CallSiteStats stats;  // not those that users read
   if (Status status = site->SetLeaves({{DType::kU8, num_bytes}}, stats); !status.ok()) return status;
   std::vector<std::future<Status>> ends;
   for (const MessageSite::Local& local : site->locals()) {

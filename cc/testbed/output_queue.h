@@ -18,7 +18,7 @@
 #include <deque>
 #include <limits>
 
-#include "cc/testbed/delays.h"
+#include "cc/testbed/delay_histogram.h"
 #include "cc/testbed/frame.h"
 
 namespace jaxcomm {
@@ -37,7 +37,7 @@ class OutputQueue {
   // The frames that a queue has sent and dropped, and their times in it until their first byte left.
   struct Counts {
     int64_t packets = 0, bytes = 0, ordinary_drops = 0, important_drops = 0;
-    Delays delays;
+    DelayHistogram delays;
   };
 
   explicit OutputQueue(const QueueLimits& limits) : limits_(limits) {}

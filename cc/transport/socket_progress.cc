@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/finally.h"
 #include "cc/transport/socket_transport.h"
 
 namespace jaxcomm {
@@ -48,6 +49,11 @@ void SocketTransport::Help(std::chrono::nanoseconds limit, bool yields, const st
   Lock lock(mutex_);
   if (server_ != std::thread::id() || stopping_) return WriteQueued(lock);
   server_ = std::this_thread::get_id();
+  const Finally leave([&] {
+    if (!lock.owns_lock()) lock.lock();
+    server_ = std::thread::id();
+    if (MustServe()) changed_.notify_one();
+  });
   const Clock::time_point end = Clock::now() + limit;
   for (;;) {
     RunDue(lock);
@@ -68,8 +74,6 @@ void SocketTransport::Help(std::chrono::nanoseconds limit, bool yields, const st
     }
     Await(lock, left);
   }
-  server_ = std::thread::id();
-  if (MustServe()) changed_.notify_one();
 }
 
 void SocketTransport::Expect() {
@@ -108,10 +112,12 @@ void SocketTransport::RunCallbacks(Lock& lock) {
   while (!callbacks_.empty() && !stopping_) {
     std::function<void()> run = callbacks_.Begin();
     lock.unlock();
+    const Finally end([&] {
+      run = nullptr;  // objects that it owns may call this one when they are released
+      lock.lock();
+      callbacks_.End();
+    });
     run();
-    run = nullptr;  // objects that it owns may call this one when they are released
-    lock.lock();
-    callbacks_.End();
   }
 }
 

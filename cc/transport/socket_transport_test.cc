@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +83,25 @@ TYPED_TEST(SocketTransportTest, SoonAfterACallAHelpingThreadTakesItsMessages) {
   Connect(a, b);
   for (uint32_t index = 0; !ReceiveWithHelp(a, b, index, std::chrono::seconds(60)); ++index) {
   }
+}
+
+TYPED_TEST(SocketTransportTest, AfterHelpThatThrowsTheThreadGoesOn) {
+  typename TestFixture::Node a(0), b(1);
+  Connect(a, b);
+  bool has_thrown = false;
+  for (uint32_t index = 0; !has_thrown; ++index) {  // soon after a call, as else the thread polls
+    ReceiveWithHelp(a, b, index, std::chrono::nanoseconds(0));
+    try {
+      b.transport->Help(std::chrono::milliseconds(1), /*yields=*/false, [&]() -> bool {
+        has_thrown = true;
+        throw std::bad_alloc();
+      });
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  a.transport->Notify(1, "a");
+  a.transport->Flush();
+  EXPECT_EQ(b.AwaitNotices(0, 1), std::vector<std::string>{"a"});
 }
 
 TYPED_TEST(SocketTransportTest, AfterHelpTheThreadGoesOn) {

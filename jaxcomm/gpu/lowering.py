@@ -6,7 +6,6 @@ XLA's permutes run the calls for which a plan has a schedule, and lax's collecti
 
 from __future__ import annotations
 
-import atexit
 import functools
 import logging
 import math
@@ -25,6 +24,7 @@ from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
 from jaxcomm.collectives.request import Device, Groups, Request, extent
+from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.records import hardware_number
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import certificate, core, fused, nccl
@@ -92,7 +92,7 @@ def start() -> None:
         fused.register()
         nccl.register()
         ffi.add_backend(fused)
-        atexit.register(check_at_exit)
+        run_at_exit(check_at_exit)
 
 
 def register_segments() -> None:

@@ -10,7 +10,7 @@
 
 #include "cc/base/error_texts.h"
 #include "cc/base/status.h"
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/gpu/executor/protocol.h"
 #include "cc/kernels/types.h"
 #include "cc/program/program.h"

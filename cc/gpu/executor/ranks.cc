@@ -58,7 +58,7 @@ Ranks::Ranks(CallName name, std::shared_ptr<const Program> program)
       clock_words_(ClockWords(program_->ranks(), static_cast<uint32_t>(program_->ops().size()))) {}
 
 Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const Program> program,
-                                           const std::vector<int>& devices, Stats& stats) {
+                                           const std::vector<int>& devices, CallSiteStats& stats) {
   std::shared_ptr<Ranks> made(new Ranks(std::move(name), std::move(program)));
   Status status = made->FindSlots(devices);
   if (status.ok()) status = made->ConnectPeers();

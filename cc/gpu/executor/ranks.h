@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/gpu/executor/block.h"
 #include "cc/gpu/executor/failure_record.h"
 #include "cc/gpu/executor/fused.h"
@@ -39,7 +39,7 @@ class Ranks {
 
   // `devices` by rank, those of one device neighbours. Allocates on all; not while a stream is captured.
   static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program,
-                                             const std::vector<int>& devices, Stats& stats);
+                                             const std::vector<int>& devices, CallSiteStats& stats);
   ~Ranks();
 
   // Loads the kernel onto a rank's device; Run would do so while other ranks wait.

@@ -56,7 +56,7 @@ class Job {
 
   Ranks& ranks() { return *ranks_.value(); }
   const Status& made() const { return ranks_.status(); }
-  const Stats& stats() const { return stats_; }
+  const CallSiteStats& stats() const { return stats_; }
 
   double deadline = 60.0;  // of the calls from now on
 
@@ -111,7 +111,7 @@ class Job {
 
   const uint32_t size_;
   std::deque<Operands> operands_;  // by device
-  Stats stats_;
+  CallSiteStats stats_;
   Result<std::shared_ptr<Ranks>> ranks_ = Status();
 };
 
@@ -147,7 +147,7 @@ TEST(RanksTest, LetsEveryDeviceReachEveryOtherAndFreesAll) {
 TEST(RanksTest, RefusesWhatCannotRun) {
   fake::Machine machine(3);
   machine.separate = {{1, 2}};
-  Stats stats;
+  CallSiteStats stats;
   const auto make = [&](uint32_t ranks, const Devices& devices) {
     return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), devices, stats).status().message();
   };
@@ -212,7 +212,7 @@ TEST(RanksTest, EveryTypeAndReductionHasTheCpusBits) {
       const std::byte* const from[] = {data[0], data[1], data[2]};
       std::byte* const to = expected.data();
       reduce(from, kRanks, &to, 1, 1, kBytes);
-      Stats stats;
+      CallSiteStats stats;
       const auto ranks = Ranks::Make({"psum", "data", "", kBytes}, DirectByHand(kRanks, 2), {0, 0, 1}, stats);
       cudaStream_t streams[2];
       for (int device : {0, 1}) {

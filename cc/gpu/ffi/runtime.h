@@ -12,7 +12,7 @@
 
 #include "cc/base/default_deadline.h"
 #include "cc/base/status.h"
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 #include "cc/gpu/executor/ranks.h"
 #include "cc/program/registry.h"
 
@@ -20,7 +20,7 @@ namespace jaxcomm {
 
 struct FusedRuntime {
   ProgramRegistry programs;
-  Stats stats;
+  CallSiteStats stats;
   std::atomic<double> deadline{kDefaultDeadlineS};
   std::atomic<int32_t> process{0};  // this one's number in its job
 

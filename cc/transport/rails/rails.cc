@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cc/base/finally.h"
 #include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 
@@ -126,11 +127,16 @@ void Rails::Report(Peer& peer, uint32_t rail, bool is_open) {
   peer.deliveries.push_back([this, process = peer.process, rail, is_open] { events_->OnRail(process, rail, is_open); });
 }
 
-// Notices, events of rails, and at last the end of the process, in order, on any of the threads that bring them.
+// Notices, events of rails, and at last the end of the process, in order, on any of the threads that bring them. Where
+// a callback throws, another thread goes on.
 void Rails::Deliver(uint32_t process) {
   Lock lock(mutex_);
   Peer& peer = *peers_[process];
   if (std::exchange(peer.delivering, true)) return;
+  const Finally end([&] {
+    if (!lock.owns_lock()) lock.lock();
+    peer.delivering = false;
+  });
   while (!peer.deliveries.empty()) {
     const std::function<void()> run = std::move(peer.deliveries.front());
     peer.deliveries.pop_front();
@@ -138,7 +144,6 @@ void Rails::Deliver(uint32_t process) {
     run();
     lock.lock();
   }
-  peer.delivering = false;
 }
 
 void Rails::Expect() {

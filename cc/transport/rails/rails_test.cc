@@ -1,7 +1,9 @@
 #include "cc/transport/rails/rails.h"
 
+#include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/numbered_notices.h"
@@ -44,6 +46,18 @@ TEST_F(RailsTest, NoticesAndSmallMessagesAreOnTheFirstRailPostedNowhere) {
   nodes_[1].rails.Notify(0, "which says what has come");
   Run();
   EXPECT_EQ(nodes_[0].rails.states()[0].bytes, 10 * 10 + 10 * Rails::kMaxSmall);
+}
+
+TEST_F(RailsTest, AnEventThatThrowsHoldsUpNoLaterOne) {
+  MakeTwo();
+  nodes_[1].on_notice = [this] {
+    if (nodes_[1].notices[0].size() == 1) throw std::bad_alloc();
+  };
+  nodes_[0].rails.Notify(1, "a");
+  EXPECT_THROW(Run(), std::bad_alloc);
+  nodes_[0].rails.Notify(1, "b");
+  Run();
+  EXPECT_EQ(nodes_[1].notices[0], (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(RailsTest, ASenderOfAnotherSizeIsCutOff) {

@@ -46,7 +46,10 @@ class RailsNode : public Transport::Events {
  public:
   RailsNode(uint32_t processes, uint32_t num_rails) : rails(processes, num_rails, this) {}
 
-  void OnNotice(uint32_t process, std::string_view notice) override { notices[process].emplace_back(notice); }
+  void OnNotice(uint32_t process, std::string_view notice) override {
+    notices[process].emplace_back(notice);
+    if (on_notice) on_notice();
+  }
   void OnPeerGone(uint32_t process, const Status& why) override {
     EXPECT_TRUE(gone.emplace(process, why.message()).second) << "gone twice";
     if (on_gone) on_gone();
@@ -62,7 +65,7 @@ class RailsNode : public Transport::Events {
   Rails rails;
   std::map<uint32_t, std::vector<std::string>> notices;
   std::map<uint32_t, std::string> gone;
-  std::function<void()> on_gone;
+  std::function<void()> on_notice, on_gone;
   std::set<uint32_t> left;                          // those of them that have left
   std::set<std::pair<uint32_t, uint32_t>> lacking;  // processes, and the rails to them that are fenced
 };

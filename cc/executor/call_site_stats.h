@@ -6,7 +6,8 @@
 //
 // Beside the last calls it keeps what they were like over the whole run, in bounded memory. Thread-safe. Call sites
 // with the same label share one record, so that recompiling does not lose what was learnt. Of the records that no call
-// site has any more, the latest Stats::kUnused are kept: plans that are switched in the run leave one behind each.
+// site has any more, the latest CallSiteStats::kUnused are kept: plans that are switched in the run leave one behind
+// each.
 #pragma once
 
 #include <chrono>
@@ -97,7 +98,7 @@ class SiteStats {
   Trial trial_;
 };
 
-class Stats {
+class CallSiteStats {
  public:
   static constexpr size_t kUnused = 64;
 

@@ -1,5 +1,6 @@
-// Delays in nanoseconds: how many, their mean, quantiles, and the longest, in bounded memory.
+// A histogram of delays in nanoseconds: their number, mean, quantiles, and the longest, in bounded memory.
 //
+//   DelayHistogram delays;
 //   delays.Add(1200);
 //   delays.Quantile(0.99);   // at most 1/16 too long
 #pragma once
@@ -12,7 +13,7 @@
 
 namespace jaxcomm {
 
-class Delays {
+class DelayHistogram {
  public:
   // `delay`: 0 or more.
   void Add(int64_t delay) {

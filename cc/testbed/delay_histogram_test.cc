@@ -1,4 +1,4 @@
-#include "cc/testbed/delays.h"
+#include "cc/testbed/delay_histogram.h"
 
 #include <cstdint>
 
@@ -7,16 +7,16 @@
 namespace jaxcomm {
 namespace {
 
-TEST(DelaysTest, NoneAreZero) {
-  const Delays none;
+TEST(DelayHistogramTest, NoneAreZero) {
+  const DelayHistogram none;
   EXPECT_EQ(none.Mean(), 0);
   EXPECT_EQ(none.Quantile(0.99), 0);
   EXPECT_EQ(none.Longest(), 0);
 }
 
-TEST(DelaysTest, QuantilesAreAtMostASixteenthTooLong) {
+TEST(DelayHistogramTest, QuantilesAreAtMostASixteenthTooLong) {
   for (const int64_t unit : {int64_t{1}, int64_t{37}, int64_t{1000000}, int64_t{1} << 50}) {
-    Delays delays;
+    DelayHistogram delays;
     for (int64_t i = 0; i < 1000; ++i) delays.Add(i * unit);
     EXPECT_DOUBLE_EQ(delays.Mean(), 499.5 * static_cast<double>(unit));
     EXPECT_EQ(delays.Longest(), 999 * unit);
@@ -27,8 +27,8 @@ TEST(DelaysTest, QuantilesAreAtMostASixteenthTooLong) {
   }
 }
 
-TEST(DelaysTest, TheLongestThereCanBeHasItsPlace) {
-  Delays delays;
+TEST(DelayHistogramTest, TheLongestThereCanBeHasItsPlace) {
+  DelayHistogram delays;
   delays.Add(INT64_MAX);
   EXPECT_EQ(delays.Quantile(0.5), INT64_MAX);
 }

@@ -1,4 +1,4 @@
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 
 #include <chrono>
 #include <string>
@@ -9,8 +9,8 @@
 namespace jaxcomm {
 namespace {
 
-TEST(StatsTest, NamesWithOddCharactersAreValidJson) {
-  Stats stats;
+TEST(CallSiteStatsTest, NamesWithOddCharactersAreValidJson) {
+  CallSiteStats stats;
   stats.Site({"a\"b\\c\n\t\x01\x1f\x7f\xc3\xa9/", std::string("null\0byte", 9), "", 2, 8});
   const std::string json = stats.Json();
   EXPECT_NE(json.find(R"("name":"a\"b\\c\u000a\u0009\u0001\u001f)"
@@ -20,7 +20,7 @@ TEST(StatsTest, NamesWithOddCharactersAreValidJson) {
   EXPECT_NE(json.find(R"("axes":"null\u0000byte")"), std::string::npos) << json;
 }
 
-TEST(StatsTest, WhatCallsWereLikeIsKeptOverTime) {
+TEST(CallSiteStatsTest, WhatCallsWereLikeIsKeptOverTime) {
   SiteStats site;
   const SiteStats::Clock::time_point begin{std::chrono::seconds(5)};
   const auto record = [&](std::chrono::milliseconds at, double late, double after) {
@@ -44,14 +44,14 @@ TEST(StatsTest, WhatCallsWereLikeIsKeptOverTime) {
   EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
 }
 
-TEST(StatsTest, OfRecordsThatNoSiteHasTheLatestAreKept) {
-  Stats stats;
+TEST(CallSiteStatsTest, OfRecordsThatNoSiteHasTheLatestAreKept) {
+  CallSiteStats stats;
   const auto held = stats.Site({"psum", "data", "held", 2, 8});
   for (size_t i = 0; i < 1000; ++i) stats.Site({"psum", "data", "plan " + std::to_string(i), 2, 8});
   const std::string json = stats.Json();
   size_t sites = 0;
   for (size_t at = 0; (at = json.find("\"plan\":", at)) != std::string::npos; ++at) ++sites;
-  EXPECT_LE(sites, Stats::kUnused + 2);
+  EXPECT_LE(sites, CallSiteStats::kUnused + 2);
   EXPECT_NE(json.find("\"held\""), std::string::npos);
   EXPECT_NE(json.find("\"plan 999\""), std::string::npos);
   EXPECT_EQ(json.find("\"plan 900\""), std::string::npos);

@@ -1,4 +1,4 @@
-#include "cc/executor/stats.h"
+#include "cc/executor/call_site_stats.h"
 
 #include <sstream>
 #include <utility>
@@ -131,7 +131,7 @@ void SiteStats::WriteSpans(std::ostream& out) const {
   out << "]";
 }
 
-std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
+std::shared_ptr<SiteStats> CallSiteStats::Site(const SiteLabel& label) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto [at, is_new] = sites_.try_emplace(label);
   Kept& site = at->second;
@@ -142,7 +142,7 @@ std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
   return made;
 }
 
-void Stats::ForgetUnused() {
+void CallSiteStats::ForgetUnused() {
   std::map<uint64_t, SiteLabel> unused;  // from the one that was asked for first
   for (const auto& [label, site] : sites_) {
     if (site.stats.use_count() == 1) unused.emplace(site.asked, label);
@@ -150,14 +150,14 @@ void Stats::ForgetUnused() {
   for (; unused.size() > kUnused; unused.erase(unused.begin())) sites_.erase(unused.begin()->second);
 }
 
-std::string Stats::Json(bool with_spans) const {
+std::string CallSiteStats::Json(bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::string json = "[";
   for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site.stats->Json(label, with_spans);
   return json + "]";
 }
 
-std::string Stats::TrialsJson() const {
+std::string CallSiteStats::TrialsJson() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::ostringstream out;
   out.precision(9);
@@ -172,7 +172,7 @@ std::string Stats::TrialsJson() const {
   return (*comma == '[' ? "[" : "") + out.str() + "]";
 }
 
-void Stats::Reset() {
+void CallSiteStats::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& entry : sites_) entry.second.stats->Reset();
 }
