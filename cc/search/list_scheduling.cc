@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,11 @@ namespace {
 
 constexpr size_t kMany = 1 << 13;  // moves, from which on the schedule is improved only once
 
-constexpr int kTries = 12;
+constexpr double kNear = 0.02;      // of the time of the busiest port: a schedule that ends so soon is good enough
+constexpr int kTries = 8;           // of either rule
 constexpr double kMostSlack = 0.7;  // of a move's seconds, that a try waits for a port
+constexpr size_t kShiftedMoves = 1 << 14;  // of all tries with shifted starts, so that small schedules have many
+constexpr double kMostShift = 1.0;         // of a move's seconds
 
 constexpr double kLeastGain = 1e-6;  // of an improvement: less is an error of rounding
 
@@ -32,6 +36,13 @@ Indices SortedBy(const Seconds& key) {
   return order;
 }
 
+// The moves in the order in which they take their ports.
+struct Timetable {
+  Indices order;
+  Seconds starts;
+  double end = 0.0;
+};
+
 class Scheduler {
  public:
   Scheduler(const PendingMoves& moves, const int64_t* late, double delay)
@@ -41,16 +52,33 @@ class Scheduler {
     }
   }
 
-  // The start of each move: of several tries those of the one that ends first. Where links have unlike rates, ports
-  // come free at unlike times; a port that waits a little for the other port of an urgent move then does better than
-  // one that at once takes whatever can start. By how much is tried.
-  Seconds Starts() {
-    Seconds best;
-    for (int tried = 0; tried < kTries; ++tried) {
-      slack_ = kMostSlack * tried / kTries;
-      Seconds starts = Improved();
-      if (best.empty() || End(starts) < (1 - kLeastGain) * End(best)) best = std::move(starts);
-      if (Count() >= kMany) break;
+  // Of several tries the one that ends first. Where links have unlike rates, ports come free at unlike times; a port
+  // that waits a little for the other port of an urgent move then does better than one that at once takes whatever can
+  // start. By how much is tried, and whether of the moves that can start the first one is taken, or one of the port
+  // that has most left to carry. Last, starts of the best one are shifted at random.
+  Timetable Best() {
+    Timetable best = Improved();
+    if (Count() == 0 || Count() >= kMany) return best;
+    const Seconds loads = Loads();
+    const double enough = (1 + kNear) * *std::max_element(loads.begin(), loads.end());
+    const auto keep = [&](Timetable found) {
+      if (found.end < (1 - kLeastGain) * best.end) best = std::move(found);
+    };
+    for (int tried = 1; tried < 2 * kTries && best.end > enough; ++tried) {
+      slack_ = kMostSlack * (tried / 2) / kTries;
+      by_load_ = tried % 2 == 1;
+      keep(Improved());
+    }
+    std::minstd_rand random;
+    const auto share = [&] { return static_cast<double>(random()) / static_cast<double>(std::minstd_rand::max()); };
+    for (size_t done = 0; done < kShiftedMoves && best.end > enough; done += Count()) {
+      by_load_ = !by_load_;
+      slack_ = kMostSlack * share();
+      Seconds shifted = best.starts;
+      for (size_t move = 0; move < Count(); ++move) {
+        shifted[move] += kMostShift * (2 * share() - 1) * moves_.seconds[move];
+      }
+      keep(Forward(SortedBy(shifted)));
     }
     return best;
   }
@@ -58,30 +86,43 @@ class Scheduler {
  private:
   size_t Count() const { return Index(moves_.count); }
 
-  Seconds Improved() {
-    Indices order(Count());
-    for (size_t move = 0; move < Count(); ++move) order[Index(moves_.urgency[move])] = move;
-    Seconds starts = Forward(order);
-    while (true) {
-      // Backward, whatever ends last comes first, and a move waits for those that wait for it.
-      const Seconds latest = Negated(Ends(Run(SortedBy(Negated(Ends(starts))), needs_.after, needs_.before, {})));
-      Seconds again = Forward(SortedBy(latest));
-      if (End(again) >= (1 - kLeastGain) * End(starts)) return starts;
-      starts = std::move(again);
-      if (Count() >= kMany) return starts;
+  template <typename Visit>
+  void EachPort(size_t move, const Visit& visit) const {
+    const size_t route = Index(moves_.route[move]);
+    for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
+      visit(Index(moves_.ports_of.members[at]), moves_.port_seconds[at]);
     }
   }
 
-  Seconds Forward(const Indices& order) { return Run(order, needs_.before, needs_.after, late_); }
+  // By port, the seconds of all its moves.
+  Seconds Loads() const {
+    Seconds loads(Index(moves_.ports), 0.0);
+    for (size_t move = 0; move < Count(); ++move) {
+      EachPort(move, [&](size_t port, double seconds) { loads[port] += seconds; });
+    }
+    return loads;
+  }
+
+  Timetable Improved() {
+    Indices order(Count());
+    for (size_t move = 0; move < Count(); ++move) order[Index(moves_.urgency[move])] = move;
+    Timetable found = Forward(order);
+    while (true) {
+      // Backward, whatever ends last comes first, and a move waits for those that wait for it.
+      const Indices last_first = SortedBy(Negated(Ends(found.starts)));
+      const Seconds latest = Negated(Ends(Run(last_first, needs_.after, needs_.before, {}).starts));
+      Timetable again = Forward(SortedBy(latest));
+      if (again.end >= (1 - kLeastGain) * found.end) return found;
+      found = std::move(again);
+      if (Count() >= kMany) return found;
+    }
+  }
+
+  Timetable Forward(const Indices& order) { return Run(order, needs_.before, needs_.after, late_); }
 
   Seconds Ends(Seconds starts) const {
     for (size_t move = 0; move < Count(); ++move) starts[move] += moves_.seconds[move];
     return starts;
-  }
-
-  double End(const Seconds& starts) const {
-    const Seconds ends = Ends(starts);
-    return ends.empty() ? 0.0 : *std::max_element(ends.begin(), ends.end());
   }
 
   static Seconds Negated(Seconds values) {
@@ -89,20 +130,14 @@ class Scheduler {
     return values;
   }
 
-  // The start of each move: at any time, of the moves with their data and free ports, the first one in `order` starts.
-  // The late moves also await the delay; an infinite one ends when no other move is left, and is known from then on.
-  // A move may also take its ports a `slack_` of its seconds before the last of them is free, and then starts later.
-  // Moves that need the same ports wait in one queue. A port that is faster than the move may be busy when it starts,
-  // as long as it is done with the move in time.
-  Seconds Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
+  // At any time, of the moves with their data and free ports, the first one in `order` starts. The late moves also
+  // await the delay; an infinite one ends when no other move is left, and is known from then on. A move may take its
+  // ports a `slack_` of its seconds before the last of them is free, and then starts later. Moves that need the same
+  // ports wait in one queue. A port faster than the move may be busy when it starts, as long as it is done with it in
+  // time.
+  Timetable Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
     // An end: of a move, of the delay, or of the wait of the moves of a route.
     const size_t arrival = Count(), first_route = Count() + 1, routes = Index(moves_.routes);
-    const auto each_port = [&](size_t move, const auto& visit) {
-      const size_t route = Index(moves_.route[move]);
-      for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
-        visit(Index(moves_.ports_of.members[at]), moves_.port_seconds[at]);
-      }
-    };
     Indices place(Count()), waits(Count()), ready;
     for (size_t at = 0; at < Count(); ++at) place[order[at]] = at;
     for (size_t move = 0; move < Count(); ++move) waits[move] = before.Size(move);
@@ -117,11 +152,18 @@ class Scheduler {
       if (!is_looked_at[route]) looked_at.push_back(route);
       is_looked_at[route] = true;
     };
-    Seconds starts(Count(), 0.0), free(Index(moves_.ports), 0.0);
+    Timetable made{{}, Seconds(Count(), 0.0)};
+    Seconds free(Index(moves_.ports), 0.0), left = Loads();
+    const auto turn_of = [&](size_t route) {
+      const size_t first = queues[route].top();
+      double most = 0.0;
+      if (by_load_) EachPort(order[first], [&](size_t port, double) { most = std::max(most, left[port]); });
+      return std::make_pair(-most, first);
+    };
     // When a move could start, as far as its ports go.
     const auto free_for = [&](size_t move) {
       double when = 0.0;
-      each_port(move, [&](size_t port, double seconds) {
+      EachPort(move, [&](size_t port, double seconds) {
         when = std::max(when, free[port] - (moves_.seconds[move] - seconds));
       });
       return when;
@@ -156,16 +198,20 @@ class Scheduler {
         if (!is_waiting[route]) look_at(route);
       }
       ready.clear();
-      std::sort(looked_at.begin(), looked_at.end(),
-                [&](size_t a, size_t b) { return queues[a].top() < queues[b].top(); });
+      std::sort(looked_at.begin(), looked_at.end(), [&](size_t a, size_t b) { return turn_of(a) < turn_of(b); });
       for (const size_t route : looked_at) {
         is_looked_at[route] = false;
         const size_t move = order[queues[route].top()];
         const double start = std::max(now, free_for(move));
         if (start <= now + slack_ * moves_.seconds[move]) {
           queues[route].pop();
-          starts[move] = start;
-          each_port(move, [&](size_t port, double seconds) { free[port] = std::max(start, free[port]) + seconds; });
+          made.order.push_back(move);
+          made.starts[move] = start;
+          made.end = std::max(made.end, start + moves_.seconds[move]);
+          EachPort(move, [&](size_t port, double seconds) {
+            free[port] = std::max(start, free[port]) + seconds;
+            left[port] -= seconds;
+          });
           endings.emplace(start + moves_.seconds[move], move);
         }
         if (!queues[route].empty()) {
@@ -181,7 +227,7 @@ class Scheduler {
         delay_ = now;
         endings.emplace(now, arrival);
       } else {
-        return starts;
+        return made;
       }
     }
   }
@@ -191,6 +237,7 @@ class Scheduler {
   Indices late_;
   double delay_;
   double slack_ = 0.0;
+  bool by_load_ = false;
 };
 
 // The rounds of the moves of one phase, which come in the order in which their ports carry them.
@@ -235,7 +282,7 @@ Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, 
       return InvalidArgument("move " + std::to_string(move) + " needs ranks, a chunk and a port that there are");
     }
   }
-  const Indices order = SortedBy(Scheduler(moves, late, delay).Starts());
+  const Indices order = Scheduler(moves, late, delay).Best().order;
   const bool nobody_late = std::all_of(late, late + moves.ranks, [](int64_t each) { return each == 0; });
   std::vector<bool> joined(late, late + moves.ranks);
   Rounds first(moves), second(moves);

@@ -4,6 +4,7 @@
 //
 // The result of list scheduling is improved: the moves are scheduled from the end, which shows how late each may start,
 // and then once more from the beginning, in the order of these times; and so on, as long as the schedule ends sooner.
+// Of some variants, as many as the time of planning allows, the best is taken; equal moves give equal rounds.
 //
 // Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
 #pragma once
@@ -47,7 +48,7 @@ struct MoveRounds {
   int64_t* phase;  // 0 or 1; 1 if no rank is late
 };
 
-// Of the moves at a port, the one that starts first is in an earlier round, and so are the moves that a move awaits.
+// Of the moves at a port, the one that it carries first is in an earlier round, and so are those that a move awaits.
 //   late: by rank, not 0 if it comes later than the others
 //   delay: seconds; infinite if the others have by then done all moves without it
 // An error: a move without a port, or of an unknown rank or chunk.

@@ -72,6 +72,18 @@ TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
   }
 }
 
+// Both start at once: rank 2's port carries the move of rank 1 first, and in the second half that of the slow rank 0.
+// In the other order the move of rank 1 could only start in the second half.
+TEST(FindRounds, MovesThatStartAtOnceStayInTheOrderInWhichTheirPortCarriesThem) {
+  Moves moves(3, 2);
+  moves.Add(0, 2, 0, MoveKind::kReduce, 2.0);
+  moves.Add(1, 2, 1, MoveKind::kReduce, 1.0);
+  moves.port_seconds[1] = 1.0;
+  moves.urgency = {1, 0};
+  ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
+  EXPECT_EQ(moves.round, (Numbers{1, 0}));
+}
+
 TEST(FindRounds, NoMoves) {
   Moves moves(2, 1);
   ASSERT_TRUE(moves.Find({0, 0}).ok());

@@ -114,7 +114,9 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
             size: (own.seconds(spec, size), costs.cost(setting.schedule(entry.schedule), size))
             for size in (low, nbytes)
         }
-        waiting = [(late.seconds(spec, size), late.seconds(entry.schedule, size)) for size in times]
+        # One spec is a schedule of its own on each network; `late` makes the one of the network that lacks the rail.
+        others = times if spec != entry.schedule else ()
+        waiting = [(late.seconds(spec, size), late.seconds(entry.schedule, size)) for size in others]
         if any(seconds >= (1 - setting.min_gain) * otherwise for seconds, otherwise in (*times.values(), *waiting)):
             break
         seconds, otherwise = map(significant, times[nbytes])

@@ -38,7 +38,7 @@ class PendingMove(NamedTuple):
 def in_rounds(moves: Sequence[PendingMove]) -> Table:
     """The table of moves that stand in an order in which their values are right, each in the first round that fits.
 
-    Of the moves at a port, the one that starts first is in an earlier round, and so is whatever a move awaits.
+    Of the moves at a port, the one that it carries first is in an earlier round, and so is whatever a move awaits.
     """
     return in_two_phases(moves, frozenset(), 0.0)[1]
 

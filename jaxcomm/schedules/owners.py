@@ -1,41 +1,69 @@
 """The ways of chunks where links have unlike rates: trees along which they are summed so that all links end at once.
 
 A chunk is summed along a tree of ranks, and its sum comes back along the same tree. Ranks whose links are faster sum
-more of the chunks. A host, or a rack, either sums its parts on one of its ranks before it sends them on, which spares
-what its ranks share, or its ranks send on their own, which spares the links of the rank that would sum.
+more of the chunks. Parts of a host's ranks may be summed within the host before one of them sends the sum on, which
+spares what the host's ranks share, or ranks send to another host on their own, which spares the links within.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from jaxcomm.schedules.ports import HostLinks, Port
 
-# The price of a link is its load beside the busiest link's to the power of 2^5: almost only the busiest links count.
+# The price of a link is its load with one more chunk beside the busiest link's, to the power of 2^5: almost only the
+# busiest links count.
 _SQUARINGS: Final = 5
+_DEEPER: Final = 0.001  # of the price of the busiest link: for less, no move leaves the tree in tiers
+_TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
+
+Prices = list[list[tuple[float, float]]]  # by tier and rank: of a chunk into the rank, and out of it
 
 
 class Way(NamedTuple):
-    """The tree of a chunk: the rank that sums all, and by rack and by host the rank that sums their parts.
-
-    None: the ranks of the host, or the hosts of the rack, send on their own.
-    """
+    """The tree of a chunk: the rank that sums all, and its edges (child, parent) from the top on."""
 
     top: int
-    racks: tuple[int | None, ...]
-    hosts: tuple[int | None, ...]
+    edges: tuple[tuple[int, int], ...]
 
 
 class Ways:
-    """Finds the way of one chunk after the other: the cheapest tree at prices that rise with the links' loads."""
+    """Finds the way of one chunk after the other: the cheapest tree at prices that rise with the links' loads.
+
+    The time of the busiest link tends to the least that any all-reduce takes. At prices per second that add up to 1 an
+    all-reduce costs at most its time. The messages that bring a chunk's parts together contain a tree, and those that
+    spread the sum another one, so it costs at least the cheapest tree in both directions.
+    """
 
     def __init__(self, links: HostLinks, late: Set[int] = frozenset()) -> None:
         """Takes the links, and the late ranks, whose part is not awaited in `early` chunks."""
-        self._links, self._late = links, late
+        self._links, self._late, self._ranks = links, late, range(len(links.hosts))
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
+        racks = [links.racks[host] for host in links.hosts]
+        # By tier the part of each rank; the parts of a tier make up those of the next one.
+        self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
+        self._groups: list[
+            list[list[int]]
+        ] = []  # by tier the ranks of each part of the next one that has several of it
+        for part, whole in pairwise(self._parts):
+            groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]
+            self._groups.append([group for group in groups if len({part[rank] for rank in group}) > 1])
+        self._seconds: dict[Port, float] = {}
+        for rank, host in enumerate(links.hosts):
+            rack, nic = links.racks[host], links.slow * links.nics[rank]
+            uplink = links.slow * links.uplinks[rack]
+            for names, index, seconds in (
+                (("send", "receive"), rank, 1.0),
+                (("NIC out", "NIC in"), rank, nic),
+                (("host out", "host in"), host, nic),
+                (("uplink out", "uplink in"), rack, uplink),
+            ):
+                self._seconds.update({(name, index): seconds for name in names})
+        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only where no other can
+        self._reluctance = [(rank in late) + (host in hosts) for rank, host in enumerate(links.hosts)]
 
     @property
     def load(self) -> float:
@@ -49,12 +77,16 @@ class Ways:
           early: whether the others sum their parts before the late ranks come. Their messages are free then; ranks of a
             late rank's host sum for no others. The other chunks' ways are cheapest beside what early ones leave.
         """
-        late = self._late if early else frozenset[int]()
-        way = _Cheapest(self._links, late, self._loads[True] if early else self._all_loads()).way()
-        for child, parent in _edges(way, self._links):
-            both = [(parent, child)] if late and child not in late else [(child, parent), (parent, child)]
-            for use in (use for move in both for use in self._links.between(*move)):
-                self._loads[early][use.port] += use.seconds
+        early = early and bool(self._late)
+        if early:
+            way = self._in_tiers(self._prices(self._loads[True]), self._reluctance)
+        else:
+            way = self._spanning(self._prices(self._all_loads()))
+        for child, parent in way.edges:
+            both = [(child, parent), (parent, child)]
+            for move in both[1:] if early and child not in self._late else both:
+                for use in self._links.between(*move):
+                    self._loads[early][use.port] += use.seconds
         return way
 
     def _all_loads(self) -> defaultdict[Port, float]:
@@ -64,136 +96,88 @@ class Ways:
                 both[port] += seconds
         return both
 
+    def _prices(self, loads: Mapping[Port, float]) -> Prices:
+        most = max(loads.get(port, 0.0) + seconds for port, seconds in self._seconds.items())
 
-def _edges(way: Way, links: HostLinks) -> Iterator[tuple[int, int]]:
-    """The children and parents of a way's tree."""
-    for rank, host in enumerate(links.hosts):
-        end, root = way.hosts[host], way.racks[links.racks[host]]
-        if end is not None and rank != end:
-            yield rank, end
-        elif root is not None and rank != root:
-            yield rank, root
-        elif rank != way.top:
-            yield rank, way.top
+        def price(name: str, index: int) -> float:
+            seconds = self._seconds[port := (name, index)]
+            found = (loads.get(port, 0.0) + seconds) / most
+            for _ in range(_SQUARINGS):
+                found *= found
+            return found * seconds
+
+        links, made = self._links, Prices([[], [], []])
+        for rank, host in enumerate(links.hosts):
+            made[0].append((price("receive", rank), price("send", rank)))
+            into, out = price("NIC in", rank), price("NIC out", rank)
+            if not links.per_rank:
+                into, out = into + price("host in", host), out + price("host out", host)
+            made[1].append((into, out))
+            rack = links.racks[host]
+            made[2].append((into + price("uplink in", rack), out + price("uplink out", rack)))
+        return made
+
+    def _spanning(self, prices: Prices) -> Way:
+        """The cheapest of all trees, or the one in tiers, which is less deep, as far as that costs little more.
+
+        A move costs what its two ranks cost, so of the moves between parts only those with the cheapest rank, and with
+        the cheapest one of the other parts, can be in it.
+        """
+        costs = [[into + out for into, out in tier] for tier in prices]
+        edges: list[tuple[float, int, int]] = []
+        for tier, cost in enumerate(costs):
+            part = self._parts[tier]
+            for group in self._groups[tier]:
+                first = min(group, key=cost.__getitem__)
+                second = min((rank for rank in group if part[rank] != part[first]), key=cost.__getitem__)
+                for hub in (first, second):
+                    edges += [(cost[r] + cost[hub] + _DEEPER, r, hub) for r in group if part[r] != part[hub]]
+        in_tiers = self._in_tiers([[(each, each) for each in tier] for tier in costs], [0 for _ in self._ranks])
+        for child, parent in in_tiers.edges:
+            cost = costs[next(tier for tier in _TIERS if self._parts[tier + 1][child] == self._parts[tier + 1][parent])]
+            edges.append((cost[child] + cost[parent], child, parent))
+        joined, neighbours = [*self._ranks], [list[int]() for _ in self._ranks]
+        for _, rank, hub in sorted(edges):
+            old, new = joined[rank], joined[hub]
+            if old != new:
+                joined = [new if each == old else each for each in joined]
+                neighbours[rank].append(hub)
+                neighbours[hub].append(rank)
+        return _from_top(max(self._ranks, key=lambda rank: len(neighbours[rank])), neighbours)
+
+    def _in_tiers(self, prices: Prices, reluctance: Sequence[int]) -> Way:
+        """The cheapest tree that sums a host's parts on one rank, then a rack's, each on one of the least reluctance.
+
+        A child pays for a chunk into it, a parent for one out of it.
+        """
+        summed = [0.0 for _ in self._ranks]  # the price of summing a part on each of its ranks
+        heads: list[dict[int, int]] = []  # by tier and part the rank that sums it for others
+        for tier in _TIERS:
+            part = self._parts[tier]
+            heads.append({})
+            for rank in sorted(self._ranks, key=lambda r: (reluctance[r], summed[r] + prices[tier][r][0])):
+                heads[tier].setdefault(part[rank], rank)
+            for group in self._groups[tier]:
+                offers = {part[r]: (head := heads[tier][part[r]], summed[head] + prices[tier][head][0]) for r in group}
+                whole = sum(price for _, price in offers.values())
+                for rank in group:
+                    summed[rank] += whole - offers[part[rank]][1] + (len(offers) - 1) * prices[tier][rank][1]
+        top = min(self._ranks, key=lambda rank: (reluctance[rank], summed[rank]))
+        roots, edges = {0: top}, list[tuple[int, int]]()
+        for tier in reversed(_TIERS):
+            above, roots = roots, dict[int, int]()
+            for number, head in heads[tier].items():
+                root = above[self._parts[tier + 1][head]]
+                is_own = self._parts[tier][root] == number
+                roots[number] = root if is_own else head
+                edges += [] if is_own else [(head, root)]
+        return Way(top, tuple(edges))
 
 
-class _Offer(NamedTuple):
-    """The price of bringing parts to a parent, less the parent's own: summed on a rank, or `apart` by `ranks` ranks."""
-
-    summed: float
-    end: int
-    apart: float
-    ranks: int
-
-    def under(self, parent: float) -> tuple[float, int | None]:
-        """The price under a parent that takes `parent` for each part, and the rank that sums, if any."""
-        whole, each = self.summed + parent, self.apart + self.ranks * parent
-        return (each, None) if each < whole else (whole, self.end)
-
-
-class _Cheapest:
-    """The cheapest way at the prices of one moment.
-
-    Of every rank it knows the prices as a child, which sends its part and gets the sum, and as a parent, which gets
-    that part and sends the sum, by the rack that is at the other end.
-    """
-
-    def __init__(self, links: HostLinks, absent: Set[int], loads: dict[Port, float]) -> None:
-        self._links, self._absent, self._loads = links, absent, loads
-        self._most = max(loads.values(), default=0.0) or 1.0
-        ranks, self._racks = range(len(links.hosts)), range(max(links.racks) + 1)
-        self._members = [[rank for rank in ranks if links.hosts[rank] == host] for host in range(max(links.hosts) + 1)]
-        self._inner = [self._pair("send", "receive", rank) for rank in ranks]
-        self._outer = [[self._outside(rank, away) for away in self._racks] for rank in ranks]
-        self._offers = [[self._offer(host, away) for away in self._racks] for host in range(len(self._members))]
-
-    def way(self) -> Way:
-        """The way itself."""
-        tops = self._may_sum(range(len(self._links.hosts)))
-        roots = {rank: self._summed_in_rack(rank) for rank in range(len(self._links.hosts))}
-        racks = {(rack, away): self._rack_offer(rack, away, roots) for rack in self._racks for away in self._racks}
-        found: tuple[float, Way] | None = None
-        for top in tops:
-            home = self._rack_of(top)
-            price, ends = roots[top]
-            heads: list[int | None] = []
-            for rack in self._racks:
-                cost, head, own = (0.0, top, ends) if rack == home else self._under(racks[rack, home], rack, top, roots)
-                price += cost
-                heads.append(head)
-                ends = ends | own
-            if found is None or price < found[0]:
-                found = price, Way(top, tuple(heads), tuple(ends[host] for host in range(len(self._members))))
-        assert found
-        return found[1]
-
-    def _rack_of(self, rank: int) -> int:
-        return self._links.racks[self._links.hosts[rank]]
-
-    def _pair(self, out: str, into: str, index: int) -> tuple[float, float]:
-        """The prices of a chunk through links of one unit, for a child and for a parent."""
-        sends, receives = self._price((out, index)), self._price((into, index))
-        return (receives, sends) if self._absent else (sends + receives, sends + receives)
-
-    def _price(self, port: Port) -> float:
-        price = self._loads.get(port, 0.0) / self._most
-        for _ in range(_SQUARINGS):
-            price *= price
-        return price
-
-    def _outside(self, rank: int, away: int) -> tuple[float, float]:
-        """The prices of a chunk between the rank and one of another host, in the rack `away`."""
-        links, host, rack = self._links, self._links.hosts[rank], self._rack_of(rank)
-        pairs = [(links.nics[rank], self._pair("NIC out", "NIC in", rank))]
-        if not links.per_rank:
-            pairs.append((links.nics[rank], self._pair("host out", "host in", host)))
-        if rack != away:
-            pairs.append((links.uplinks[rack], self._pair("uplink out", "uplink in", rack)))
-        child, parent = (links.slow * sum(cost * pair[side] for cost, pair in pairs) for side in (0, 1))
-        return child, parent
-
-    def _may_sum(self, ranks: Sequence[int]) -> list[int]:
-        """Of these ranks, those that may sum for other hosts, too."""
-        hosts = {self._links.hosts[rank] for rank in self._absent}
-        punctual = [rank for rank in ranks if rank not in self._absent]
-        return [rank for rank in punctual if self._links.hosts[rank] not in hosts] or punctual or [*ranks]
-
-    def _summed_on(self, end: int) -> float:
-        """The price of summing a host's parts on one of its ranks."""
-        members = self._members[self._links.hosts[end]]
-        children = sum(self._inner[rank][0] for rank in members if rank != end)
-        return children + (len(members) - 1) * self._inner[end][1]
-
-    def _offer(self, host: int, away: int) -> _Offer:
-        members = self._members[host]
-        ends = [rank for rank in members if rank not in self._absent] or members
-        price, end = min((self._summed_on(end) + self._outer[end][away][0], end) for end in ends)
-        apart = math.inf if self._absent else sum(self._outer[rank][away][0] for rank in members)
-        return _Offer(price, end, apart, len(members))
-
-    def _summed_in_rack(self, root: int) -> tuple[float, dict[int, int | None]]:
-        """The price of summing a rack's parts on one of its ranks, and the ranks on which its hosts sum theirs."""
-        own, rack = self._links.hosts[root], self._rack_of(root)
-        price, ends = self._summed_on(root), dict[int, int | None]({own: root})
-        for host, each in enumerate(self._links.racks):
-            if each == rack and host != own:
-                cost, ends[host] = self._offers[host][rack].under(self._outer[root][rack][1])
-                price += cost
-        return price, ends
-
-    def _rack_offer(self, rack: int, away: int, roots: dict[int, tuple[float, dict[int, int | None]]]) -> _Offer:
-        ranks = self._may_sum([rank for rank in roots if self._rack_of(rank) == rack])
-        price, root = min((roots[rank][0] + self._outer[rank][away][0], rank) for rank in ranks)
-        return _Offer(price, root, 0.0, 0)
-
-    def _under(
-        self, offer: _Offer, rack: int, top: int, roots: dict[int, tuple[float, dict[int, int | None]]]
-    ) -> tuple[float, int | None, dict[int, int | None]]:
-        """The price of a rack's parts under the top, the rank that sums them, and those that sum its hosts'."""
-        home, parent = self._rack_of(top), self._outer[top][rack][1]
-        hosts = [host for host, each in enumerate(self._links.racks) if each == rack]
-        apart = {host: self._offers[host][home].under(parent) for host in hosts}
-        price = sum(cost for cost, _ in apart.values())
-        if not self._absent and price < offer.summed + parent:
-            return price, None, {host: end for host, (_, end) in apart.items()}
-        return offer.summed + parent, offer.end, roots[offer.end][1]
+def _from_top(top: int, neighbours: Sequence[Collection[int]]) -> Way:
+    edges, reached = list[tuple[int, int]](), [(top, top)]
+    for parent, above in reached:
+        children = sorted({*neighbours[parent]} - {above}, key=lambda rank: (rank - parent) % len(neighbours))
+        edges += [(child, parent) for child in children]
+        reached += [(child, parent) for child in children]
+    return Way(top, tuple(edges))

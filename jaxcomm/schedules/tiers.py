@@ -72,21 +72,20 @@ class Tiers:
 
     def sum(self, chunk: int) -> None:
         """Adds the moves of one chunk."""
+        if self._ways:
+            self._along(self._ways[chunk], chunk)
+            return
         turn, time, slow = chunk // self._channels, self._pace * chunk, self._slow
-        ends = {
-            host: end for host, members in enumerate(self._members) if (end := self._end(members, chunk)) is not None
-        }
-        for host, end in ends.items():
-            members = self._members[host]
+        ends = [self._end(members, chunk) for members in self._members]
+        for members, end in zip(self._members, ends, strict=True):
             early = chunk < self._within
             absent = self._late & {*members} if early else set[int]()
             self._gather(members, members.index(end), absent, chunk, turn, early, time, self._lead, 0)
         if self._templated and chunk < self._across:
-            self._by_template(chunk, [*ends.values()], turn, time)
+            self._by_template(chunk, ends, turn, time)
         else:
             self._by_turns(chunk, ends, turn)
-        for host, end in ends.items():
-            members = self._members[host]
+        for members, end in zip(self._members, ends, strict=True):
             start = members.index(end)
             rest = members[start + 1 :] + members[:start]
             absent = self._late if chunk < self._within else set[int]()
@@ -109,10 +108,8 @@ class Tiers:
     def _lead(self) -> float:
         return LEAD * self._slow
 
-    def _end(self, members: list[int], chunk: int) -> int | None:
+    def _end(self, members: list[int], chunk: int) -> int:
         """The rank of a host that has its sum of a chunk."""
-        if self._ways:
-            return self._ways[chunk].hosts[self._hosts[members[0]]]
         rails = members
         if self._spare:
             (late,) = self._late
@@ -151,27 +148,34 @@ class Tiers:
         if meet != nodes[root]:
             self._move(meet, nodes[root], chunk, Op.REDUCE, (time, step))
 
-    def _by_turns(self, chunk: int, ends: dict[int, int], turn: int) -> None:
+    def _along(self, way: Way, chunk: int) -> None:
+        """Along a tree: sums from its leaves to its top, copies from there."""
+        time = self._pace * chunk
+        depth = {way.top: 0}
+        for child, parent in way.edges:
+            depth[child] = depth[parent] + 1
+        for step, (child, parent) in enumerate(reversed(way.edges)):
+            inside = self._hosts[child] == self._hosts[parent] and child not in self._late
+            self._move(child, parent, chunk, Op.REDUCE, (time - self._lead * inside, step))
+        for step, (child, parent) in enumerate(way.edges):
+            self._move(parent, child, chunk, Op.COPY, (time + self._pace / 4 * (depth[child] + step), 1 + step))
+
+    def _by_turns(self, chunk: int, ends: Sequence[int], turn: int) -> None:
         """Across hosts and racks, each of which is the root in turn."""
         early = chunk < min(self._within, self._across)
-        way = self._ways[chunk] if self._ways else None
         heads, spreads = [], []
-        for rack, members in enumerate(self._racks):
+        for members in self._racks:
             count = len(members)
-            time = self._pace * (chunk if way else chunk - turn % count * self._channels)
-            nodes = [rank for host in members for rank in ([ends[host]] if host in ends else self._members[host])]
-            top = way.racks[rack] if way else nodes[turn % count]
-            if top is None:
-                heads += nodes
-                continue
-            root = nodes.index(top)
+            time = self._pace * (chunk - turn % count * self._channels)
+            nodes = [ends[host] for host in members]
+            root = turn % count
             late = {node for node in nodes if self._hosts[node] in self._late_hosts} if early else set[int]()
             self._gather(nodes, root, late, chunk, turn // count, early, time, 0.0, 1)
-            heads.append(top)
-            spreads.append((time, _spread(top, nodes[root + 1 :] + nodes[:root], late, turn // count)))
+            heads.append(nodes[root])
+            spreads.append((time, _spread(nodes[root], nodes[root + 1 :] + nodes[:root], late, turn // count)))
         if len(heads) > 1:
             turn //= max(map(len, self._racks))
-            root = heads.index(way.top) if way else turn % len(heads)
+            root = turn % len(heads)
             late_racks = {self._links.racks[host] for host in self._late_hosts} if early else set[int]()
             late = {head for head in heads if self._links.racks[self._hosts[head]] in late_racks}
             time = self._pace * chunk
@@ -180,7 +184,7 @@ class Tiers:
         for time, copies in spreads:
             for step, (src, dst) in enumerate(copies):
                 lead = len(self._members) + step
-                priority = time + (self._pace / 4 if way else self._slow) * lead, 1
+                priority = time + self._slow * lead, 1
                 self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
