@@ -125,8 +125,8 @@ def stats() -> Stats:
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
     policy "network" of a `Drop`, of what the ranks of this process were to add; `early_calls`, how many of
     the calls that select a schedule ran that for no late rank: what a plan's `selector.early` says, or in a trial the
-    default one; `lost_rail_calls`, how many ran a schedule that a plan has for a host that lacks a rail; and of the last
-    256 calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
+    default one; `lost_rail_calls`, how many ran a schedule that a plan has for a host that lacks a rail; and of the
+    last 256 calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this
     process decided it (`decided_here`), the number of trials that have ended (`trials`: when calls take much more or

@@ -45,9 +45,8 @@ class Ways:
         racks = [links.racks[host] for host in links.hosts]
         # By tier the part of each rank; the parts of a tier make up those of the next one.
         self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
-        self._groups: list[
-            list[list[int]]
-        ] = []  # by tier the ranks of each part of the next one that has several of it
+        # By tier, the ranks of each part of the next tier that has several parts of it.
+        self._groups: list[list[list[int]]] = []
         for part, whole in pairwise(self._parts):
             groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]
             self._groups.append([group for group in groups if len({part[rank] for rank in group}) > 1])
