@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 
 namespace jaxcomm {
 namespace {
@@ -39,13 +38,11 @@ bool CallThreads::Run(const Completion& completion) {
 }
 
 void CallThreads::WatchDeadlines() {
-  if (watching_.exchange(true)) return;
-  try {
-    timer_.After(WatchPeriod(), [this] { Watch(); });
-  } catch (const std::bad_alloc&) {
-    watching_ = false;
-    throw;
-  }
+  if (watching_) return;
+  std::lock_guard<std::mutex> lock(watch_mutex_);
+  if (watching_) return;
+  timer_.After(WatchPeriod(), [this] { Watch(); });
+  watching_ = true;
 }
 
 Clock::duration CallThreads::WatchPeriod() const {
@@ -55,13 +52,11 @@ Clock::duration CallThreads::WatchPeriod() const {
 
 void CallThreads::Watch() {
   watching_ = false;  // first: a call that begins meanwhile has the watch go on
-  bool others_wait = true;
-  try {
-    others_wait = fail_overdue_(Clock::now(), deadline_.load());
-  } catch (const std::bad_alloc&) {
-    // The next look tries again.
-  }
-  if (others_wait && !watching_.exchange(true)) timer_.RunAgain(WatchPeriod());
+  if (!fail_overdue_(Clock::now(), deadline_.load())) return;
+  std::lock_guard<std::mutex> lock(watch_mutex_);
+  if (watching_) return;
+  timer_.RunAgain(WatchPeriod());
+  watching_ = true;
 }
 
 }  // namespace jaxcomm

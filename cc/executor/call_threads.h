@@ -58,6 +58,7 @@ class CallThreads {
   const unsigned num_workers_;
   const FailOverdue fail_overdue_;
   std::atomic<double> deadline_{kDefaultDeadlineS};
+  std::mutex watch_mutex_;
   std::atomic<bool> watching_{false};
   std::mutex starting_;
   bool started_ = false;

@@ -41,12 +41,11 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& sit
 // The call that these many ranks join. When all have, the next call with the same key, in a loop, is another one.
 std::shared_ptr<Call> LocalExecutor::Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks) {
   const CallKey call_key{key.run, site.get(), key.group};
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
+  threads_.WatchDeadlines();  // first: where it throws, the rank has not joined
   const auto [call, is_new] = calls_.Join(
       call_key, [&](int64_t number) { return std::make_shared<Call>(site, key.names, number, Clock::now()); });
   if (call->Join(ranks)) calls_.Erase(call_key);
-  lock.unlock();
-  if (is_new) threads_.WatchDeadlines();
   return call;
 }
 

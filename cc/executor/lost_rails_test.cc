@@ -126,7 +126,7 @@ TEST_F(LostRailsTest, ProcessesOfItsOwnHostAreNoHostsLoss) {
   EXPECT_EQ(lost.Find(*sites_[0]), For(2, 1));
 }
 
-TEST(FencedSchedules, TheSecondCallAfterAFenceRunsThePreparedSchedule) {
+TEST(LostRailSchedules, TheSecondCallAfterAFenceRunsThePreparedSchedule) {
   ScheduleSelector decider(ScheduleSelector::kNoLateRank, 0, {{2, 1, 1}}), other(ScheduleSelector::kNoLateRank);
   std::vector<uint32_t> run;
   for (uint32_t launch = 0; launch < 8; ++launch) {
@@ -140,21 +140,21 @@ TEST(FencedSchedules, TheSecondCallAfterAFenceRunsThePreparedSchedule) {
   EXPECT_EQ(run, (std::vector<uint32_t>{0, 0, 0, 1, 1, 1, 0, 0}));
 }
 
-TEST(FencedSchedules, ATrialGoesOnAfterwards) {
+TEST(LostRailSchedules, ATrialGoesOnAfterwards) {
   const auto stats = std::make_shared<SiteStats>();
   ScheduleSelector decider(ScheduleSelector::kTrial, 0, {{2, 1, 2}});
   decider.Try(stats);
-  int fenced = 0;
+  int lacking = 0;
   for (uint32_t launch = 0; launch < 200; ++launch) {
     const bool lacks_rail = launch / 20 % 2 == 1;
     const auto decision = decider.Decide({77, launch, 0, 0}, 1, lacks_rail ? std::optional<uint32_t>(2) : std::nullopt);
-    fenced += decision->schedule == 2 ? 1 : 0;
+    lacking += decision->schedule == 2 ? 1 : 0;
     const Clock::time_point at(std::chrono::milliseconds(100 * launch));
-    constexpr double kTransfers[] = {0.02, 0.01, 0.5};  // by schedule; the fenced ones would drop the plan
+    constexpr double kTransfers[] = {0.02, 0.01, 0.5};  // by schedule; those of lost rails would drop the plan
     decider.RecordCall(
         3, [&](uint32_t) { return at; }, decision->schedule, kTransfers[decision->schedule]);
   }
-  EXPECT_GT(fenced, 90);
+  EXPECT_GT(lacking, 90);
   EXPECT_EQ(stats->trial().outcome(), Trial::Outcome::kKept);
 }
 

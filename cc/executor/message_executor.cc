@@ -64,13 +64,18 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     driver.helps = helps;
     const Driver::Current current(driver);
     bool is_new = false;
-    if (const auto call = Join(arriving, is_new)) {
-      if (is_new && helps) ++unexpected_;
-      if (is_new && !helps) transport_.load()->Expect();
+    const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+    if (is_new && helps) ++unexpected_;
+    if (is_new && !helps) transport_.load()->Expect();
+    if (call) {
       driver.work.push_back(
           {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
     }
-    Run(driver);
+    try {
+      Run(driver);
+    } catch (const std::bad_alloc&) {
+      FailWithoutMemory(call, rank);
+    }
   }
   if (site->selector()) StartDecided(id);
   return true;
@@ -88,23 +93,30 @@ Status MessageExecutor::Check(const MessageSite& site) const {
 void MessageExecutor::Begin(Arriving arriving) {
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
-  if (!call) return;
+  if (!call) {
+    if (is_new) transport_.load()->Expect();  // which its failure has ended
+    return;
+  }
   Driver driver;
   driver.call = call.get();
   driver.rank = arriving.rank;
   driver.work.push_back(
       {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
-  if (MayHelp(*call)) {
-    Help(driver, [&] { return driver.own.has_value(); });
-  } else {
-    Run(driver);
+  try {
+    if (MayHelp(*call)) {
+      Help(driver, [&] { return driver.own.has_value(); });
+    } else {
+      Run(driver);
+    }
+  } catch (const std::bad_alloc&) {
+    FailWithoutMemory(call, arriving.rank);
   }
   if (is_new) transport_.load()->Expect();
   if (driver.own) driver.own->done(driver.own->status);
 }
 
 // The call of the rank, which knows by then what other processes have sent of it. Null: the process has no memory for
-// the call, or a list of its schedule is invalid, and the ranks have got that error.
+// the call, or a list of its schedule is invalid, and the rank has got that error.
 std::shared_ptr<MessageCall> MessageExecutor::Join(const Arriving& arriving, bool& is_new) try {
   const MessageSite& site = *arriving.site;
   if (const Status made = site.MakeGraphs(); !made.ok()) {

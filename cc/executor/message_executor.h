@@ -155,6 +155,7 @@ class MessageExecutor : public Transport::Events {
   // Failing.
   void OnFailure(uint32_t process, const Failure& failure);
   void End(const Arriving& arriving, const Status& why);
+  void FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank);
   void EndWithoutMemory(const Arriving& arriving);
   void SendFailure(const MessageSite& site, const CallId& id, const Status& why);
   void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);

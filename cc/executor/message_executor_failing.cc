@@ -38,6 +38,13 @@ void MessageExecutor::EndWithoutMemory(const Arriving& arriving) {
   End(arriving, NoMemory{arriving.site->NameCall(), arriving.site->NameOf(arriving.rank)}.status());
 }
 
+// Of a rank that has joined the call, which may use its buffers until it ends. Null: the rank has got its error.
+void MessageExecutor::FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank) {
+  if (!call) return;
+  const MessageSite& site = call->site();
+  Drive(call, call->Fail(NoMemory{site.NameCall(), site.NameOf(rank)}.status(), /*announce=*/true));
+}
+
 bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
   const User user(users_);
   StartAllDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));

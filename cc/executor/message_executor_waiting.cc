@@ -40,8 +40,12 @@ void MessageExecutor::Wait(Arriving arriving) {
     return EndWithoutMemory(arriving);  // which has not moved
   }
   transport_.load()->Expect();
-  if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
-  StartDecided(id);  // the decision or an error may have arrived meanwhile
+  try {
+    if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
+    StartDecided(id);  // the decision or an error may have arrived meanwhile
+  } catch (const std::bad_alloc&) {
+    // The watch of deadlines asks again.
+  }
 }
 
 // Whether a process has ended that has not joined the call.

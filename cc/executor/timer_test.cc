@@ -1,5 +1,6 @@
 #include "cc/executor/timer.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <vector>
@@ -27,7 +28,7 @@ TEST(TimerTest, JobsRunInTheOrderOfTheirTimes) {
 }
 
 TEST(TimerTest, AJobRunsAgainWhileItAsks) {
-  int runs = 0;
+  std::atomic<int> runs{0};
   std::promise<void> done;
   Timer timer;
   ASSERT_TRUE(timer.Start());

@@ -4,7 +4,7 @@
 //
 // The result of list scheduling is improved: the moves are scheduled from the end, which shows how late each may start,
 // and then once more from the beginning, in the order of these times; and so on, as long as the schedule ends sooner.
-// Of some variants, as many as the time of planning allows, the best is taken; equal moves give equal rounds.
+// Of a fixed number of variants the best is taken; equal moves give equal rounds.
 //
 // Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
 #pragma once

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/finally.h"
 #include "cc/base/own_descriptors.h"
 #include "cc/base/thread.h"
 #include "cc/transport/spans.h"
@@ -214,13 +215,14 @@ void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
     Wake();
     return;
   }
-  std::function<void()> run = callbacks_.Begin();
+  const Finally end([&] {
+    if (!lock.owns_lock()) lock.lock();
+    callbacks_.End();
+    if (!callbacks_.empty()) Wake();
+  });
+  const std::function<void()> run = callbacks_.Begin();  // destroyed before `end`: its objects may call this one
   lock.unlock();
   run();
-  run = nullptr;
-  lock.lock();
-  callbacks_.End();
-  if (!callbacks_.empty()) Wake();
 }
 
 }  // namespace jaxcomm

@@ -96,7 +96,7 @@ def _lacking(network: Topology, host: int, ratio: float) -> Topology:
 def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[LostRailRange, ...]:
     """The schedules of a network that lacks a rail, from the least size on from which they always gain."""
     links = replace(setting.links, topology=lacking)
-    late = replace(setting, links=links, solved=(), executors=None, timed=None)
+    late = replace(setting, links=links, executors=None, timed=None)
     own = replace(late, late=LateRanks(), template=None)
     costs, found = LinkCosts(links), list[LostRailRange]()
     for low, high in reversed([*itertools.pairwise(SIZES), (SIZES[-1], None)]):

@@ -29,11 +29,15 @@ def rail_shares(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
 
     Args:
       parts: names and parts of 1024, of all rails to some processes.
+
+    Returns:
+      Nothing where no rail has a part.
     """
     found: dict[str, float] = {}
     for rail, part in parts:
         found[rail] = found.get(rail, 0) + part
-    return {rail: part / sum(found.values()) for rail, part in found.items()}
+    total = sum(found.values())
+    return {rail: part / total for rail, part in found.items()} if total else {}
 
 
 class Sample(Value):

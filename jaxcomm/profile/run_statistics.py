@@ -119,7 +119,7 @@ def _rail_shares(run: SavedRun) -> dict[str, float]:
 def _hosts(run: SavedRun, ranks: int) -> list[str]:
     """A host for each rank, where rails lead to every other process and each of these is on a host of its own."""
     hosts = {each.process: each.host for each in run.rails}
-    alone = len({*hosts.values()} - {None}) == len(hosts) == ranks - 1
+    alone = len(hosts) == ranks - 1 and all(host == process for process, host in hosts.items())
     return [f"host {rank}" for rank in range(ranks)] if alone else []
 
 

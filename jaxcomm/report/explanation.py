@@ -108,7 +108,7 @@ def _slower_lines(plan: Plan) -> Iterator[str]:
     if any(_saved(plan, entry) < -TOLERATED and not entry.measured for entry, _ in _ranges(plan)):
         yield textwrap.fill(
             "saves none: another schedule is predicted to be faster, but by less than the prediction's error, or it "
-            "cannot run in the step's buckets. `jaxcomm plan --try` measures both.",
+            "was not timed at that size, or cannot run in the step's buckets. `jaxcomm plan --try` measures both.",
             110,
         )
 

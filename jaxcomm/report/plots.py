@@ -18,7 +18,7 @@ class Panel(NamedTuple):
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -> bytes:
+def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, log_y: bool = False) -> bytes:
     """Draws rows of panels that share their axes.
 
     Args:
@@ -26,6 +26,7 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -
       x: name and unit of the horizontal axis.
       y: name and unit of the vertical axis.
       log: whether both axes are logarithmic; the horizontal one then counts bytes.
+      log_y: whether the vertical axis alone is logarithmic.
 
     Returns:
       The bytes of a PNG file.
@@ -51,6 +52,7 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -
         if log:
             axes.set_xscale("log", base=4)
             axes.xaxis.set_major_formatter(lambda size, _: bytes_text(size))
+        if log or log_y:
             axes.set_yscale("log")
     for axes in grid[-1]:
         axes.set_xlabel(x)

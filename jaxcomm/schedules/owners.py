@@ -17,7 +17,7 @@ from jaxcomm.schedules.ports import HostLinks, Port
 # The price of a link is its load with one more chunk beside the busiest link's, to the power of 2^5: almost only the
 # busiest links count.
 _SQUARINGS: Final = 5
-_DEEPER: Final = 0.001  # of the price of the busiest link: for less, no move leaves the tree in tiers
+_DEEPER: Final = 0.001  # for a smaller gain in price no move leaves the tree in tiers
 _TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
 
 Prices = list[list[tuple[float, float]]]  # by tier and rank: of a chunk into the rank, and out of it

@@ -1,4 +1,4 @@
-"""The page of constants has the values of its files, and leaves out no number that plans or waits depend on."""
+"""The page of constants has the values of its files, and all of those files that are complete."""
 
 from __future__ import annotations
 

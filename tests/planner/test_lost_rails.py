@@ -133,3 +133,8 @@ def test_a_plan_holds_no_more_than_can_be_made() -> None:
 def test_a_late_rank_of_one_schedule_does_not_prevent_it() -> None:
     found = planner.plan(on_hosts(arrivals=[[0.0, 0.0, 0.0, delay] for delay in STEADY]))
     assert found.roles and found.lost_rails
+
+
+def test_nor_does_a_schedule_that_was_solved_for_a_late_rank() -> None:
+    found = planner.plan(on_hosts(6, 2, arrivals=[[0.0] * 5 + [0.01]] * 20))
+    assert any(entry.schedule.kind == "transfers" for entry in found.collectives) and found.lost_rails

@@ -160,10 +160,10 @@ def test_png_holds_every_panel() -> None:
 def test_png_scales_the_axes_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: figures.append(figure))
-    for options in ({}, {"log": True}):
+    for options in ({}, {"log": True}, {"log_y": True}):
         plots.png([[plots.Panel("one", {"a": ([1.0, 4.0], [1.0, 2.0])})]], x="x", y="y", **options)
     scales = [(figure.axes[0].get_xscale(), figure.axes[0].get_yscale()) for figure in figures]
-    assert scales == [("linear", "linear"), ("log", "log")]
+    assert scales == [("linear", "linear"), ("log", "log"), ("linear", "log")]
 
 
 def test_png_draws_a_name_alike_in_every_panel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,9 @@ def test_schedules_beyond_the_timed_sizes_are_not_timed() -> None:
     assert "not timed: profile with larger --sizes" in {each["reason"] for each in row["considered"]}
 
 
-def test_schedules_of_xla_beyond_the_timed_sizes_are_not_timed() -> None:
-    source = together(1.0, "straggler", dict.fromkeys(SIZES, 1.5))
+@pytest.mark.parametrize("lax", [1.0, 1.3])
+def test_schedules_of_xla_beyond_the_timed_sizes_are_not_timed(lax: float) -> None:
+    source = together(lax, "straggler", dict.fromkeys(SIZES, 1.5))
     assert source.timed_schedules
     few = source.model_copy(update={"timed_schedules": up_to(65536, source.timed_schedules)})
     made = planner.plan(few)
@@ -78,6 +79,7 @@ def test_schedules_of_xla_beyond_the_timed_sizes_are_not_timed() -> None:
     }
     offers = entry(made, 2**20).alternatives
     assert "not_timed" in {each.verdict for each in offers if each.executor == "xla"}
+    assert "below_threshold" not in {each.verdict for each in offers}
 
 
 def test_the_schema_lists_the_verdicts_of_alternatives() -> None:

@@ -1,9 +1,9 @@
 #include "cc/transport/rails/rails.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
 
-#include "cc/base/finally.h"
 #include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 
@@ -128,22 +128,25 @@ void Rails::Report(Peer& peer, uint32_t rail, bool is_open) {
 }
 
 // Notices, events of rails, and at last the end of the process, in order, on any of the threads that bring them. Where
-// a callback throws, another thread goes on.
+// callbacks throw, the first exception is thrown after the last one.
 void Rails::Deliver(uint32_t process) {
   Lock lock(mutex_);
   Peer& peer = *peers_[process];
   if (std::exchange(peer.delivering, true)) return;
-  const Finally end([&] {
-    if (!lock.owns_lock()) lock.lock();
-    peer.delivering = false;
-  });
+  std::exception_ptr thrown;
   while (!peer.deliveries.empty()) {
     const std::function<void()> run = std::move(peer.deliveries.front());
     peer.deliveries.pop_front();
     lock.unlock();
-    run();
+    try {
+      run();
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
     lock.lock();
   }
+  peer.delivering = false;
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void Rails::Expect() {

@@ -119,8 +119,10 @@ class WithXla:
         [chosen] = [row for row in made.alternatives if row.verdict == "chosen"]
         base = chosen.seconds / (1 - chosen.gain) if chosen.gain < 1 else 0.0
 
+        is_timed = all(setting.timed and setting.timed.reaches(at) for setting in (self.own, self.by_xla))
+        left = "below_threshold" if is_timed else "not_timed"
+
         def judged(row: Alternative) -> Alternative:
-            left = "not_timed" if row.verdict == "not_timed" else "below_threshold"
             verdict = "slower" if row.seconds >= chosen.seconds else left
             gain = 1 - row.seconds / base if base > 0 else 0.0
             return row.model_copy(update={"verdict": verdict, "gain": significant(gain)})
