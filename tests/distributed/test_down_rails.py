@@ -56,7 +56,7 @@ x = jax.make_array_from_callback(whole.shape, place, lambda index: whole[index])
 def right(x):
     return np.array_equal(psum(x).addressable_shards[0].data[0], whole.sum(0))
 assert right(x)
-assert {rail["host"] for rail in jaxcomm.stats().rails} == {1 - me}
+assert all(rail["host"] == 1 - me for rail in jaxcomm.stats().rails)
 def rails():
     return [(rail["rail"], rail["is_open"], rail["fences"]) for rail in jaxcomm.stats().rails]
 print("RAILS", rails(), flush=True)
