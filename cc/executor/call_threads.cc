@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 namespace jaxcomm {
 namespace {
@@ -33,8 +34,11 @@ void CallThreads::CallBack(const std::string& call, Completion completion) {
   });
 }
 
-bool CallThreads::Run(const Completion& completion) {
+// False: there is no thread, or no memory for its work.
+bool CallThreads::Run(const Completion& completion) try {
   return threads_.Run([done = completion.done, status = completion.status] { done(status); });
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void CallThreads::WatchDeadlines() {

@@ -1,5 +1,6 @@
 // Fails the calls that cannot go on, in this process and in the others, and parts the processes of a job.
 #include <chrono>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -30,7 +31,11 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
 
 // The rank cannot join its call, whose ranks all end with this error.
 void MessageExecutor::End(const Arriving& arriving, const Status& why) {
-  Refuse(*arriving.site, arriving.id, why);
+  try {
+    Refuse(*arriving.site, arriving.id, why);
+  } catch (const std::bad_alloc&) {
+    // The others end at their deadline.
+  }
   if (arriving.done) arriving.done(why);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/finally.h"
 #include "cc/executor/message_executor.h"
 
 namespace jaxcomm {
@@ -151,10 +152,12 @@ void MessageExecutor::Start(std::vector<Arriving>& ranks) {
 }
 
 void MessageExecutor::StartTaken(Arriving& rank) {
+  const Finally end([this] {
+    transport_.load()->EndExpecting();
+    std::lock_guard<std::mutex> lock(deciding_);
+    --starting_;
+  });
   Start(rank);
-  transport_.load()->EndExpecting();
-  std::lock_guard<std::mutex> lock(deciding_);
-  --starting_;
 }
 
 bool MessageExecutor::waiting() const {

@@ -20,6 +20,7 @@ bool ThreadCache::Run(std::function<void()>&& job) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (jobs_.size() == idle_) {
+      threads_.reserve(threads_.size() + 1);  // first: a thread that finds no place ends the process
       std::optional<std::thread> thread = StartThread([this] { Work(); });
       if (!thread) return false;
       threads_.push_back(std::move(*thread));
