@@ -166,6 +166,15 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
     return sides
 
 
+def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> float:
+    """The mean seconds after the late rank's arrival of a call under another plan, by the costs that made the first."""
+    schedule = of.schedule_for(nbytes)
+    assert measured.timed_schedules and schedule
+    costs = simulate.TimedCosts.of(measured.timed_schedules, measured.ranks, made.links)
+    before, after = costs.phases(schedule, nbytes)
+    return float(simulate.Delays(profile.find_straggler(measured).delays).exposed(before)) + after
+
+
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
     """The content of report.json; the gains are savings over a ring, from the late rank's arrival to the end."""
     import jax
@@ -177,15 +186,9 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
 
     [trained_site] = [site for site in ffi.sites() if site["calls"] and site["plan"] == made.hash[:8]]
     nbytes = digits.gradient_bytes(args.hidden)
-    late, link = profile.find_straggler(measured), measured.link
+    late = profile.find_straggler(measured)
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
-    predicted = {
-        name: simulate.seconds(
-            schedule, nbytes, simulate.Delays(late.delays), link.alpha_s, link.beta_s_per_byte, measured.network
-        )
-        for name, each in plans.items()
-        if (schedule := each.schedule_for(nbytes))
-    }
+    predicted = {name: predicted_seconds(measured, made, each, nbytes) for name, each in plans.items()}
     rows = bench_late.measure(plans, args.late, nbytes, _ROUNDS, lambda: None)["schedules"]
     alone = {row["schedule"]: row["after_arrival_s"] for row in rows}
     step = {name: statistics.median(side.seconds[_WARM_UP:]) for name, side in trained.items()}

@@ -102,13 +102,22 @@ def _planned(report: dict[str, Any]) -> str:
 def _gained(report: dict[str, Any]) -> str:
     theirs, direct, ours = _each(report, "step_ms")
     gain = 1 - ours / theirs
-    verdict = f"{gain:.0%} less" if gain > 0 else f"{-gain:.0%} more, so nothing was gained here"
+    verdict = _saving(gain) if gain > 0 else f"{_saving(gain)}, so nothing was gained here"
     return (
         f"A training step takes {ours:.1f} ms with jaxcomm.pmean under the plan and {theirs:.1f} ms with lax.pmean: "
         f"{verdict} (medians of {report['timed_steps']} steps each, taking turns). jaxcomm's executor alone, without a "
-        f"plan, takes {direct:.1f} ms: it changes the step by {direct - theirs:+.1f} ms, the plan by another "
-        f"{ours - direct:+.1f} ms."
+        f"plan, takes {direct:.1f} ms, {_change(theirs, direct)} than lax.pmean; under the plan it is "
+        f"{_change(direct, ours)}."
     )
+
+
+def _saving(gain: float) -> str:
+    return f"{abs(gain):.0%} {'less' if gain >= 0 else 'more'}"
+
+
+def _change(before: float, after: float) -> str:
+    """The difference of two times in milliseconds."""
+    return f"{abs(after - before):.1f} ms {'less' if after <= before else 'more'}"
 
 
 def _alone(report: dict[str, Any]) -> str:
@@ -116,7 +125,7 @@ def _alone(report: dict[str, Any]) -> str:
     return (
         f"The collective alone ends {measured['plan']:.2f} ms after the late rank's arrival under the plan, "
         f"{measured['direct']:.2f} ms without a plan (direct) and {measured['ring']:.2f} ms under a ring: "
-        f"{report['measured_gain']:.0%} less than the ring, {report['predicted_gain']:.0%} was predicted."
+        f"{_saving(report['measured_gain'])} than the ring; {_saving(report['predicted_gain'])} was predicted."
     )
 
 

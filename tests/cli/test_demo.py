@@ -11,6 +11,9 @@ import pytest
 
 from jaxcomm import plan, profile
 from jaxcomm.cli import main
+from jaxcomm.cli.demo import predicted_seconds
+from jaxcomm.plan import timed
+from jaxcomm.plan.values import Plain
 from jaxcomm.report.demo import screen
 from tests.cli import documents
 
@@ -39,8 +42,10 @@ def test_the_report_separates_the_gains_of_executor_and_plan(demo: Path) -> None
     report = documents.document((demo / "report.json").read_text())
     lax, direct, planned = (report[f"step_ms_{name}"] for name in ("lax", "direct", "jaxcomm"))
     words = " ".join((screen(report, "out", "jaxcomm") + (demo / "report.md").read_text()).split())
-    sentence = f"takes {direct:.1f} ms: it changes the step by {direct - lax:+.1f} ms, the plan by another"
-    assert words.count(f"{sentence} {planned - direct:+.1f} ms.") == 2
+    changes = (direct - lax, planned - direct)
+    by_executor, by_plan = (f"{abs(ms):.1f} ms {'less' if ms <= 0 else 'more'}" for ms in changes)
+    sentence = f"takes {direct:.1f} ms, {by_executor} than lax.pmean; under the plan it is {by_plan}."
+    assert words.count(sentence) == 2
     assert f"| median step, ms | {lax:.1f} | {direct:.1f} | {planned:.1f} |" in words
 
 
@@ -58,6 +63,16 @@ def test_report(demo: Path) -> None:
     for which in ("predicted", "measured"):
         times = report["collective_ms"][which]
         assert report[f"{which}_gain"] == pytest.approx(1 - times["plan"] / times["ring"])
+
+
+def test_predictions_are_those_of_the_plan(demo: Path) -> None:
+    made, measured = plan.load(demo / "plan.json", ranks=8), profile.load(demo / "profile.json")
+    for entry in made.collectives:
+        nbytes = entry.predicted.reference_bytes
+        expected = {"plan": entry.predicted.seconds, "ring": entry.predicted.ring, "direct": entry.predicted.direct}
+        for name, seconds in expected.items():
+            of = made if name == "plan" else timed.single(Plain(kind=name), 8, 5)
+            assert predicted_seconds(measured, made, of, nbytes) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_where_nobody_is_late_nobody_is_called_so(demo: Path) -> None:
