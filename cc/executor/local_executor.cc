@@ -43,8 +43,8 @@ std::shared_ptr<Call> LocalExecutor::Join(const Key& key, const std::shared_ptr<
   const CallKey call_key{key.run, site.get(), key.group};
   std::lock_guard<std::mutex> lock(mutex_);
   threads_.WatchDeadlines();  // first: where it throws, the rank has not joined
-  const auto [call, is_new] = calls_.Join(
-      call_key, [&](int64_t number) { return std::make_shared<Call>(site, key.names, number, Clock::now()); });
+  const auto make = [&](int64_t number) { return std::make_shared<Call>(site, key.names, number, Clock::now()); };
+  const std::shared_ptr<Call> call = calls_.Join(call_key, make).call;
   if (call->Join(ranks)) calls_.Erase(call_key);
   return call;
 }

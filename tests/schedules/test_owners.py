@@ -35,7 +35,7 @@ def ways(given_: HostLinks, chunks: int, late: frozenset[int] = frozenset()) -> 
 
 
 def moves_between(way: Way, parts: tuple[int, ...]) -> int:
-    """How many parts of ranks leave their host or rack on the way to the top."""
+    """The number of parts that leave their host or rack on the way to the top."""
     return sum(parts[child] != parts[parent] for child, parent in way.edges)
 
 

@@ -98,7 +98,7 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
         return "slower"
     if setting.gains(spec, choice, nbytes):
         return "calls_only" if isinstance(spec, Chain) else "window_taken"
-    return "not_timed" if setting.timed and not setting.timed.reaches(nbytes) else "below_threshold"
+    return "below_threshold" if setting.reaches(nbytes) else "not_timed"
 
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:

@@ -86,7 +86,7 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
 
 def _divided(setting: Setting, select: Callable[[Entry], ScheduleSelector | None], whole: Entry) -> list[Entry]:
     """The entry in parts, those with a selector and the rest; as it is, if nothing is to be selected."""
-    if setting.timed and not setting.timed.reaches(whole.predicted.reference_bytes):
+    if not setting.reaches(whole.predicted.reference_bytes):
         return [whole]
     pieces = [
         whole if (low, high) == (whole.min_bytes, whole.max_bytes) else entry(setting, low, high, at, whole.schedule)

@@ -71,6 +71,10 @@ class Setting:
         """Whether the schedule itself was timed."""
         return self.timed is not None and not isinstance(spec, Nccl) and self.timed.is_timed(self.schedule(spec))
 
+    def reaches(self, nbytes: int) -> bool:
+        """Whether times are known for this size: by links for all, by timed schedules not far beyond."""
+        return self.timed is None or self.timed.reaches(nbytes)
+
     @property
     def runs_by_xla(self) -> bool:
         """Whether XLA's own collectives, on which schedules were timed, run the plan."""
@@ -108,7 +112,7 @@ class Setting:
 
         if not self.timed or not saves(nbytes):
             return saves(nbytes)
-        if not self.timed.reaches(nbytes):
+        if not self.reaches(nbytes):
             return False
         about = self.timed.about(nbytes)
         return all(map(saves, about)) and (len(about) > 1 or any(map(saves, self.timed.beside(about[0]))))

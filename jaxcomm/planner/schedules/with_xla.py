@@ -81,17 +81,19 @@ class WithXla:
     def _choices(self) -> list[tuple[int, int | None, Spec | None]]:
         """First and last bytes of each range between timed sizes, and the schedule with which XLA's take over there:
         never beyond the largest, where times do not yet grow with the bytes."""
-        assert self.own.timed and self.by_xla.timed
+        assert self.own.timed
         sizes, last = self.own.timed.sizes, self.own.timed.sizes[-1]
         found: list[tuple[int, int | None, Spec | None]] = []
-        reaches = self.own.timed.reaches(last + 1) and self.by_xla.timed.reaches(last + 1)
-        lows = [0, *sizes[1:], *([] if reaches else [last + 1])]
+        lows = [0, *sizes[1:], *([] if self._reaches(last + 1) else [last + 1])]
         for low, high in zip(lows, [*lows[1:], None], strict=True):
             about = sizes[:2] if low == 0 else sizes[-2:] if high is None or low >= last else (low, high)
             best = choose(self.by_xla, min(last, self._middle(low, high)))
             gains = low <= last and all(self.saves(best, size, choose(self.own, size)) for size in about)
             found.append((low, None if high is None else high - 1, best if gains else None))
         return found
+
+    def _reaches(self, nbytes: int) -> bool:
+        return self.own.reaches(nbytes) and self.by_xla.reaches(nbytes)
 
     def _middle(self, low: int, high: int | None) -> int:
         """A size of a range, among the timed ones if it has some of these."""
@@ -119,8 +121,7 @@ class WithXla:
         [chosen] = [row for row in made.alternatives if row.verdict == "chosen"]
         base = chosen.seconds / (1 - chosen.gain) if chosen.gain < 1 else 0.0
 
-        is_timed = all(setting.timed and setting.timed.reaches(at) for setting in (self.own, self.by_xla))
-        left = "below_threshold" if is_timed else "not_timed"
+        left = "below_threshold" if self._reaches(at) else "not_timed"
 
         def judged(row: Alternative) -> Alternative:
             verdict = "slower" if row.seconds >= chosen.seconds else left
