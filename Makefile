@@ -1,5 +1,5 @@
-# Every target sets up what it needs; where nothing changed, that takes a second. PYTHON=… chooses the Python of .venv;
-# JAXCOMM_CUDA=ON also downloads NVIDIA's compiler into it and builds the CUDA core, which needs no GPU.
+# Every target sets up what it needs; if nothing changed, that takes a second. PYTHON=… selects the Python of .venv;
+# JAXCOMM_CUDA=ON also downloads NVIDIA's compiler into .venv and builds the CUDA core, which needs no GPU.
 
 BIN := .venv/bin
 BAZEL ?= bazel
@@ -9,34 +9,39 @@ CORE := jaxcomm/ffi/libjaxcomm_cpu.so
 CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel -not -name README.md)
 ifeq ($(JAXCOMM_CUDA),ON)
 CUDA_CORE := jaxcomm/gpu/jaxcomm_cuda13.so
-# In a process of its own, which has JAX's CUDA plugin.
+# In a separate process, which has JAX's CUDA plugin.
 COMPILE_AHEAD := 'PYTHONPATH=build/cuda_plugin $(BIN)/python -m pytest tests/gpu/test_compile_ahead.py'
 endif
 FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
+# That CMake compiles without CUDA.
+TIDIED := $(shell find cc -name '*.cc' -not -name '*_test.cc' -not -name '*_fuzz.cc' -not -path 'cc/gpu/*' \
+  -not -path 'cc/transport/simulated/*')
 
-# Where it is set, each of hundreds of processes would compile all of our modules anew.
+# If it were set, each of hundreds of processes would recompile all our modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench notebooks docs wheel test test-newest test-installed test-tpu test-all sanitize fuzz lint format clean
+.PHONY: help setup bazel demo bench claims notebooks docs wheel test test-newest test-installed test-tpu test-all sanitize fuzz lint tidy format clean
 
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
 	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
 	@echo 'make test-newest     the Python tests once more, with the newest JAX in the newest Python that is found'
-	@echo 'make test-installed  installs the package without extras and with all of them, and trains under a plan in both'
-	@echo 'make test-all        these three, one after the other'
-	@echo 'make test-tpu        compiles steps for TPUs, which takes none: XLA'"'"'s compiler for them, 213 MB, comes from PyPI'
+	@echo 'make test-installed  installs the package without extras and with all extras, and trains under a plan in both'
+	@echo 'make test-all        these three in turn'
+	@echo 'make test-tpu        compiles steps for TPUs without a TPU; downloads XLA'"'"'s TPU compiler, 213 MB, from PyPI'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
-	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
+	@echo 'make claims     reruns the figures that pages quote; ARGS: "hosts" (some), --quick (twelve minutes), --list'
+	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names start with 03'
 	@echo 'make docs       the documentation, in build/docs/html'
 	@echo 'make wheel      dist/*.whl, for every Linux whose glibc is no older than this one (manylinux)'
-	@echo 'make lint       ruff, mypy and clang-format; `make format` mends what they can mend'
+	@echo 'make lint       ruff, mypy and clang-format; `make format` fixes what they can fix'
+	@echo 'make tidy       clang-tidy on the C++ core, with the checks of .clang-tidy'
 	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
 	@echo 'make fuzz       each C++ fuzzer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
-	@echo 'make setup      only what the others need: .venv, the C++ core, Bazel'
-	@echo 'make clean      removes all that was built, .venv too'
+	@echo 'make setup      only what the other targets need: .venv, the C++ core, Bazel'
+	@echo 'make clean      removes everything that was built, including .venv'
 
 setup: bazel $(CORE) $(CUDA_CORE)
 
@@ -49,6 +54,9 @@ demo: $(CORE)
 bench: $(CORE)
 	@$(BIN)/jaxcomm bench $(ARGS)
 
+claims: $(CORE)
+	@$(BIN)/python -m benchmarks.claims $(ARGS)
+
 notebooks: $(CORE)
 	@$(BIN)/python tools/notebooks.py $(ARGS)
 
@@ -56,13 +64,13 @@ docs: $(CORE)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/docs/doctrees . build/docs/html
 	@echo 'build/docs/html/index.html'
 
-# Without a compiler for CUDA the wheel is for CPUs; JAXCOMM_CUDA=ON brings one.
+# Without a CUDA compiler the wheel is for CPUs only; JAXCOMM_CUDA=ON downloads one.
 wheel: .venv/.installed
 	@rm -rf build/wheel
 	@$(BIN)/python -m pip -q wheel . --no-deps --wheel-dir build/wheel
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
-# Three workers on two cores: tests of processes often wait for one.
+# Three workers on two cores, because tests of processes often wait for a process.
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 versions = $$($(1)/bin/python -c 'import platform, jax; print("Python", platform.python_version() + ", JAX", jax.__version__)')
 
@@ -70,7 +78,7 @@ test: setup
 	@tools/setup.sh testbed
 	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) $(ARGS)' $(COMPILE_AHEAD) '$(BAZEL) test //...'
 
-# With the core of .venv, which newer versions of JAX take.
+# Uses the core of .venv, which newer versions of JAX accept.
 test-newest: setup .venv-newest/.installed
 	@tools/setup.sh testbed
 	@if [ "$(call versions,.venv)" = "$(call versions,.venv-newest)" ]; then \
@@ -85,7 +93,7 @@ test-installed: .venv/.installed
 	@tools/each.sh 'make test-installed' '.venv-all/bin/python -I tools/try_installation.py all build/installed/tried' \
 	  '.venv-bare/bin/python -I tools/try_installation.py bare build/installed/tried'
 
-# In a process of its own: JAX names a TPU library without a TPU as an error in every program.
+# In a separate process: with a TPU library but no TPU, JAX reports an error in every program.
 test-tpu: $(CORE) build/tpu_plugin/.installed
 	@PYTHONPATH=build/tpu_plugin $(BIN)/python -m pytest tests/gpu/test_compile_ahead_tpu.py $(ARGS)
 
@@ -103,6 +111,11 @@ fuzz: setup
 lint: .venv/.installed
 	@tools/each.sh 'make lint' '$(BIN)/ruff check' '$(BIN)/ruff format --check' '$(BIN)/mypy' \
 	  '$(BIN)/clang-format --dry-run -Werror $(FORMATTED)'
+
+tidy: $(CORE)
+	@tools/setup.sh tidy
+	@$(BIN)/cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON build/editable >build/tidy.log 2>&1 || { cat build/tidy.log; exit 1; }
+	@tools/each.sh 'make tidy' 'printf "%s\n" $(TIDIED) | xargs -P $$(nproc) -n 1 $(BIN)/clang-tidy -p build/editable --quiet'
 
 format: .venv/.installed
 	@$(BIN)/ruff check --fix
@@ -125,12 +138,12 @@ build/tpu_plugin/.installed: .venv/.installed
 	@tools/setup.sh tpu
 	@touch $@
 
-# The installation above builds the core too; this brings it up to date with changed sources.
+# The installation above also builds the core; this rebuilds it when sources change.
 $(CORE): .venv/.installed $(CORE_SOURCES)
 	@$(BIN)/cmake --build build/editable -- --quiet
 	@touch $@
 
-# Where the installation above found no toolchain, it left the CUDA core out.
+# If the installation above found no toolchain, it left out the CUDA core.
 .venv/.cuda13: .venv/.installed
 	@tools/setup.sh cuda
 	@$(BIN)/cmake -DJAXCOMM_CUDA=ON build/editable >build/cuda.log 2>&1 || { cat build/cuda.log; exit 1; }

@@ -40,6 +40,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import turns
 from absl import app, flags
 from jax import lax
 
@@ -57,6 +58,7 @@ PLAN = flags.DEFINE_string("plan", None, "for the first late rank, for slow host
 CHANGE_S = flags.DEFINE_float("change_s", None, "seconds after the start at which links change", lower_bound=1)
 BACK_S = flags.DEFINE_float("back_s", None, "seconds after the start at which links are as before", lower_bound=1)
 ALONE = flags.DEFINE_integer("alone", 200, "steps under auto before each comparison", lower_bound=1)
+OUT = flags.DEFINE_string("out", None, "also write the seconds of each turn to this file, as JSON", allow_override=True)
 COMPARED = flags.DEFINE_integer("compared", 64, "steps of each kind, at least", lower_bound=1)
 _TURN, _COUNTED = 10, 8  # steps
 
@@ -108,6 +110,7 @@ def main(_: list[str]) -> None:
         mine = np.full((mesh.size, 1), time.monotonic() > moment, np.float32)
         return bool(total(spmd.place(mine, mesh, spmd.SPLIT)).addressable_shards[0].data.sum() > 0)
 
+    rows = []
     for kind in plans:  # compiles
         seconds(kind, -1)
     for (name, late, kinds), moment in zip(phases, (None, CHANGE_S.value, BACK_S.value), strict=False):
@@ -122,6 +125,7 @@ def main(_: list[str]) -> None:
             for kind in order.sample(kinds, len(kinds)):
                 times[kind] += [seconds(kind, late) for _ in range(_TURN)][-_COUNTED:]
         if jax.process_index() == 0:
+            rows.append(turns.row(times, phase=name, bytes=BYTES.value))
             medians = {kind: statistics.median(each) for kind, each in times.items()}
             printed = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())
             auto, other, none = medians.values()
@@ -129,6 +133,8 @@ def main(_: list[str]) -> None:
                 f"{name}: {printed}   auto / by hand {auto / other:.3f}, auto / no plan {auto / none:.3f}",
                 flush=True,
             )
+    if jax.process_index() == 0:
+        turns.write(OUT.value, rows)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from jaxcomm import schedules  # noqa: E402
+from jaxcomm.plan.specs import links_of  # noqa: E402
 from jaxcomm.profile.cluster import Topology  # noqa: E402
 from jaxcomm.report.tables import table  # noqa: E402
 from tests.planner.test_hosts import limit, shares, took  # noqa: E402
@@ -41,7 +42,7 @@ def beside_limit(hosts: int, per_host: int, nic: Any, slow: float, delay: float,
     rule = shares(hosts, per_host, nic, slow, delay)
     early = {tuple(round(min(1.0, part * share) * chunks) for share in rule) for part in PARTS} if delay else {()}
     late = [per_host - 1] if delay else []
-    made = [schedules.hierarchical(topology.hosts, nic, slow, chunks, late, *before) for before in early]
+    made = [schedules.hierarchical(links_of(topology), chunks, late, *before) for before in early]
     return min(took(each, topology, delay) for each in made) / limit(hosts, per_host, nic, slow, delay)
 
 

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from jaxcomm import ffi
-from jaxcomm.distributed import calls, members
+from jaxcomm.distributed import calls
+from jaxcomm.distributed.connect import members
 from jaxcomm.program.messages import BUFFER, RankMessages, Receive, Round, Send
 
 READY_S = 0.05  # for the first process to have posted all

@@ -17,6 +17,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import turns
 from absl import app, flags
 from jax import lax
 
@@ -36,6 +37,7 @@ LATE_MS = flags.DEFINE_float("late_ms", 50.0, "by how many milliseconds it is la
 GRACE_MS = flags.DEFINE_float("grace_ms", 1.0, "milliseconds after which the last rank is missing")
 SCHEDULE = flags.DEFINE_string("schedule", "straggler", "of a late rank, as `jaxcomm bench --schedules` names it")
 TRIES = flags.DEFINE_boolean("tries", False, "whether the plan for whichever rank is late is tried first")
+OUT = flags.DEFINE_string("out", None, "also write the seconds of each turn to this file, as JSON", allow_override=True)
 COMPARED = flags.DEFINE_integer("compared", 40, "steps of each kind", lower_bound=8)
 _TURN, _COUNTED, _LEAST_TRIED = 10, 8, 80  # steps
 
@@ -79,6 +81,7 @@ def main(_: list[str]) -> None:
         for kind in order.sample([*kinds], len(kinds)):
             times[kind] += [seconds(kind) for _ in range(_TURN)][-_COUNTED:]
     if jax.process_index() == 0:
+        turns.write(OUT.value, [turns.row(times, late=LATE.value, bytes=BYTES.value)])
         medians = {kind: statistics.median(each) for kind, each in times.items()}
         words = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())
         ratio = medians["by turns"] / medians["no plan"]

@@ -30,18 +30,18 @@ def job(mebibytes: int, platform: str, rank: int, port: int) -> None:
     import numpy as np
     from jax import lax
     from jax.experimental import multihost_utils
-    from jax.sharding import NamedSharding
+    from jax.sharding import Mesh, NamedSharding
     from jax.sharding import PartitionSpec as P
 
     from jaxcomm import schedules
-    from jaxcomm.collectives import late_join
-    from jaxcomm.collectives.permute_rounds import Ranks, run
-    from jaxcomm.collectives.permute_steps import in_lines
+    from jaxcomm.collectives.permutes import late_join
+    from jaxcomm.collectives.permutes.rounds import Ranks, run
+    from jaxcomm.collectives.permutes.steps import in_lines
     from jaxcomm.program.permutes import compile_permutes
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", RANKS, rank)
-    mesh = jax.make_mesh((RANKS,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = Mesh(jax.devices(), ("x",))
     ranks = Ranks(("x",), [range(RANKS)], RANKS)
     straggler, join = schedules.straggler(RANKS, LATE, 12), schedules.late_join(RANKS, LATE, 4)
     assert straggler.precondition

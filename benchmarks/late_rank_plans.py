@@ -18,14 +18,13 @@ from absl import app, flags
 
 from jaxcomm import planner, profile
 from jaxcomm.cli.common import arguments, job, progress
-from jaxcomm.distributed.job import is_job
-from jaxcomm.measure.schedules import FINALISTS, take_turns
+from jaxcomm.distributed.launch.job import is_job
+from jaxcomm.measure.schedules import FINALISTS, Lateness, TurnCounts, take_turns
 from jaxcomm.plan.timed import single, timed_spec
 from jaxcomm.plan.values import Plain
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
-from jaxcomm.simulate import Delays
-from jaxcomm.simulate.executor_costs import TimedCosts
+from jaxcomm.simulate import Delays, timed_costs
 
 SIZES = flags.DEFINE_string("sizes", "64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB", "bytes per rank")
 TURNS = flags.DEFINE_integer("turns", 14, "of each side", lower_bound=2)
@@ -43,7 +42,7 @@ def main(words: list[str]) -> None:
         jaxcomm.init()
     made, late = planner.plan(measured), profile.find_straggler(measured)
     assert measured.timed_schedules and made.roles
-    costs = TimedCosts.of(measured.timed_schedules, measured.ranks, made.links)
+    costs = timed_costs(measured.timed_schedules, measured.ranks, made.links, len({*measured.hosts}) or 1)
     mesh, delays, rows = spmd.mesh(measured.ranks), Delays(late.delays), []
     usual = single(Plain(kind="direct"), measured.ranks, late.rank)
     sizes = arguments.sizes(SIZES.value)
@@ -51,19 +50,20 @@ def main(words: list[str]) -> None:
         for nbytes in sizes:
             blocks = max(1, AGAIN.value)
             count = -(-TURNS.value // blocks)
-            turns = {"least": count, "most": count, "late_s": late.median_s, "seconds": np.inf}
+            lateness = Lateness(late.rank, late.median_s, late.median_s)
+            turns = TurnCounts(count, count)
+            spec = made.collectives[made.index_for(nbytes)].schedule
             found_direct, found_planned, again = list[float](), list[float](), list[float]()
             for _ in range(blocks):
-                (direct, planned), _ = take_turns(mesh, [usual, made], nbytes, late.rank, **turns)
+                direct, planned = take_turns(mesh, [usual, made], nbytes, lateness, seconds=np.inf, turns=turns)
                 found_direct += direct.late
                 found_planned += planned.late
                 if AGAIN.value:
-                    again.append(timed_again(measured, made.schedule_for(nbytes), mesh, nbytes, late))
+                    again.append(timed_again(measured, spec, mesh, nbytes, late))
             phases = [costs.phases(plan.schedule_for(nbytes), nbytes) for plan in (usual, made)]
             usually, predicted = (float(delays.exposed(before)) + after for before, after in phases)
             found, beside = np.median(found_planned), np.median(found_direct)
             pairs = np.array(found_direct) / np.array(found_planned)
-            spec = made.collectives[made.index_for(nbytes)].schedule
             times = [seconds_text(float(each)) for each in (beside, found, predicted)]
             ratios = [f"{beside / found:.2f}", f"{np.sum(pairs > 1)} of {len(pairs)}", f"{usually / beside:.2f}"]
             ratios.append(f"{predicted / found:.2f}")
@@ -78,17 +78,13 @@ def main(words: list[str]) -> None:
         print(table(head, rows))
 
 
-def timed_again(measured, schedule, mesh, nbytes: int, late) -> float:
+def timed_again(measured, spec, mesh, nbytes: int, late) -> float:
     """The time after the late rank's arrival of the plan's schedule in one block of all schedules of a profile."""
-    named = measured.timed_schedules.schedules
-    plans = [single(timed_spec(each.kind, each.chunks), measured.ranks, late.rank) for each in named]
-    at = next(
-        index
-        for index, each in enumerate(named)
-        if each.kind == schedule.kind and each.chunks in (None, schedule.num_chunks)
-    )
-    asked = {"seconds": 0.0, "least_s": late.median_s, "finalists": FINALISTS}
-    return float(np.median(take_turns(mesh, plans, nbytes, late.rank, **asked)[0][at].late))
+    specs = list(dict.fromkeys([*(timed_spec(each.name) for each in measured.timed_schedules.schedules), spec]))
+    plans = [single(each, measured.ranks, late.rank, topology=measured.network) for each in specs]
+    lateness = Lateness(late.rank, late.median_s)
+    found = take_turns(mesh, plans, nbytes, lateness, seconds=0.0, turns=TurnCounts(finalists=FINALISTS))
+    return float(np.median(found[specs.index(spec)].late))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
 The same seeds everywhere. The first two run with `jaxcomm launch`, the third with `jaxcomm testbed run` on four hosts
 with two rails of 500 Mbit/s; at random moments a link is cut (in five ways, of which one leaves a part of its rate),
 and repaired after 0.5 to 3 s. It prints how far the losses are from lax's, whether all ranks have the same bits, and
-what a process holds after a tenth of the steps and at the end.
+what a process holds after a tenth of the steps and at the end. The exit status is 1 if bits differ, or a loss by more
+than a thousandth.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PROCESSES, LOOKS = 4, 10
 ROWS, FEATURES, UNITS = 4, 64, 720  # 2.2 MiB of gradients: messages of several segments, which take both rails
 EVERY_S, REPAIRED_S = 4.0, (0.5, 3.0)
 RATE_MBIT = 500
+FURTHEST = 1e-3  # of a loss, relative
 KINDS = ("silent", "one-way", "down", "slow", "reset")
 
 
@@ -62,12 +64,13 @@ def train(by: str, steps: int, out: Path) -> None:
     import jax.numpy as jnp
     import numpy as np
     import optax
+    from jax.sharding import Mesh
     from jax.sharding import PartitionSpec as P
 
     import jaxcomm
 
     jax.distributed.initialize()
-    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = Mesh(jax.devices(), ("data",))
     net = nn.Sequential(
         [nn.Dense(UNITS), nn.gelu, nn.Dense(UNITS), nn.gelu, nn.Dense(1)]
     )  # smooth: no kinks to differ at
@@ -115,10 +118,24 @@ def run(how: list[str], by: str, steps: int, folder: Path) -> list[dict[str, Any
     return [json.loads((out / str(process)).read_text()) for process in range(PROCESSES)]
 
 
+def furthest(found: list[dict[str, Any]], lax: list[dict[str, Any]]) -> float:
+    """By how much the loss of a step differs from lax's at most, relative to its size."""
+    return max(abs(a - b) / abs(b) for a, b in zip(found[0]["losses"], lax[0]["losses"], strict=True))
+
+
+def are_same(found: list[dict[str, Any]]) -> bool:
+    """Whether all ranks have the same bits and losses."""
+    return all((each["bits"], each["losses"]) == (found[0]["bits"], found[0]["losses"]) for each in found)
+
+
+def differs(found: list[dict[str, Any]], lax: list[dict[str, Any]]) -> bool:
+    """Whether ranks have other bits than each other, or losses that are not lax's within `FURTHEST`."""
+    return not are_same(found) or furthest(found, lax) > FURTHEST
+
+
 def row(name: str, found: list[dict[str, Any]], lax: list[dict[str, Any]]) -> list[str]:
-    far = max(abs(a - b) / abs(b) for a, b in zip(found[0]["losses"], lax[0]["losses"], strict=True))
+    far, same = furthest(found, lax), are_same(found)
     end = sum(found[0]["losses"][-100:]) / 100
-    same = all((each["bits"], each["losses"]) == (found[0]["bits"], found[0]["losses"]) for each in found)
     first, last = found[0]["held"][0], found[0]["held"][-1]
     kept = [f"{first['rss'] / 2**20:.0f} to {last['rss'] / 2**20:.0f} MiB"]
     kept += [f"{first[name]} to {last[name]}" for name in ("files", "threads")]
@@ -144,12 +161,15 @@ def main() -> None:
         (folder / "rails.toml").write_text(text)
         here = ["launch", "-n", str(PROCESSES)]
         lax = run(here, "lax", args.steps, folder)
-        rows = [row("lax", lax, lax), row("jaxcomm", run(here, "jaxcomm", args.steps, folder), lax)]
+        ours = run(here, "jaxcomm", args.steps, folder)
+        rows, differing = [row("lax", lax, lax), row("jaxcomm", ours, lax)], differs(ours, lax)
         if os.geteuid() == 0:
             found = run(["testbed", "run", str(folder / "rails.toml")], "jaxcomm", args.steps, folder)
             rows.append(row(f"jaxcomm, two rails, up to {cuts} cuts", found, lax))
+            differing += differs(found, lax)
     header = ["by", "step", "loss at the end", "from lax's", "bits of ranks", "memory", "files", "threads", "fences"]
     print(table(header, rows))
+    sys.exit(differing > 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import ctypes
 import subprocess
 from collections.abc import Iterator
 
-from jaxcomm.distributed.interfaces import interfaces
+from jaxcomm.distributed.connect.interfaces import interfaces
 
 PORT = 7900  # at which the kernel accepts what joins a connection; libraries listen at the first address only
 

@@ -16,6 +16,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import turns
 
 import jaxcomm
 from jaxcomm import jax_compat
@@ -30,9 +31,12 @@ def main() -> None:
     parser.add_argument("--sums", default="jaxcomm,network,lax")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--bound", type=float, default=0.1)
+    parser.add_argument("--way", help="of this launch, for the file of --out, where launches are compared")
+    parser.add_argument("--out", help="also write the seconds of each sum to this file, as JSON")
     args = parser.parse_args()
+    rows = []
     jax.distributed.initialize()
-    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jax.sharding.Mesh(jax.devices(), ("data",))
     place = jax.NamedSharding(mesh, jax.P("data"))
     drop = Drop(args.bound, policy="network")
     sums = {
@@ -65,6 +69,8 @@ def main() -> None:
         lost = sum(site["lost_bytes"] for site in jaxcomm.stats())
         others = 1 - 1 / jax.device_count()
         share = lost / (4 * elements * args.rounds * others)
+        called = {f"{name}, {args.way}" if args.way else name: each for name, each in seconds.items()}
+        rows.append(turns.row(called, mib=mib))
         if jax.process_index() == 0:
             for name, times in seconds.items():
                 mean, median, late = (1e3 * f(times) for f in (np.mean, np.median, partial(np.percentile, q=99)))
@@ -74,6 +80,8 @@ def main() -> None:
                     f"{per_gb:.2f} s of a processor per GB"
                 )
             print(f"{mib} MiB network: {share:.2%} of what was to come lost")
+    if jax.process_index() == 0:
+        turns.write(args.out, rows)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ The profiles are made up; what matters here is their size. Medians of five runs.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import turns
 
 from jaxcomm import profile
 from jaxcomm.report.tables import seconds_text, table
@@ -71,9 +74,15 @@ CASES = {
 
 def main() -> None:
     """Measures and prints."""
-    rows = []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cluster", choices=list(CASES), help="only this one")
+    parser.add_argument("--out", help="also write the seconds of each run to this file, as JSON")
+    args = parser.parse_args()
+    rows, written = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name, each in CASES.items():
+            if args.cluster not in (None, name):
+                continue
             source, target = Path(folder, "profile.json"), Path(folder, "plan.json")
             profile.save(each, source)
             command = [sys.executable, "-m", "jaxcomm.cli", "plan", str(source), "--out", str(target)]
@@ -82,8 +91,10 @@ def main() -> None:
                 start = time.perf_counter()
                 subprocess.run(command, check=True, capture_output=True)
                 took.append(time.perf_counter() - start)
+            written.append(turns.row({"plan": took}, cluster=name))
             rows.append([name, seconds_text(statistics.median(took)), f"{target.stat().st_size / 1024:.0f} KiB"])
             print(name, file=sys.stderr)
+    turns.write(args.out, written)
     print(table(["cluster", "jaxcomm plan", "plan"], rows))
 
 

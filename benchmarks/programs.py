@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import os
 import statistics
 import sys
@@ -23,6 +24,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "newcomer"))
 
 import jax
+import turns
 from programs_patterns import CLASSES, FEATURES, PROGRAMS, Program
 from programs_ways import WAYS, Way, batch_of, placed, started
 
@@ -31,7 +33,6 @@ from jaxcomm.cli.common.timing import Side, take_turns
 from jaxcomm.report.tables import bytes_text
 
 MEASURED = ("shard_map", "jit")
-ROUNDS = 4
 
 
 def main() -> None:
@@ -39,24 +40,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--units", type=int, default=1024, help="width of the models")
     parser.add_argument("--rows", type=int, default=64, help="examples of a step, for all ranks")
+    parser.add_argument("--out", help="also write the seconds of each turn to this file, as JSON")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each side; default 4")
     args = parser.parse_args()
+    rows = []
     print("| program | way | state | lax | jaxcomm | lax / jaxcomm |\n|---|---|---|---|---|---|")
     for name, program in PROGRAMS.items():
         if name == "equinox" and importlib.util.find_spec("equinox") is None:
             continue
         for way in MEASURED:
             if WAYS[way].manual or not program.manual:
-                cells = row(program, WAYS[way], args.units, args.rows)
+                state, seconds = measured(program, WAYS[way], args)
+                of_turns = {side: [statistics.median(turn) for turn in each] for side, each in seconds.items()}
+                rows.append(turns.row(of_turns, program=name, way=way))
+                cells = columns(state, seconds)
                 print(f"| {name} | {way} | {' | '.join(cells)} |", flush=True)
+    turns.write(args.out, rows)
 
 
-def row(program: Program, way: Way, units: int, count: int) -> list[str]:
-    """The bytes of the state, both sides' median milliseconds, and their ratio."""
-    state, batch = placed(way, started(program, units), batch_of(count, FEATURES, CLASSES))
+def measured(program: Program, way: Way, args: argparse.Namespace) -> tuple[int, dict[str, list[list[float]]]]:
+    """The bytes of the state, and the seconds of each side's steps by turn."""
+    state, batch = placed(way, started(program, args.units), batch_of(args.rows, FEATURES, CLASSES))
     sides = {"lax": jax.lax, "jaxcomm": jaxcomm}
     timed = {name: side(library, program, way, state, batch) for name, library in sides.items()}
-    seconds = {name: statistics.median(found) for name, found in take_turns(timed, ROUNDS, lambda: None).items()}
     nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    return nbytes, take_turns(timed, args.rounds, lambda: None)
+
+
+def columns(nbytes: int, found: dict[str, list[list[float]]]) -> list[str]:
+    """The bytes of the state, both sides' median milliseconds, and their ratio."""
+    seconds = {name: statistics.median(itertools.chain(*each)) for name, each in found.items()}
     return [
         bytes_text(nbytes),
         *(f"{1e3 * each:.2f} ms" for each in seconds.values()),

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm.distributed import members
+from jaxcomm.distributed.connect import members
 
 VARIANTS = 5
 DEADLINE_S, HANGS_S = 30.0, 60.0

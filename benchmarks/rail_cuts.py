@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import testbed_job
+import turns
 
 from jaxcomm import testbed
 from jaxcomm.report.tables import table
@@ -214,6 +215,7 @@ def main() -> None:
     parser.add_argument("--calm_s", type=float, default=0.0, help="seconds before the first cut; default 0")
     parser.add_argument("--mbit", type=int, default=500, help="of each rail; default 500")
     parser.add_argument("--busy", type=int, default=0, help="processes besides that only take time; default none")
+    parser.add_argument("--out", help="also write the seconds of calls to this file, as JSON")
     args = parser.parse_args()
     drawn, happened = random.Random(args.seed), list[Happened]()
     with testbed.up(hosts(args.mbit)) as layout, tempfile.TemporaryDirectory() as folder:
@@ -243,6 +245,8 @@ def main() -> None:
     )
     if happened and calls:
         found = figures(calls, happened)
+        hit = [found.whole + each for each in found.beyond_whole]
+        turns.write(args.out, [turns.row({"undisturbed": found.calm, "hit": hit}, mib=args.mib)])
         print(
             f"an undisturbed call takes {1e3 * found.whole:.0f} ms, at the 95th percentile "
             f"{percentile(found.calm, 0.95)}, one on one rail {1e3 * found.half:.0f} ms"

@@ -22,9 +22,9 @@ from sums import call
 
 import jaxcomm
 from jaxcomm.cli.common import spmd
-from jaxcomm.distributed import members
-from jaxcomm.distributed.settings import from_environment
-from jaxcomm.ffi.shares import UNITS, SharesFrom, in_units
+from jaxcomm.distributed.connect import members
+from jaxcomm.distributed.connect.settings import from_environment
+from jaxcomm.ffi.shares import UNITS, PlanRail, PlanRails, SharesFrom, in_units
 from jaxcomm.report.tables import seconds_text, table
 
 BYTES = flags.DEFINE_integer("bytes", 16 << 20, "of each rank's buffer")
@@ -50,7 +50,8 @@ def main(_: list[str]) -> None:
         for way in range(len(splits))
     ]
     planned.append(SharesFrom(BYTES.value + parts * len(splits) * STEP, shares[0]))
-    members.connected(planned=[SharesFrom(0, shares[0]), *planned])
+    named = tuple(PlanRail(name, "tcp", float(rate)) for name, rate in rates.items())
+    members.connected(planned=PlanRails(named, (SharesFrom(0, shares[0]), *planned)))
     calls = [call(jaxcomm.psum, jax.devices(), each.min_bytes) for each in planned]
     together = call(jaxcomm.psum, jax.devices(), STEP)
     begin = time.monotonic()

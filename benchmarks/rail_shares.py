@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import mptcp
+import turns
 from absl import app, flags
 from sums import call
 
@@ -26,9 +27,9 @@ import jaxcomm
 from jaxcomm.cli.bench_late import single
 from jaxcomm.cli.common import spmd
 from jaxcomm.cli.common.arguments import Late
-from jaxcomm.distributed import members
-from jaxcomm.distributed.settings import from_environment
-from jaxcomm.ffi.shares import SharesFrom, in_units
+from jaxcomm.distributed.connect import members
+from jaxcomm.distributed.connect.settings import from_environment
+from jaxcomm.ffi.shares import PlanRail, PlanRails, SharesFrom, in_units
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
@@ -37,6 +38,7 @@ SCHEDULE = flags.DEFINE_string(
     "schedule", None, "also by this one, such as direct, in place of what runs without a plan"
 )
 GLOO = flags.DEFINE_bool("gloo", False, "also by jax.lax.psum, over the first rail and over all by MPTCP")
+OUT = flags.DEFINE_string("out", None, "also write the seconds of each turn to this file, as JSON", allow_override=True)
 STEP = 64  # bytes between the sizes of two ways
 
 
@@ -80,8 +82,8 @@ def gloo_calls() -> dict[int, dict[str, Callable[[], Any]]]:
     }
 
 
-def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Median]:
-    """The time of each way."""
+def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """The seconds of each way's turns."""
     seconds: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(ROUNDS.value):
         for way, made in calls.items():
@@ -89,7 +91,13 @@ def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Median]:
             start = time.perf_counter()
             spmd.wait(made())
             seconds[way].append(time.perf_counter() - start)
-    return {way: median(sorted(each)) for way, each in seconds.items()}
+    return seconds
+
+
+def together(seconds: Mapping[str, Sequence[float]]) -> list[float]:
+    """What all rails would take if each carried as much at once as alone, in each turn."""
+    alone = [each for way, each in seconds.items() if way.endswith(" alone")]
+    return [1 / sum(1 / each for each in turn) for turn in zip(*alone, strict=True)]
 
 
 def median(ascending: Sequence[float]) -> Median:
@@ -114,8 +122,12 @@ def main(_: list[str]) -> None:
     jax.distributed.initialize()
     every = ways()
     by_gloo = gloo_calls() if GLOO.value else {}
-    members.connected(planned=share_table(BYTES.value, every))
+    named = tuple(
+        PlanRail(name, "tcp", 0.0) for name in dict.fromkeys(name for each in every.values() for name in each)
+    )
+    members.connected(planned=PlanRails(named, tuple(share_table(BYTES.value, every))))
     plan = single(SCHEDULE.value, jax.device_count(), Late(0, 0.0)) if SCHEDULE.value else None
+    written = []
     for nbytes in sorted(BYTES.value):
         calls = by_gloo.get(nbytes, {})
         for number, way in enumerate(every):
@@ -123,8 +135,12 @@ def main(_: list[str]) -> None:
             calls[way] = call(psum, jax.devices(), nbytes + number * STEP)
         found = measure(calls)
         if jax.process_index() == 0:
+            written.append(turns.row({**found, "all rails added up": together(found)}, bytes=nbytes))
+            medians = {way: median(sorted(each)) for way, each in found.items()}
             what = f"{bytes_text(nbytes)}, {jax.device_count()} ranks"
-            print(table([what, "median", "±", "of the rails' sum", "of the best rail"], rows(found)), flush=True)
+            print(table([what, "median", "±", "of the rails' sum", "of the best rail"], rows(medians)), flush=True)
+    if jax.process_index() == 0:
+        turns.write(OUT.value, written)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import turns
 from absl import app, flags
 
 import jaxcomm
@@ -25,6 +26,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text, table
 BYTES = flags.DEFINE_multi_integer("bytes", [1 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 20, "turns of each way", lower_bound=1)
 SCHEDULES = flags.DEFINE_list("schedules", ["direct", "ring"], "beside what runs without a plan")
+OUT = flags.DEFINE_string("out", None, "also write the seconds of each turn to this file, as JSON", allow_override=True)
 LAX, NONE = "jax.lax", "without a plan"
 
 
@@ -39,7 +41,7 @@ def main(_: list[str]) -> None:
     plans = {name: single(name, mesh.size, Late(mesh.size - 1, 1e-3)) for name in SCHEDULES.value}
     ways: dict[str, Plan | None] = {NONE: None, **plans, LAX: None}
     in_and_out = {"in_specs": spmd.SPLIT, "out_specs": spmd.SPLIT, "check_vma": False}
-    rows = []
+    rows, written = [], []
     for nbytes in BYTES.value:
         x = spmd.place(np.zeros((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
         steps = {
@@ -56,8 +58,10 @@ def main(_: list[str]) -> None:
                 start = time.perf_counter()
                 jax.block_until_ready(steps[way](x))
                 found[way].append(time.perf_counter() - start)
+        written.append(turns.row(found, bytes=nbytes))
         rows.append([bytes_text(nbytes), *(seconds_text(statistics.median(found[way])) for way in ways)])
     if jax.process_index() == 0:
+        turns.write(OUT.value, written)
         print(table(["bytes", *ways], rows))
 
 

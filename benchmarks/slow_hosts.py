@@ -9,6 +9,9 @@ plan stands beside itself without its schedules for this case:
 
     jaxcomm testbed run benchmarks/lost_rail.toml -- python benchmarks/slow_hosts.py --plan plan.json --lost
 
+Plans run from the first call on, without a trial. With --trial they are tried first, as users' plans are, and the turns
+are of the schedule that stayed. A plan is called like its file.
+
 The ways take turns. The bound is the time of one TCP connection between the slow host and another, on which each sends
 the other a whole buffer at once: no all-reduce asks less of the slow host's link. One process per host, as on a
 testbed, whose addresses are assumed.
@@ -20,10 +23,12 @@ import socket
 import statistics
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import turns
 from absl import app, flags
 
 import jaxcomm
@@ -35,8 +40,11 @@ BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; 
 ROUNDS = flags.DEFINE_integer("rounds", 7, "turns of each way", lower_bound=1)
 PLANS = flags.DEFINE_multi_string("plan", [], "a plan; may be given several times")
 LOST = flags.DEFINE_bool("lost", False, "begin once each process has lost a rail")
+OUT = flags.DEFINE_string("out", None, "also write the seconds of each turn to this file, as JSON", allow_override=True)
+TRIAL = flags.DEFINE_bool("trial", False, "try each plan in the run before the turns")
 SLOW = flags.DEFINE_integer("slow", -1, "the slow host's process; -1 is the last")
 ADDRESS, PORT = "10.77.0.{}", 28711
+TRIED = 72  # calls, after which a trial has an outcome
 
 
 def exchange(nbytes: int) -> float | None:
@@ -100,12 +108,15 @@ def await_loss(mesh: Any) -> None:
 
 def main(_: list[str]) -> None:
     jax.distributed.initialize()
-    jaxcomm.init()
+    jaxcomm.init(trial=TRIAL.value)
     mesh = spmd.mesh(jax.device_count())
-    ways: dict[str, Any] = {"without a plan": {}, **{path: plan.load(path) for path in PLANS.value}}
+    plans = {Path(path).stem: plan.load(path) for path in PLANS.value}
+    if len(plans) < len(PLANS.value):
+        raise SystemExit(f"several of {', '.join(PLANS.value)} have one name.\n  Cure: rename the files.")
+    ways: dict[str, Any] = {"without a plan": {}, **plans}
     if LOST.value:
-        ways |= {f"{path} without lost rails": without_lost_rails(plan.load(path)) for path in PLANS.value}
-    rows = []
+        ways |= {f"{name} without lost rails": without_lost_rails(each) for name, each in plans.items()}
+    rows, written = [], []
     for nbytes in BYTES.value:
         x = spmd.place(np.ones((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
         steps = {
@@ -124,6 +135,9 @@ def main(_: list[str]) -> None:
         for step in steps.values():
             got = jax.block_until_ready(step(x))
             assert np.all(np.asarray(got.addressable_data(0)) == mesh.size)
+        for _ in range(TRIED if TRIAL.value else 0):
+            for step in steps.values():
+                jax.block_until_ready(step(x))
         if LOST.value:
             await_loss(mesh)
             for step in steps.values():  # the schedule of a call is known when the one before it begins
@@ -137,10 +151,12 @@ def main(_: list[str]) -> None:
                 found[way].append(time.perf_counter() - start)
         if jax.process_index() == SLOW.value % jax.process_count():
             alone = statistics.median(each for each in bound if each is not None)
+            written.append(turns.row(found, bytes=nbytes, trial=TRIAL.value, alone_s=alone))
             times = {way: statistics.median(each) for way, each in found.items()}
             cells = [f"{seconds_text(each)}, {each / alone:.2f} ×" for each in times.values()]
             rows.append([bytes_text(nbytes), seconds_text(alone), *cells])
     if rows:
+        turns.write(OUT.value, written)
         print(table(["bytes", "the slow host's bytes", *ways], rows))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from jaxcomm import testbed
-from jaxcomm.distributed import launch
+from jaxcomm.distributed.launch import commands as launch
 from jaxcomm.testbed import Layout
 
 

@@ -17,6 +17,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import turns
 from absl import app, flags
 from jax import lax
 
@@ -26,7 +27,7 @@ from jaxcomm.cli.bench_late import single
 from jaxcomm.cli.common import spmd
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.jax_compat.contexts import trying_plans
-from jaxcomm.report.sites import trial_text
+from jaxcomm.report.run.sites import trial_text
 from jaxcomm.report.tables import seconds_text
 
 BYTES = flags.DEFINE_integer("bytes", 4 << 20, "of each rank's buffer")
@@ -34,6 +35,7 @@ LATE = flags.DEFINE_enum("late", "last", ["last", "nobody", "random", "turns"], 
 LATE_MS = flags.DEFINE_float("late_ms", 20.0, "by how many milliseconds it is late", lower_bound=0)
 SCHEDULE = flags.DEFINE_string("schedule", "straggler", "the plan's, as `jaxcomm bench --schedules` names it")
 ALONE = flags.DEFINE_integer("alone", 80, "steps under the trial before the comparison", lower_bound=72)
+OUT = flags.DEFINE_string("out", None, "also write the seconds of each turn to this file, as JSON", allow_override=True)
 COMPARED = flags.DEFINE_integer("compared", 80, "steps of each kind", lower_bound=8)
 _TURN, _COUNTED = 10, 8  # steps
 
@@ -81,6 +83,7 @@ def main(_: list[str]) -> None:
         for kind in order.sample([*kinds], len(kinds)):
             times[kind] += [seconds(kind) for _ in range(_TURN)][-_COUNTED:]
     if jax.process_index() == 0:
+        turns.write(OUT.value, [turns.row(times, late=LATE.value, bytes=BYTES.value)])
         medians = {kind: statistics.median(each) for kind, each in times.items()}
         trial = next(site["trial"] for site in jaxcomm.stats() if site.get("trial"))
         words = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())

@@ -9,6 +9,7 @@ process 0; medians over all rounds, in ms.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import mmap
 import os
@@ -21,6 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import turns
 
 ARMS = ("gloo", "unchanged", "jaxcomm")
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20, "64 MiB": 64 << 20}
@@ -115,17 +118,19 @@ def work(arm: str, board_path: str, out: str, rounds: int) -> None:
     doing = tasks(arm)
     with open(board_path, "r+b") as file:
         board = mmap.mmap(file.fileno(), 4096)
-    times: dict[str, list[float]] = {name: [] for name in doing}
+    times: dict[str, list[list[float]]] = {name: [] for name in doing}  # by turn
     for turn in range(-1, rounds):  # the first compiles
         number = (turn + 1) * len(ARMS) + mine
         while struct.unpack_from("q", board, 0)[0] != number:
             time.sleep(0.003)
         for name, (call, repeats) in doing.items():
+            if turn >= 0:
+                times[name].append([])
             for _ in range(2 if turn < 0 else repeats):
                 begun = time.perf_counter()
                 jax.block_until_ready(call())
                 if turn >= 0:
-                    times[name].append(time.perf_counter() - begun)
+                    times[name][-1].append(time.perf_counter() - begun)
         struct.pack_into("q", board, 8 * (1 + me), number + 1)
         while me == 0 and any(struct.unpack_from("q", board, 8 * (1 + p))[0] != number + 1 for p in range(count)):
             time.sleep(0.001)
@@ -135,11 +140,18 @@ def work(arm: str, board_path: str, out: str, rounds: int) -> None:
         Path(out, f"{arm}.json").write_text(json.dumps(times))
 
 
+def of_turns(name: str, found: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
+    """The row of a call: the median of each turn of each arm that makes it."""
+    medians = {arm: [statistics.median(turn) for turn in calls[name]] for arm, calls in found.items() if name in calls}
+    return turns.row(medians, call=name)
+
+
 def main() -> None:
     """Starts the jobs, and prints their medians beside each other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--out", help="also write the seconds of each turn to this file, as JSON")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
@@ -157,9 +169,12 @@ def main() -> None:
         if max(job.wait() for job in jobs):
             sys.exit("a job failed")
         found = {arm: json.loads(Path(out, f"{arm}.json").read_text()) for arm in ARMS}
+    turns.write(args.out, [of_turns(name, found) for name in found["gloo"]])
     print(f"{'ms':32s}" + "".join(f"{arm:>11s}" for arm in ARMS) + "   Gloo / unchanged")
     for name in found["gloo"]:
-        row = [1e3 * statistics.median(found[arm][name]) if name in found[arm] else None for arm in ARMS]
+        row = [
+            1e3 * statistics.median(itertools.chain(*found[arm][name])) if name in found[arm] else None for arm in ARMS
+        ]
         shown = "".join(f"{value:11.3f}" if value is not None else f"{'–':>11s}" for value in row)
         assert row[0] is not None and row[1] is not None
         print(f"{name:32s}{shown}{row[0] / row[1]:12.2f}")

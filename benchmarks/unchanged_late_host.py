@@ -6,8 +6,12 @@
     JAXCOMM_EVERY_COLLECTIVE=1 JAXCOMM_PLAN=plan.json jaxcomm testbed run $F -- python benchmarks/unchanged_late_host.py
     JAXCOMM_EVERY_COLLECTIVE=1 jaxcomm testbed run $F -- python benchmarks/unchanged_late_host.py
 
+With a plan the first steps try it; `JAXCOMM_TRIAL=0` keeps to it from the first step on. Launches with and without a
+plan take turns in `make claims`.
+
 A step sums `--bytes` of all processes and waits for the sum; before it the late host sleeps as the testbed's file says.
-Prints the median of `--steps` on the first process, and checks every sum.
+Prints the medians of `--steps` on the first process, of whole steps and from the late host's arrival, and checks every
+sum. `--way` names the launch in the file of `--out`, where the times are those from the arrival.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+import turns
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 
@@ -29,23 +35,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=int, default=8 << 20)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--before", type=int, default=2, help="steps that do not count; 80 end a trial; default 2")
+    parser.add_argument("--way", default="plan" if os.environ.get("JAXCOMM_PLAN") else "no plan")
+    parser.add_argument("--out", help="also write the seconds of each step to this file, as JSON")
     args = parser.parse_args()
     jax.distributed.initialize()
     delay_s = float(os.environ.get("JAXCOMM_TESTBED_DELAY_S") or 0)
-    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = Mesh(jax.devices(), ("data",))
     values = np.random.default_rng(0).integers(0, 100, (jax.device_count(), args.bytes // 4)).astype(np.float32)
     x = jax.make_array_from_callback(values.shape, NamedSharding(mesh, P("data")), lambda index: values[index])
     step = jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=NamedSharding(mesh, P()))
     expected, took = values.sum(0), []
-    for _ in range(args.steps + 2):
+    late_s = float(np.max(multihost_utils.process_allgather(np.float32(delay_s))))
+    for _ in range(args.before + args.steps):
         begun = time.monotonic()
         time.sleep(delay_s)
         total = step(x).block_until_ready()
         took.append(time.monotonic() - begun)
         assert np.array_equal(np.asarray(total.addressable_data(0)), expected)  # exact in any order
     if jax.process_index() == 0:
-        median = statistics.median(took[2:])  # the first ones compile and connect
-        print(f"a step of {args.bytes >> 10} KiB takes {1e3 * median:.0f} ms", flush=True)
+        steps = took[args.before :]  # the first ones compile and connect
+        after = [each - late_s for each in steps]  # a step begins when all have ended the one before
+        medians = [1e3 * statistics.median(each) for each in (steps, after)]
+        turns.write(args.out, [turns.row({args.way: after}, bytes=args.bytes)])
+        print(
+            f"{args.way}: a step of {args.bytes >> 10} KiB takes {medians[0]:.0f} ms, {medians[1]:.0f} from the arrival"
+        )
 
 
 if __name__ == "__main__":

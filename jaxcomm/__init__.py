@@ -1,6 +1,7 @@
-"""Collective communication for JAX that is planned from measurements of the cluster it runs on.
+"""Collective communication for JAX, planned from measurements of the cluster.
 
-Profile the cluster, plan from the profile, run the plan: `jaxcomm.psum` and its siblings are `jax.lax`'s, with a plan.
+Profile the cluster, plan from the profile, and run the plan: `jaxcomm.psum` and the other collectives do what those of
+`jax.lax` do, but follow a plan.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ if TYPE_CHECKING:
         replace_lax,
         value_and_grad,
     )
-    from jaxcomm.collectives.communicator import use_plan
+    from jaxcomm.collectives.active_plan import use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
     from jaxcomm.initialize import init
     from jaxcomm.statistics import reset_stats, stats
 
 __version__ = "0.1.0"
 
-# Where each public name lives. They are imported when first used: planning needs no JAX, and running no OR-Tools.
+# The module of each public name. A name is imported at its first use, because planning needs no JAX, and running needs
+# no OR-Tools.
 _HOMES = {
     **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
     **dict.fromkeys(["grad", "pcast", "value_and_grad"], "collectives"),
-    "use_plan": "collectives.communicator",
+    "use_plan": "collectives.active_plan",
     "init": "initialize",
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     **dict.fromkeys(["stats", "reset_stats"], "statistics"),
@@ -85,6 +87,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# A step that is being traced may be the first to name a collective, and must find them made.
+# A program may first name a collective in a step that is being traced. The contexts must be made before that.
 if sys.modules.get("jax"):
     importlib.import_module("jaxcomm.jax_compat.contexts")

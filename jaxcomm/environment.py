@@ -1,14 +1,18 @@
-"""The names of the environment variables that users may set, and two of their defaults.
+"""The environment variables that users may set: names, two defaults, and reading on/off variables.
 
 docs/reference/environment.md describes each of them.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Final
 
+from jaxcomm.errors import JaxcommError
+
 # Calls.
-DEADLINE_S: Final = "JAXCOMM_DEADLINE_S"  # its default is the core's: cc/base/default_deadline.h
+DEADLINE_S: Final = "JAXCOMM_DEADLINE_S"  # the default is in cc/base/default_deadline.h
 TRIAL: Final = "JAXCOMM_TRIAL"
 EXECUTOR: Final = "JAXCOMM_EXECUTOR"
 
@@ -26,6 +30,7 @@ PLAN: Final = "JAXCOMM_PLAN"
 
 # GPUs.
 CERTIFICATE: Final = "JAXCOMM_CERTIFICATE"
+GPU_SMALL: Final = "JAXCOMM_GPU_SMALL"  # set by `jaxcomm check`
 
 # Set by `jaxcomm testbed run` for the processes of a host.
 TESTBED: Final = "JAXCOMM_TESTBED"
@@ -33,3 +38,31 @@ TESTBED_DELAY_S: Final = "JAXCOMM_TESTBED_DELAY_S"
 
 DEFAULT_TRANSPORT: Final = "auto"
 DEFAULT_CONNECT_TIMEOUT_S: Final = 300.0
+
+_ON: Final = ("1", "true", "yes", "on")
+_OFF: Final = ("0", "false", "no", "off", "")
+
+
+def is_on(name: str, *, default: bool = False, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a variable is on.
+
+    1, true, yes and on mean on. 0, false, no, off and an empty value mean off. The case does not matter.
+
+    Args:
+      name: the variable's name.
+      default: the result if the variable is not set.
+      environment: the variables that are set.
+
+    Raises:
+      JaxcommError: the variable has another value.
+    """
+    value = environment.get(name)
+    if value is None:
+        return default
+    word = value.strip().lower()
+    if word not in _ON + _OFF:
+        raise JaxcommError(
+            f"{name} is {value!r:.60}; it must be 1, true, yes or on, or 0, false, no or off.\n"
+            "  Cure: set it to 1 or 0, or unset it."
+        )
+    return word in _ON

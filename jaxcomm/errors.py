@@ -1,9 +1,9 @@
-"""The errors a user of jaxcomm may meet. Each message says which value, where, and what to do.
+"""The errors that a user of jaxcomm may meet. Each text says which value, where, and what to do.
 
 The texts of errors of calls, such as a deadline, are in `cc/base/error_texts.h`.
 
-If a call fails while a compiled step runs, JAX raises an error of its own around the text of ours: where the step is
-waited for, or where its result is used. `translated` raises ours in its place, with the ranks as attributes:
+If a call fails while a compiled step runs, JAX raises an error of its own with our text in it, when the program waits
+for the step or uses the step's result. `translated` raises our error instead, with the ranks as attributes:
 
     try:
         with jaxcomm.errors.translated():
@@ -52,13 +52,14 @@ class DeadlineError(JaxcommError):
     A field that the failure does not have is empty, or None. With `axis_index_groups`, ranks count within their group.
 
     Attributes:
-      name: the function that was called, and of which bucket: "psum".
-      number: of the call in this process, as in the message.
+      name: the function that was called, and the call's bucket if it has one: "psum".
+      number: the call's number in this process, as in the error text.
       axes: names of the axes, with commas.
-      plan: the first letters of the plan's hash; without one "direct" or "ring"; "auto" before a run has made one.
-      missing: the ranks that have not arrived.
-      waiting: the ranks that have.
-      seconds: how long the first of them waited.
+      plan: the first letters of the plan's hash; without a plan "direct" or "ring"; "auto" before the run has made a
+        plan.
+      missing: the ranks that had not arrived.
+      waiting: the ranks that had arrived.
+      seconds: the time that the first of the waiting ranks waited.
     """
 
     def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:
@@ -70,13 +71,14 @@ class DeadlineError(JaxcommError):
 
 
 class MismatchError(JaxcommError):
-    """Ranks of one call brought different groups, or are in different calls.
+    """Ranks of one call passed different groups, or are in different calls.
 
     Attributes:
       name: the function that was called.
       axes: names of the axes, with commas.
-      groups: by rank, for two that differ, the group of every rank as this one says it; else empty.
-      calls: by rank, for two that are in different calls, the call in words; else empty.
+      groups: if two ranks passed different groups, what each of the two passed: the group of every rank. Empty for
+        other errors.
+      calls: if two ranks are in different calls, each one's call in words. Empty for other errors.
     """
 
     def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:
@@ -88,24 +90,25 @@ class MismatchError(JaxcommError):
 
 _KINDS: Final = {kind.__name__: kind for kind in (DeadlineError, MismatchError)}
 
-# The lookups of the loaded cores, each of which keeps the failures that it has reported to XLA.
+# One lookup for each loaded core. A core keeps the failures that it has reported to XLA.
 _lookups: list[Callable[[str], Mapping[str, Any] | None]] = []
 
 
 def add_lookup(lookup: Callable[[str], Mapping[str, Any] | None]) -> None:
-    """Has `from_jax` ask a core.
+    """Makes `from_jax` ask a core for failures.
 
     Args:
-      lookup: returns the whole message and the record of the failure with whose message a text begins, or None.
+      lookup: takes a text that begins with a failure's message. Returns this message and the failure's record, or None
+        if the core has no such failure.
     """
     _lookups.append(lookup)
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
-    """The error that jaxcomm reported of a failed step, from the one that JAX raised; None if jaxcomm reported none.
+    """Returns jaxcomm's error inside the error that JAX raised for a failed step, or None if there is no such error.
 
-    Where several calls failed together it is the first that JAX names. The fields of a failure are known in the process
-    in which the step ran, for the last 256 failures; of others only the text is.
+    If several calls failed together, the result is the error that JAX names first. Its fields are known only in the
+    process in which the step ran, and only for the last 256 failures. Other errors have only their text.
 
     Args:
       error: any exception; JAX raises `jax.errors.JaxRuntimeError`.
@@ -125,12 +128,12 @@ def from_jax(error: BaseException) -> JaxcommError | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises what jaxcomm reported in place of the error in which JAX wraps it; leaves all other errors alone.
+    """Raises jaxcomm's error in place of the JAX error that wraps it; leaves all other errors alone.
 
-    Steps run while Python goes on, so wait inside for what the step returns: `jax.block_until_ready(step(...))`.
+    Steps run asynchronously, so wait for the results inside the `with` statement: `jax.block_until_ready(step(...))`.
 
     Raises:
-      JaxcommError: the error that `from_jax` finds, with JAX's as its cause.
+      JaxcommError: the error that `from_jax` finds, with JAX's error as its cause.
     """
     try:
         yield
@@ -141,11 +144,11 @@ def translated() -> Iterator[None]:
 
 
 def load_extra(module: str, use: str) -> Any:
-    """Imports a module of one of these packages.
+    """Imports a module of an optional package.
 
     Args:
-      module: its full name.
-      use: the part of jaxcomm that needs it, for the message.
+      module: the module's full name.
+      use: the part of jaxcomm that needs the module, for the error text.
 
     Raises:
       JaxcommError: the package is not installed.
@@ -160,7 +163,7 @@ def load_extra(module: str, use: str) -> Any:
 
 
 def require_extras(use: str, *packages: str) -> None:
-    """Checks that packages are installed; imports none.
+    """Checks that packages are installed, without importing them.
 
     Raises:
       JaxcommError: as `load_extra`.
@@ -171,7 +174,7 @@ def require_extras(use: str, *packages: str) -> None:
 
 
 def missing_extra(package: str, use: str) -> str:
-    """The message that `use` needs a package, with the cure."""
+    """The error text which says that `use` needs a package, with the cure."""
     wanted = f"'jaxcomm[{_EXTRAS[package]}]'" if package in _EXTRAS else package
     return f"{use} needs the package {package}.\n  Cure: pip install {wanted}"
 

@@ -1,4 +1,4 @@
-"""Files: read up to a limit, written whole or not at all; and ours, JSON of one kind and version that holds values."""
+"""Reads files up to a limit, writes them whole or not at all, and parses our JSON files by their kind and version."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import pydantic
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import printable
@@ -30,8 +31,18 @@ Positive = Annotated[int, Field(ge=1, le=2**31, strict=True)]
 Text = Annotated[str, Field(max_length=4096)]
 
 
+def wrong_below(place: str, problem: str) -> PydanticCustomError:
+    """The error that a model's validator raises about a place below the model.
+
+    Args:
+      place: the place's path below the model, such as "arrivals[3]".
+      problem: the rest of the sentence that begins with the place.
+    """
+    return PydanticCustomError("wrong_below", "{place} {problem}", {"place": place, "problem": problem})
+
+
 class Value(pydantic.BaseModel):
-    """The base of all values in our files: frozen, and refused where a file has a field that it does not know."""
+    """The base of all values in our files: frozen, and without fields that the model does not name."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -54,9 +65,9 @@ def read(path: str | os.PathLike[str], limit: int, error: type[JaxcommError]) ->
 
 
 def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommError] = JaxcommError) -> None:
-    """Makes or replaces a file under a temporary name in its folder, then renames it.
+    """Writes a file under a temporary name in its folder, then renames it.
 
-    Where a link leads elsewhere, it is the file there; a path that is no file, such as a pipe, is written to as it is.
+    Follows links. A path that is not a regular file, such as a pipe, is written to directly.
 
     Raises:
       error: the file cannot be written.
@@ -81,10 +92,10 @@ def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommEr
 
 
 def check_writable(*paths: str | os.PathLike[str] | None) -> None:
-    """Checks, before long work, that files can be written; None is no file.
+    """Checks, before long work, that files can be written; ignores None.
 
     Raises:
-      JaxcommError: one of them cannot be.
+      JaxcommError: a file cannot be written.
     """
     for target in (Path(path) for path in paths if path is not None):
         with _writing(target, JaxcommError):
@@ -93,10 +104,10 @@ def check_writable(*paths: str | os.PathLike[str] | None) -> None:
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """Makes the folder where it is missing, with those that it lies in.
+    """Makes the folder and its parents if they are missing.
 
     Raises:
-      JaxcommError: it cannot be made.
+      JaxcommError: the folder cannot be made.
     """
     folder = Path(path)
     try:
@@ -117,10 +128,10 @@ def _writing(target: Path, error: type[JaxcommError]) -> Iterator[None]:
 
 
 def _is_replaced(target: Path) -> bool:
-    """Whether a new file takes the target's place: it is a file, or nothing is there.
+    """Whether a new file takes the target's place: the target is a file, or does not exist.
 
     Raises:
-      OSError: it is a folder.
+      OSError: the target is a folder.
     """
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -128,7 +139,7 @@ def _is_replaced(target: Path) -> bool:
 
 
 def mistake(where: object, problem: str, cure: str) -> str:
-    """The message about a mistake in a file."""
+    """The error text about a mistake in a file."""
     return f"{printable(f'{where}: {problem}')}.\n  Cure: {cure}."
 
 
@@ -137,10 +148,10 @@ class Kind(Generic[Model]):
     """A kind of file: a JSON object with its `format`, its `version` and the fields of a model.
 
     Attributes:
-      name: the kind of a file's content; "plan" has the format "jaxcomm-plan".
-      version: the one that this jaxcomm reads; greater ones are those of a later jaxcomm.
-      model: the content.
-      error: raised for every mistake, with the JSON path and the cure.
+      name: the kind's name. Files of the kind "plan" have the `format` "jaxcomm-plan".
+      version: the version that this jaxcomm reads; greater versions are from a later jaxcomm.
+      model: the model of the file's content.
+      error: the error that is raised for every mistake, with the JSON path and the cure.
       source: the command or call that makes such files, for the cure.
       unions: the fields of the model that hold one of several models.
     """
@@ -153,7 +164,7 @@ class Kind(Generic[Model]):
     unions: tuple[str, ...] = ()
 
     def parse(self, data: bytes, where: str) -> Any:
-        """The JSON document in a file's bytes, in which no field stands twice; `where` names them in errors."""
+        """The JSON document in a file's bytes. Repeated fields are an error. `where` names the file in errors."""
         try:
             return json.loads(data, object_pairs_hook=_no_duplicates)
         except (ValueError, RecursionError) as problem:
@@ -161,7 +172,7 @@ class Kind(Generic[Model]):
             raise self.error(mistake(where, f"is not JSON: {problem}", cure)) from None
 
     def validate(self, document: Any, where: str) -> Model:
-        """The content of a JSON document; `where` names it in errors."""
+        """The content of a JSON document. `where` names the document in errors."""
         tag = f"jaxcomm-{self.name}"
         if not isinstance(document, dict) or document.get("format") != tag:
             mistaken = f'is not a jaxcomm {self.name}: no "format": "{tag}"'
@@ -183,10 +194,10 @@ class Kind(Generic[Model]):
 
 
 def explain(problem: pydantic.ValidationError, kind: str, unions: tuple[str, ...] = ()) -> str:
-    """A document's first mistake, with its place, and the number of others.
+    """A document's first mistake, with its place, and the number of the other mistakes.
 
     Args:
-      problem: the error that validating it raised.
+      problem: the error of the document's validation.
       kind: the kind of document, in words.
       unions: the fields of the model that hold one of several models.
     """
@@ -204,6 +215,8 @@ def _explain(error: Any, kind: str, unions: tuple[str, ...]) -> str:
             return f"{path} is not a field of {kind}"
         case "value_error":
             return str(error["ctx"]["error"])
+        case "wrong_below":
+            return f"{path}.{error['msg']}".removeprefix(".")
         case "too_long" if isinstance(error["input"], list):
             return f"{path} has {len(error['input'])} entries; at most {error['ctx']['max_length']} are possible"
         case "too_short" if isinstance(error["input"], list):
@@ -216,8 +229,7 @@ def _explain(error: Any, kind: str, unions: tuple[str, ...]) -> str:
 
 
 def _json_path(location: tuple[int | str, ...], unions: tuple[str, ...]) -> str:
-    """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field, or one in angle brackets,
-    is no part of it."""
+    """A pydantic location as a JSON path, without the tags that pydantic adds after union fields or in <brackets>."""
 
     def is_tag(before: int | str | None, part: int | str) -> bool:
         return isinstance(part, str) and (before in unions or part.startswith("<"))
@@ -233,7 +245,7 @@ def canonical(document: Any) -> bytes:
 
 
 def short(value: object) -> str:
-    """A value in an error, of at most 70 letters."""
+    """A value for an error text, in at most 70 characters."""
     text = repr(value)
     return text if len(text) <= 70 else text[:67] + "..."
 

@@ -1,6 +1,6 @@
 """`jaxcomm.init`: the settings before a run's first collective, and the start of its threads and connections.
 
-It is above communicator, distributed and auto_plan, which it brings together; only the public face imports it.
+This module combines collectives, distributed and auto_plan. Only jaxcomm's `__init__` imports it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import jax
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.collectives import communicator
+from jaxcomm.collectives import active_plan
+from jaxcomm.collectives.active_plan import Hashes, PlanLike
 from jaxcomm.collectives.choice import AUTO, PLANS
-from jaxcomm.collectives.communicator import Hashes, PlanLike
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
 
@@ -29,67 +29,69 @@ def init(
     deadline_s: float | None = None,
     trial: bool | None = None,
 ) -> None:
-    """Prepares this process. Optional: without it, the first collective does so with the defaults.
+    """Prepares this process. Optional: a process that does not call `init` is prepared by its first collective.
 
-    In a job of several processes on CPUs it also connects this one with the others, as the first collective between
-    them would; all of them must call it, after `jax.distributed.initialize`. Where only some processes run collectives,
-    they need it.
+    In a job of several processes on CPUs, `init` also connects this process with all other processes, as the first
+    collective between processes would. Then all processes must call `init`, after `jax.distributed.initialize`. A job
+    in which only some processes run collectives needs this call.
 
     Args:
-      mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
-      plan: the plan that collectives follow from now on, in all threads; as for `use_plan`, but None leaves the active
-        one and {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself for the
-        processes of the mesh, or for all, see `jaxcomm.auto_plan`; elsewhere it is None, after one line in the log. A
-        plan file also says whether TCP or UDP is to connect hosts.
-      rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
-        or with their Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each.
-      deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
-        environment's JAXCOMM_DEADLINE_S, or 60.
-      trial: whether a plan is tried first, alike in all processes: some tens of calls of each call site run by turns
-        the plan's schedule and the default one, and keep the plan's if it is faster. Results of both are sums of the
-        same numbers, in another order. False keeps to the plan, and results are bit-stable from call to call. None
-        leaves it: at first it is the environment's JAXCOMM_TRIAL, or True. Counts for steps that are traced later.
+      mesh: if given, `plan` must fit one axis of the mesh, or several axes together. If `plan` is a mapping from axes
+        to plans, each plan must fit its own axes.
+      plan: the plan that collectives follow from now on, in all threads; as for `use_plan`, but None keeps the active
+        plan and {} ends it. With "auto", in a job of several processes on CPUs, the run itself makes plans for the
+        processes of the mesh, or without a mesh for all processes (see `jaxcomm.auto_plan`). In other jobs "auto" logs
+        one line and counts as None. A plan file also selects TCP or UDP between hosts.
+      rails: the network interfaces that connect hosts, in place of JAXCOMM_RAILS and written like it: ["eth0", "eth1"],
+        or with rates in Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each interface.
+      deadline_s: seconds that a collective waits for its last rank before it fails. None keeps the current deadline;
+        the first deadline is the environment's JAXCOMM_DEADLINE_S, or 60 without this variable.
+      trial: whether a plan is tried first; the value must be the same in all processes. In a trial some tens of calls
+        of each call site alternate between the plan's schedule and the default schedule. Later calls keep the plan's
+        schedule if it is faster. Both schedules add the same numbers, in different orders. With False, calls run the
+        plan only, and results are bit-stable from call to call. None keeps the current setting; the first setting is
+        the environment's JAXCOMM_TRIAL, or True without this variable. Applies to steps that are traced later.
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
-      JaxcommError: invalid rails, deadline, trial or plan, or the processes cannot be connected; nothing has been
-        changed.
+      JaxcommError: invalid rails, deadline, trial or plan, or the processes cannot be connected. The settings are then
+        unchanged.
     """
     named: Sequence[Any] = ()
     if rails is not None:
-        from jaxcomm.distributed.settings import named_rails
+        from jaxcomm.distributed.connect.settings import named_rails
 
         named = named_rails("rails", rails)
     if trial not in (True, False, None):
         raise JaxcommError(f"trial is {trial!r}.\n  Cure: give True, False or None.")
-    deadline = None if deadline_s is None else communicator.positive_seconds("deadline_s", deadline_s)
+    deadline = None if deadline_s is None else active_plan.positive_seconds("deadline_s", deadline_s)
     connects = jax_compat.spans_processes() and jax.default_backend() == "cpu"
     if plan == AUTO and not connects:
         say_once('plan="auto" needs several CPU processes; this job has one, or none on CPUs, and goes on without it.')
         plan = None
-    hashes = (((), AUTO),) if plan == AUTO else communicator.load(plan)
+    hashes = (((), AUTO),) if plan == AUTO else active_plan.load(plan)
     if mesh is not None:
         _check_mesh(hashes, mesh)
-    communicator.start()
+    active_plan.start()
     if connects:
-        from jaxcomm.distributed import members
+        from jaxcomm.distributed.connect import members
 
-        members.connected(named, *communicator.network(hashes))
-    elif members_used := sys.modules.get("jaxcomm.distributed.members"):  # there was a job of several processes
+        members.connected(named, *active_plan.network(hashes))
+    elif members_used := sys.modules.get("jaxcomm.distributed.connect.members"):  # there was a job of several processes
         members_used.leave_last_job()
     if deadline is not None:
         ffi.set_deadline(deadline)
     if trial is not None:
-        communicator.set_trial(trial)
+        active_plan.set_trial(trial)
     if plan == AUTO:
         from jaxcomm import auto_plan
 
         auto_plan.begin(mesh)
-    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # used by few runs
+    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # imported by few runs
         begun.end()
     if plan is not None:
-        communicator.follow(hashes)
-        if begun := sys.modules.get("jaxcomm.backend.plans"):  # where jaxcomm carries the program's own collectives
+        active_plan.follow(hashes)
+        if begun := sys.modules.get("jaxcomm.backend.plans"):  # imported if jaxcomm runs unchanged programs
             begun.follow(hashes)
 
 

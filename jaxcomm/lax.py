@@ -2,7 +2,7 @@
 
     from jaxcomm import lax  # instead of `from jax import lax`
 
-The names that both have are jaxcomm's, as they are in `jaxcomm`; all others are jax.lax's own.
+A name that `jaxcomm` and `jax.lax` both have is jaxcomm's here. All other names are jax.lax's own.
 """
 
 from __future__ import annotations
@@ -32,4 +32,4 @@ else:
     def __dir__() -> list[str]:
         return sorted({*dir(_theirs), *globals()})
 
-    __all__ = [name for name in dir(_theirs) if not name.startswith("_")]  # jaxcomm's have the names of theirs
+    __all__ = [name for name in dir(_theirs) if not name.startswith("_")]  # includes all of jaxcomm's names

@@ -1,4 +1,4 @@
-"""Text for people: the logger `jaxcomm`, and names that a file or a program brings, made fit to be printed."""
+"""The logger `jaxcomm`, and printable forms of names that come from a file or a program."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import Final
 
 _logger = logging.getLogger("jaxcomm")
 
-# C0, C1, marks that turn the direction of text, other ends of lines, and halves of letters.
+# The control characters C0 and C1, text direction marks, other line ends, and surrogates.
 _CONTROL: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 def say(message: str) -> None:
-    """Logs it as a warning."""
+    """Logs the message as a warning."""
     _logger.warning("%s", printable(message, keep="\n"))
 
 
 @functools.cache
 def say_once(message: str) -> None:
-    """As `say`, unless it has logged this before."""
+    """Logs the message as a warning, but only the first time."""
     say(message)
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with each control character as its escape, such as `\\x1b`: terminals obey them, and XML forbids them.
+    """The text with an escape, such as `\\x1b`, for each control character.
+
+    Terminals obey control characters, and XML forbids them.
 
     Args:
-      text: names of a plan, a profile or a run, or a text that holds such.
-      keep: control characters that stay, such as the ends of the text's own lines.
+      text: names of a plan, a profile or a run, or a text that contains such names.
+      keep: control characters that stay, such as line ends that belong to the text itself.
     """
     return _CONTROL.sub(
         lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text

@@ -1,7 +1,7 @@
 """`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
 
-The active plan and auto_plan record here the plans that a run follows and what plan="auto" does;
-`profile.run_file` describes the records. Tables, traces and files are imported when they are asked for.
+The modules active_plan and auto_plan record here the plans that a run follows and the actions of plan="auto".
+`profile.run_file` describes the records. The modules of tables, traces and files are imported at their first use.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from jaxcomm.ffi.shares import UNITS
 if TYPE_CHECKING:
     from jaxcomm.profile.run_file import Outcome
 
-_BEGAN: Final = time.monotonic()  # the times of a run count from here: this is imported before any call
-_MOST_EVENTS: Final = 256  # the last ones are kept
+_BEGAN: Final = time.monotonic()  # the run's start: this module is imported before any call
+_MOST_EVENTS: Final = 256  # older events are forgotten
 
 _plans: list[dict[str, Any]] = []
 _events: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
 
 
 class Stats(list[dict[str, Any]]):
-    """One record per call site, which prints as a table.
+    """One record per call site. Prints as a table.
 
     Attributes:
-      rails: one record per rail to another process; none where one rail leads to each.
+      rails: one record for each rail to each other process; empty if no process has several rails to another.
       gone: one record per other process that is gone.
       plans: one record per plan that all threads follow.
       events: one record for each thing that plan="auto" has found or done.
@@ -53,7 +53,7 @@ class Stats(list[dict[str, Any]]):
         self.gone = list(gone)
 
     def __repr__(self) -> str:
-        from jaxcomm.report import sites
+        from jaxcomm.report.run import sites
 
         tables = [sites.sites_table(self)]
         tables += [sites.rails_table(self.rails)] if self.rails else []
@@ -80,12 +80,14 @@ class Stats(list[dict[str, Any]]):
     def scalars(self) -> dict[str, float]:
         """Scalars for metric writers to plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
 
-        A name is the site's operation, axes, plan, ranks x bytes, and one of: `calls`, `failed`, `early_bytes_share`;
-        `wait_s`, from the first rank's arrival to the last one's; `lead_s`, from the last but one's to the last one's;
-        `transfer_s`, from there to the end. The times are medians of the calls that are kept. `trial_gain_s` is what
-        the plan saved of a call in its trial. Sites without a call are
-        left out. Of a rail, by names such as `rails/1/eth0/share` (the process, and the rail to it): `share` of the
-        largest calls, `bytes`, `fences`, and `is_open`, 0 or 1.
+        A name has the site's operation, axes, plan, ranks x bytes, and the scalar. Sites without a call are left out.
+        The scalars of a site are `calls`, `failed` and `early_bytes_share`; `wait_s`, the time from the first to the
+        last rank's arrival; `lead_s`, the time from the last but one to the last arrival; and `transfer_s`, the time
+        from the last arrival to the end. These times are medians of the calls whose times are kept. `trial_gain_s` is
+        the time that the plan saved per call in its trial.
+
+        Names of rails are such as `rails/1/eth0/share`, with the process to which the rail leads and the rail's name.
+        The scalars of a rail are `share`, for the largest calls, `bytes`, `fences`, and `is_open`, 0 or 1.
         """
         sites = {
             f"{site['name']}/{site['axes']}/{site['plan']}/{site['ranks']}x{site['bytes']}/{name}": float(value)
@@ -101,11 +103,11 @@ class Stats(list[dict[str, Any]]):
         return sites | rails
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the calls that are kept as a trace for ui.perfetto.dev or chrome://tracing.
+        """Writes the calls whose times are kept as a trace for ui.perfetto.dev or chrome://tracing.
 
-        Each site is a process and each rank a track, with a slice for its wait and one for the transfer of every call.
-        When a call began is not recorded, so a site's calls stand one after the other, without the time between them.
-        `jaxcomm report run.json --trace FILE` has the whole run by its time.
+        Each site is a process in the trace, and each rank is a track. For every call a track has a slice for the rank's
+        wait and a slice for the transfer. Start times of calls are not recorded, so a site's calls follow each other
+        without the time between them. `jaxcomm report run.json --trace FILE` shows the times of the whole run.
 
         Raises:
           JaxcommError: the file cannot be written.
@@ -119,46 +121,53 @@ class Stats(list[dict[str, Any]]):
 def stats() -> Stats:
     """The statistics of each call site of this process since the start or the last `reset_stats`.
 
-    It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
-    axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
-    how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
-    how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Drop`, of what the ranks of this process were to add; `early_calls`, how many of
-    the calls that select a schedule ran that for no late rank: what a plan's `selector.early` says, or in a trial the
-    default one; `lost_rail_calls`, how many ran a schedule that a plan has for a host that lacks a rail; and of the
-    last 256 calls `arrivals` (seconds after the first rank, by rank) and `after_arrival_s`.
+    The result prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` export it. A site's record has
+    name, axes, plan, ranks, bytes, calls and failed. `wait_s` has for each rank the total seconds that the rank waited
+    for the last rank, and `late` has for each rank the number of calls in which it was the last rank. `transfer_s` is
+    the total seconds from the last arrival to the end. `early_bytes_share` is the share of the work that was done
+    before the last arrival. `lost_bytes` is the bytes that ranks of this process were to add and that the network lost,
+    as the policy "network" of a `Drop` allows. `early_calls` is the number of calls that selected the schedule for no
+    late rank: a plan's `selector.early`, or in a trial the default schedule. `lost_rail_calls` is the number of calls
+    that ran a plan's schedule for a host that lacks a rail. For the last 256 calls, `arrivals` has each rank's seconds
+    after the first rank's arrival, and `after_arrival_s` has the seconds from the last arrival to the end.
 
-    A plan's call sites have a `trial` (see `jaxcomm.init`): its `outcome` ("open", "kept" or "dropped"), whether this
-    process decided it (`decided_here`), the number of trials that have ended (`trials`: when calls take much more or
-    less time than in the last one, there is another), and of the latest the number of `calls`, by the plan and without
-    it, their mean seconds from the last arrival to the end (`plan_s`, `default_s`, with `error_s`, the standard error
-    of the difference), and from the last arrival to that of the next call (`plan_cycle_s`, `default_cycle_s`).
+    A plan's call sites have a `trial` (see `jaxcomm.init`). `outcome` is "open", "kept" or "dropped", `decided_here`
+    says whether this process decided the trial, and `trials` is the number of ended trials. A new trial begins when
+    calls take much more or less time than in the last trial. The other fields are of the latest trial: the number of
+    `calls` that ran the plan and that did not; the trimmed mean of each kind's seconds from the last arrival to the end
+    (`plan_s` and `default_s`, with `error_s`, the standard error of their difference); and the trimmed mean of the
+    seconds from the last arrival to the next call's last arrival (`plan_cycle_s` and `default_cycle_s`). A trimmed mean
+    omits a fifth of the times at either end.
 
-    Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
-    its group and may be that, `after_arrival_s` is the slowest group's, and `work_s` has for each of the last calls the
-    seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
-    None for ranks of groups that no rank of this process is in, and `work_s` for ranks of other processes.
+    Sums over groups that are an operand (plan "groups") count once for all groups together. A rank waits only for the
+    last rank of its own group, and `after_arrival_s` is the slowest group's. `work_s` has, for each of the last calls
+    and each rank, the seconds since the rank's previous call ended; it is empty for other sites. Between processes
+    `arrivals` is None for ranks of groups without a rank of this process, and `work_s` is None for ranks of other
+    processes.
 
-    What the run was like from its beginning is in each site's `spans`, 256 at most, which become longer as the run
-    does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
+    Each site has at most 256 `spans`, which cover the whole run and become longer as the run goes on. A span has
+    `at_s`, `length_s`, `calls`, and the means of these calls' `arrivals` and `after_arrival_s`.
 
-    `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
-    process, `host` (the first process on its host), rail, `is_open`, `has_left` (with its process), `fences` (how often
-    it was taken out of service), `bytes` that the process has received over it, and `shares`, its part of 1024 by the
-    least bytes of a call, as it is in force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or
-    None), and `share` (of the largest calls, where it has changed); its last 64 `changes` say when it was fenced and
-    taken back.
+    If there are several rails, the result's attribute `rails` has a record for each rail to each other process. A
+    record has process, `host` (the first process on the other process's host), rail, `is_open`, `has_left` (whether the
+    rail ended because the other process left), `fences` (the number of times that the rail was taken out of service),
+    `bytes` (received by the other process over the rail), and `shares`: for each range of sizes, the smallest call in
+    bytes and the rail's current share, in units of 1/1024. A rail's `spans` have `bytes`, `bytes_per_s` (the measured
+    rate, or None), and `share` (the share of the largest calls, if it has changed). The rail's last 64 `changes` say
+    when the rail was taken out of service and when it was taken back.
 
-    `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one
-    noticed), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
-    `why` in words.
+    `gone` has a record for each other process that is gone: `process`, `at_s` (the time at which this process noticed),
+    `has_left`, and `why` in words. `has_left` is true if the process ended by itself or failed in Python, and false if
+    it was killed or its host does not answer.
 
-    `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
-    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (schedules of all-reduces
-    by their least bytes, and the two that calls select from), `rails` (the threshold and the planned shares), and the
-    `file` of a plan that the run made. `events` has the last 256 findings and actions of plan="auto": `at_s`,
-    the `text` of the log, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and the step's time
-    before and after the switch, `before_s` and `after_s`.
+    `plans` has a record for each plan that all threads follow because of `jaxcomm.init` or plan="auto": `axes` (empty
+    for all axes), `plan`, `since_s`, `ranks`, `roles`, `collectives` (for each range of sizes, the smallest all-reduce
+    in bytes and the schedule, or the two schedules from which calls select), `rails` (the threshold and the planned
+    shares), and, if the run made the plan, its `file`.
+
+    `events` has the last 256 findings and actions of plan="auto": `at_s`, the log's `text`, the `outcome`, the `late`
+    rank and its lateness (`late_by_s`), the `plan`, and the step's time before and after the switch (`before_s` and
+    `after_s`).
     """
     sites, rails = ffi.sites(spans=True), ffi.rails()
     for record in (*sites, *rails):
@@ -175,7 +184,10 @@ def reset_stats() -> None:
 
 
 def record_plans(plans: Iterable[Mapping[str, Any]]) -> None:
-    """From now on all threads follow these plans, each a record of `jaxcomm.stats().plans` without its time."""
+    """Records that all threads follow these plans from now on.
+
+    Each plan is a record of `jaxcomm.stats().plans` without `since_s`.
+    """
     _plans[:] = [{"since_s": _seconds(), **plan} for plan in plans]
 
 
@@ -184,19 +196,19 @@ def record_event(text: str, outcome: Outcome, **about: Any) -> None:
 
     Args:
       text: the log's line.
-      outcome: of both kinds.
-      about: the rest of a record of `jaxcomm.stats().events`.
+      outcome: the outcome of the action or the trial.
+      about: the other fields of a record of `jaxcomm.stats().events`.
     """
     _events.append({"at_s": _seconds(), "text": text, "outcome": outcome, **about})
 
 
 def _seconds() -> float:
-    """Since the run began."""
+    """Seconds since the run began."""
     return time.monotonic() - _BEGAN
 
 
 def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
-    """The core's microseconds of the monotonic clock as seconds of the run."""
+    """The record with the core's times, microseconds of the monotonic clock, converted to seconds of the run."""
     times = {"at_s": round(record.pop("at_us") / 1e6 - _BEGAN, 6)}
     if "length_us" in record:
         times["length_s"] = record.pop("length_us") / 1e6
@@ -214,7 +226,7 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # in groups that change nobody waits for the last of all ranks
+    if site["work_s"]:  # groups change: a rank waits only for its group's last rank
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

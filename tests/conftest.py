@@ -61,7 +61,7 @@ def no_plan() -> Iterator[None]:
 def no_plan_for_the_next_file() -> Iterator[None]:
     """Ends the plans and settings that a file's tests, or the programs that they run, have made active."""
     yield
-    if "jaxcomm.collectives.communicator" in sys.modules:
+    if "jaxcomm.collectives.active_plan" in sys.modules:
         leave_no_plan()
 
 

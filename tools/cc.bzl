@@ -4,11 +4,11 @@ def cc_folder(name, deps = [], exclude = [], test_deps = [], fuzz_deps = [], dat
     """Builds a folder: its library, one test per *_test.cc and one fuzzer per *_fuzz.cc.
 
     Args:
-      name: of the library; the folder's own name makes it the folder's default target.
+      name: the library's name; the folder's own name makes it the folder's default target.
       deps: other libraries that the folder's library includes.
       exclude: files of the folder that another rule compiles.
-      test_deps: what only the tests include.
-      fuzz_deps: what only the fuzzers include.
+      test_deps: libraries that only the tests include.
+      fuzz_deps: libraries that only the fuzzers include.
       data: files that the tests open.
     """
     native.cc_library(
@@ -20,7 +20,7 @@ def cc_folder(name, deps = [], exclude = [], test_deps = [], fuzz_deps = [], dat
         deps = deps,
     )
     native.filegroup(
-        name = name + "_headers",  # for nvcc, which is no rule of Bazel's
+        name = name + "_headers",  # for nvcc's genrule, which must list its headers
         srcs = native.glob(["*.h"]),
         visibility = ["//visibility:public"],
     )

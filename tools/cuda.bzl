@@ -1,4 +1,4 @@
-"""The build rule of CUDA sources, for the compiler that //third_party:cuda.bzl found."""
+"""The build rule of CUDA sources, with the compiler that //third_party:cuda.bzl found."""
 
 load("@cuda//:cuda.bzl", "NVCC")
 
@@ -9,14 +9,14 @@ _ARCHITECTURES = ["80", "90", "100", "120"]
 _NO_NVCC = "echo \"$@: no CUDA compiler. Cure: run JAXCOMM_CUDA=ON make setup.\" >&2; exit 1"
 
 def cuda_library(name, srcs, hdrs, headers, deps):
-    """Compiles .cu files for every architecture. Only by name: `bazel test //...` does not wait for it.
+    """Compiles .cu files for every architecture. Built only by name: `bazel test //...` skips it.
 
     Args:
-      name: of the library.
+      name: the library's name.
       srcs: .cu files.
-      hdrs: headers of what they define.
-      headers: file groups of all headers of this repository that they include.
-      deps: the libraries of what they call.
+      hdrs: headers that declare what the sources define.
+      headers: file groups of all headers of this repository that the sources include.
+      deps: libraries that the sources call.
     """
     real = " ".join(["-gencode=arch=compute_{0},code=sm_{0}".format(arch) for arch in _ARCHITECTURES])
     ptx = "-gencode=arch=compute_{0},code=compute_{0}".format(_ARCHITECTURES[-1])

@@ -1,10 +1,10 @@
-# Builds jaxcomm_cuda13.so: the CUDA kernels and their handlers. It needs no driver and no GPU, here or where it is loaded:
-# the CUDA runtime is linked in, and finds libcuda by itself if there is one.
+# Builds jaxcomm_cuda13.so: the CUDA kernels and their handlers. Neither building nor loading it needs a driver or a GPU:
+# the CUDA runtime is linked in, and itself finds libcuda if there is one.
 #
-# JAXCOMM_CUDA=ON builds it or fails, AUTO builds it where the toolchain is installed, OFF leaves it out. The toolchain are
-# NVIDIA's wheels (`tools/setup.sh cuda` installs them), beside the Python that builds.
+# JAXCOMM_CUDA=ON builds it or fails, AUTO builds it if the toolchain is installed, OFF leaves it out. The toolchain is
+# NVIDIA's wheels (`tools/setup.sh cuda` installs them), installed for the Python that builds.
 
-# Two Pythons never share a build folder, but an installation may gain or lose the wheels.
+# Found at each configuration: two Pythons never share a build folder, but an installation may gain or lose the wheels.
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -c
           "from importlib.util import find_spec; print(find_spec('nvidia.cu13').submodule_search_locations[0], end='')"
@@ -26,17 +26,17 @@ if(CUDA_MISSING)
 endif()
 
 set(CMAKE_CUDA_COMPILER "${CUDA_DIR}/bin/nvcc")
-# CMake would look for the runtime in lib64, which the wheels do not have; it is named below.
+# CMake would look for the runtime in lib64, which the wheels lack; it is named below.
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)
 set(CMAKE_CUDA_FLAGS_INIT "-L${CUDA_DIR}/lib")
-# Ampere, Hopper, Blackwell; and PTX, which the driver translates for what comes after.
+# Ampere, Hopper, Blackwell; and PTX, which the driver translates for later architectures.
 set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
 enable_language(CUDA)
 
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cu" "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cc")
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
-# Sources that the core for CPUs has, too.
-foreach(COMMON executor/layout executor/call_site_stats executor/trial ffi/groups ffi/kept_failures ffi/values program/direct
+# Sources that the core for CPUs also contains.
+foreach(COMMON executor/calls/layout executor/calls/call_site_stats executor/decide/comparison executor/decide/trial ffi/groups ffi/kept_failures ffi/values program/direct
                program/message_lists program/message_registry program/messages program/program program/registry)
   list(APPEND CUDA_SOURCES "${PROJECT_SOURCE_DIR}/cc/${COMMON}.cc")
 endforeach()
@@ -52,8 +52,8 @@ set_target_properties(
              CUDA_STANDARD 17
              CUDA_STANDARD_REQUIRED ON
              CUDA_VISIBILITY_PRESET hidden)
-# No contraction into fused multiply-add: GPUs must round as CPUs do. Architectures are compiled side by side, or the
-# longest file, which has a kernel for each type and reduction, would end alone.
+# No contraction into fused multiply-add: GPUs must round as CPUs do. Architectures are compiled in parallel; otherwise the
+# build would wait for the longest file, which has a kernel for each type and reduction.
 target_compile_options(
   jaxcomm_cuda13
   PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-ffp-contract=off>

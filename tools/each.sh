@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every command, also after one has failed, and ends with one line: what passed or which failed.
+# Runs all commands, even after one has failed, and ends with one line: "passed", or the commands that failed.
 #
 #   tools/each.sh 'make test' 'python -m pytest' 'bazel test //...'
 set -uo pipefail

@@ -1,9 +1,9 @@
 """Executes the notebooks: every notebooks/NN_name.md becomes NN_name.ipynb, with its outputs.
 
     .venv/bin/python tools/notebooks.py           all of them
-    .venv/bin/python tools/notebooks.py 03 05     those whose names begin so
+    .venv/bin/python tools/notebooks.py 03 05     those whose names start with 03 or 05
 
-The .md files are the ones to edit. Kernels are those of the Python that runs this.
+Edit the .md files. The cells run in the Python that runs this script.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CELL_TIMEOUT_S = 90
 
 
 def main(names: list[str]) -> None:
-    """Executes those whose names begin so, all if none is named, and writes each beside its text."""
+    """Executes the notebooks whose names start with one of `names`, or all, and writes each beside its text."""
     for source in sorted(FOLDER.glob("[0-9]*.md")):
         if not names or source.name.startswith(tuple(names)):
             start = time.perf_counter()
@@ -37,20 +37,20 @@ def main(names: list[str]) -> None:
 
 
 def execute(source: Path, folder: Path, **environment: str) -> nbformat.NotebookNode:
-    """The notebook with its outputs.
+    """Returns the notebook with its outputs.
 
     Args:
       source: the notebook, as text or not.
-      folder: where its cells run, and what they write goes.
-      environment: what is set in it beside what a newcomer has.
+      folder: the folder in which its cells run and write.
+      environment: variables to set in addition to a newcomer's.
 
     Raises:
       nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = jupytext.read(source)
-    notebook.metadata["language_info"] = {"name": "python"}  # without the version, which is of no interest
+    notebook.metadata["language_info"] = {"name": "python"}  # without Python's version
     for index, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{index}"  # drawn anew otherwise
+        cell.id = f"cell-{index}"  # otherwise random
     language = notebook.metadata["language_info"]
     client = NotebookClient(
         notebook,
@@ -70,7 +70,7 @@ def execute(source: Path, folder: Path, **environment: str) -> nbformat.Notebook
 
 
 def _few_colours(picture: str) -> str:
-    """A base64 PNG with a palette, which is a third as large: the file with the outputs is kept in the repository."""
+    """Gives a base64 PNG a palette: a third of the size, because the repository keeps the file with the outputs."""
     small = io.BytesIO()
     with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
         image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
@@ -78,7 +78,7 @@ def _few_colours(picture: str) -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """A newcomer's, in which nothing is set; `jaxcomm` is this checkout's, installed or not."""
+    """Returns a newcomer's environment, with nothing set; `jaxcomm` is this checkout's, installed or not."""
     programs = folder / "bin"
     programs.mkdir()
     program = programs / "jaxcomm"

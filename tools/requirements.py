@@ -1,4 +1,4 @@
-"""Prints the packages that pyproject.toml names, a line each: those of the package, and of the extras that are named.
+"""Prints the packages that pyproject.toml names, one per line: the package's own, and those of the given extras.
 
 python tools/requirements.py train dev
 python tools/requirements.py --only cuda13-build
@@ -16,7 +16,7 @@ OWN = f"{PROJECT['name']}["
 
 
 def packages(extras: Sequence[str]) -> Iterator[str]:
-    """Those of extras, also where one names others of ours."""
+    """Yields the packages of the extras, including those of our own extras that these name."""
     for extra in extras:
         for each in PROJECT["optional-dependencies"][extra]:
             if each.startswith(OWN):

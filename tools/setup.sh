@@ -10,8 +10,9 @@
 #                           compiles for GPUs; no driver, no GPU
 #   tools/setup.sh tpu      libtpu from PyPI in build/tpu_plugin, which compiles for TPUs; no TPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
-#   tools/setup.sh testbed  where root calls: ip, tc and nft, for the tests that make hosts of their own
+#   tools/setup.sh testbed  if root calls it: ip, tc and nft, for the tests that create hosts of their own
 #   tools/setup.sh fuzz     clang with libFuzzer
+#   tools/setup.sh tidy     clang-tidy from PyPI in .venv, whose package brings clang's own headers
 #
 # Package names are those of Debian 12, where this was tried; Ubuntu 24.04 inherits them (component `universe`).
 set -euo pipefail
@@ -27,7 +28,8 @@ main() {
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
     testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
-    *) fail "usage: tools/setup.sh python|newest|installed|cuda|tpu|bazel|testbed|fuzz" ;;
+    tidy) install clang-tidy==19.1.0.1 ;;
+    *) fail "usage: tools/setup.sh python|newest|installed|cuda|tpu|bazel|testbed|fuzz|tidy" ;;
   esac
 }
 
@@ -41,12 +43,12 @@ setup_python() {
     quietly "$python" -m venv --clear .venv
   fi
   echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
-  # The lowest JAX: newer ones take a core that was built against its headers. Without build isolation CMake's paths stay
-  # valid.
+  # The lowest JAX, because newer ones accept a core that was built against its headers. Without build isolation CMake's
+  # paths stay valid.
   local jax wanted=${JAXCOMM_CUDA:-AUTO}
   jax=$(requirements | sed -n 's/^jax>=\([0-9.]*\),.*/\1/p')
   install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' "jax==$jax" "jaxlib==$jax"
-  # Before `tools/setup.sh cuda` has run, JAXCOMM_CUDA=ON cannot be.
+  # JAXCOMM_CUDA=ON would fail before `tools/setup.sh cuda` has run.
   JAXCOMM_CUDA=${wanted/ON/AUTO} install --no-build-isolation --editable '.[demo,recipes,dev,docs]' \
     "jax==$jax" "jaxlib==$jax"
 }
@@ -58,8 +60,11 @@ setup_newest() {
   echo "Installing Python packages into .venv-newest with $python"
   quietly "$python" -m venv --clear .venv-newest
   VENV=.venv-newest install "${wanted[@]}"
-  # The checkout, also for the programs that tests start elsewhere.
-  echo "$PWD" >"$(.venv-newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
+  # The checkout, also for programs that tests start elsewhere, and the file that an installation runs when Python starts.
+  local packages
+  packages=$(.venv-newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  echo "$PWD" >"$packages/checkout.pth"
+  cp jaxcomm/backend/jaxcomm.pth "$packages/"
 }
 
 setup_installed() {
@@ -76,8 +81,8 @@ setup_installed() {
 }
 
 setup_cuda() {
-  # The packages of the extra cuda13-build, which pip could name only by building this package for it, and JAX's plugin,
-  # whose compiler needs no GPU either.
+  # The packages of the extra cuda13-build, for which pip would have to build this package, and JAX's plugin, whose compiler
+  # also needs no GPU.
   local wheels jax
   mapfile -t wheels < <(.venv/bin/python tools/requirements.py --only cuda13-build)
   jax=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("jax"))')
@@ -96,13 +101,13 @@ print(next(each.split(";")[0] for each in requires("jax") if each.startswith("li
   install --no-deps --target build/tpu_plugin "$library"
 }
 
-# The packages that pyproject.toml names, and those of extras.
+# Prints the packages that pyproject.toml names, and those of the given extras.
 requirements() {
   .venv/bin/python tools/requirements.py "$@"
 }
 
-# Installs Python packages into VENV, or .venv, by uv, which takes a tenth of pip's time, or by pip, where uv cannot: it
-# knows nothing of pip's configuration.
+# Installs Python packages into VENV (default: .venv) with uv, which takes a tenth of pip's time, or with pip if uv fails:
+# uv ignores pip's configuration.
 install() {
   local python=${VENV:-.venv}/bin/python
   .venv/bin/python -m uv --version >/dev/null 2>&1 || quietly .venv/bin/python -m pip install uv
@@ -110,7 +115,7 @@ install() {
     quietly "$python" -m pip install "$@"
 }
 
-# The newest supported Python, of pyenv's and those on PATH, that can make a virtual environment; .venv's in the end.
+# The newest supported Python of pyenv or on PATH that can create a virtual environment; .venv's if there is none.
 find_newest_python() {
   local minor python
   for minor in 13 12 11; do
@@ -124,7 +129,7 @@ find_newest_python() {
   echo .venv/bin/python
 }
 
-# The first Python that is new enough and can make a virtual environment.
+# The first Python that is new enough and can create a virtual environment.
 find_python() {
   local python
   for python in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
@@ -136,7 +141,7 @@ find_python() {
   return 1
 }
 
-# Installs those of the packages that are missing or, where it may not, says which and how.
+# Installs the missing packages. Without permission, fails with their names and the command that installs them.
 debian_packages() {
   local missing=() package as_root=()
   for package; do

@@ -1,9 +1,9 @@
 """Tries an installed jaxcomm as its user would: looks at it, trains under a plan, and calls commands.
 
     .venv-all/bin/python -I tools/try_installation.py all FOLDER     makes FOLDER/plan.json
-    .venv-bare/bin/python -I tools/try_installation.py bare FOLDER   follows it, without any extra
+    .venv-bare/bin/python -I tools/try_installation.py bare FOLDER   trains under that plan, without extras
 
-Ends with a line about what passed, or with the first failure.
+Prints a line about what passed, or fails with the first error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OF_EXTRAS = ("absl", "flax", "google", "matplotlib", "optax", "ortools", "pandas
 
 
 def look() -> None:
-    """`help`, `import *`, `inspect` and `hasattr` find all that there is."""
+    """Checks that `help`, `import *`, `inspect` and `hasattr` find everything."""
     assert "psum" in pydoc.render_doc(jaxcomm) and pydoc.render_doc(jaxcomm.train)
     found: dict[str, object] = {}
     exec("from jaxcomm import *", found)
@@ -57,7 +57,7 @@ def plan(folder: Path) -> None:
 
 
 def train(folder: Path) -> None:
-    """A step follows the plan, and its result is lax's."""
+    """Checks that a step follows the plan and that its result is lax's."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()), "data")
     jaxcomm.init(mesh, plan=folder / "plan.json")
 
@@ -79,7 +79,7 @@ def train(folder: Path) -> None:
 
 
 def command(*words: str, folder: Path, lacks: str = "") -> None:
-    """A command succeeds or, where it lacks an extra, ends with one error that names it."""
+    """Checks that a command succeeds or, if it lacks an extra, fails with one error that names the extra."""
     program = Path(sys.executable).with_name("jaxcomm")
     done = subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, timeout=300)
     if lacks:
@@ -90,7 +90,7 @@ def command(*words: str, folder: Path, lacks: str = "") -> None:
 
 
 def main(kind: str, folder: Path) -> None:
-    """Tries an installation of a kind, "bare" or "all"."""
+    """Tries an installation; `kind` is "bare" or "all"."""
     os.environ["PJRT_NPROC"] = "32"
     jax.config.update("jax_num_cpu_devices", RANKS)
     bare = kind == "bare"

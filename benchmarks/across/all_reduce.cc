@@ -27,8 +27,8 @@
 #include <vector>
 
 #include "cc/executor/executor.h"
-#include "cc/executor/message_site.h"
-#include "cc/executor/scratch.h"
+#include "cc/executor/messages/message_site.h"
+#include "cc/executor/messages/scratch.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/shm/shm_transport.h"

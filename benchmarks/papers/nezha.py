@@ -26,7 +26,7 @@ from jaxcomm.planner import rails
 from jaxcomm.planner.rails.split import fastest_rail, slicing
 from jaxcomm.planner.rails.times import options
 from jaxcomm.profile import Link, Profile, Provenance, Rail, Sample
-from jaxcomm.report.rails import shares_text
+from jaxcomm.report.plan.rails import shares_text
 from jaxcomm.report.tables import bytes_text, table
 
 KB, MB = 2**10, 2**20

@@ -1,7 +1,8 @@
-// The functions that carry jaxlib's collectives: the core fills the table, the library that jaxlib loads calls it.
+// The table of the functions that run jaxlib's collectives. The core (ffi/api/backend.cc) fills the table, and the
+// library that jaxlib loads calls its functions.
 //
-// Functions that return int return 0, or not 0 where `error_text` then has the reason, on the same thread. Sizes are in
-// bytes. A request is given to `wait` once, which releases it.
+// Functions that may fail return 0 on success. Otherwise `error_text`, called on the same thread, gives the reason.
+// Sizes are in bytes. `wait` releases its request, so each request is passed to `wait` once.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +10,24 @@
 namespace jaxcomm {
 
 struct BackendTable {
-  // A device asks for its communicator: `color` is the group's first device, `key` the device's rank. The error of a
-  // group that is not known is that of its first call.
+  // Creates the communicator of a device. `color` is the first device of the group, and `key` is the device's rank. If
+  // the group is unknown, `split` succeeds, and the communicator's first call fails.
   int (*split)(int color, int key, void** communicator);
   void (*release)(void* communicator);
   int (*rank)(void* communicator);
   int (*size)(void* communicator);
-  // `dtype` and `reduction` are those of cc/kernels/types.h. `bytes`: of the operand, and of a slice for the other two.
+  // `dtype` and `reduction` are numbers of DType and Reduction in cc/kernels/types.h. `bytes` is the size of the
+  // operand for `all_reduce`, and of one slice for `reduce_scatter` and `all_gather`.
   int (*all_reduce)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
   int (*reduce_scatter)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
   int (*all_gather)(const void* operand, void* result, int64_t bytes, void* communicator);
-  // `name`: of the collective that the message is part of.
+  // `name` is the name of the collective to which the message belongs.
   int (*send)(const void* message, int64_t bytes, int peer, const char* name, void* communicator, void** request);
   int (*receive)(void* message, int64_t bytes, int peer, const char* name, void* communicator, void** request);
   int (*wait)(void* request);
-  // One part of an all-to-all, as XLA makes them: with each other rank in turn, to the next rank first.
+  // One step of an all-to-all. XLA exchanges a slice with each other rank in turn, beginning with the next rank.
   int (*exchange)(const void* sent, int to, void* received, int from, int64_t bytes, void* communicator);
-  // Cut to what fits, with a zero at its end; returns its length.
+  // Copies the error text, zero-terminated and cut to `capacity`. Returns the length of the copy.
   int (*error_text)(char* text, int capacity);
 };
 

@@ -1,9 +1,10 @@
-"""Writes the names that jaxlib asks of an MPI library and backend.cc does not define.
+"""Writes a source file with the names that jaxlib looks up in an MPI library and mpi_functions.cc does not define.
 
-    python unused_names.py NM LIBJAX_COMMON_SO backend.cc > unused.c
+    python unused_names.py NM LIBJAX_COMMON_SO mpi_functions.cc > unused.c
 
-jaxlib looks up every `MPIABI_*` symbol when it is loaded, and ends the process if one is missing. Its own symbol table
-says which they are: it keeps functions in pointers (`b`, 8 bytes), constants in variables of 4 or 8 bytes (`d`).
+jaxlib looks up every `MPIABI_*` symbol when it is loaded, and terminates the process if one is missing. The symbol
+table of jaxlib's library lists these symbols: a function is a pointer (`b`, 8 bytes), and a constant is a variable of 4
+or 8 bytes (`d`).
 """
 
 import re
@@ -24,7 +25,7 @@ def main() -> None:
         elif found and not found[2] and fields[2] in "dD":
             constants[f"{found[1]}ABI_{found[3]}"] = int(fields[1], 16)
     if len(functions) < 300 or len(constants) < 200:
-        sys.exit(f"{library}: {len(functions)} functions and {len(constants)} constants of MPI; it needs its symbols.")
+        sys.exit(f"{library}: {len(functions)} functions and {len(constants)} constants of MPI; do not strip it.")
     print("#include <stdint.h>\nextern int jaxcomm_backend_unused(const char*);")
     print('#define SHOWN __attribute__((visibility("default")))')
     for value, (name, size) in enumerate(sorted(constants.items())):

@@ -1,7 +1,7 @@
-// A map that keeps its newest entries: beyond its capacity the oldest one goes.
+// A map that keeps its newest entries. If it would exceed its capacity, it drops its oldest entry.
 //
 //   BoundedMap<CallId, Status> failed(/*capacity=*/1024);
-//   failed.Add(id, why);                       // keeps the value that is there, if there is one
+//   failed.Add(id, why);                       // if the map has a value for `id`, it keeps that value
 //   if (const Status* why = failed.Find(id)) ...
 //
 // Not thread-safe.
@@ -23,9 +23,9 @@ class BoundedMap {
   explicit BoundedMap(size_t capacity) : capacity_(capacity) {}
 
   struct Added {
-    Value* value;  // under the key; the next Add may end it
+    Value* value;  // the key's value; the next Add may destroy it
     bool is_new;
-    std::optional<Key> dropped = std::nullopt;  // the oldest key, which had to go
+    std::optional<Key> dropped = std::nullopt;  // the oldest key, if it was dropped
   };
   Added Add(const Key& key, Value value = Value()) {
     const auto [at, is_new] = map_.emplace(key, std::move(value));
@@ -61,7 +61,7 @@ class BoundedMap {
  private:
   size_t capacity_;
   Map map_;
-  std::deque<Key> order_;  // from the oldest
+  std::deque<Key> order_;  // oldest first
 };
 
 }  // namespace jaxcomm

@@ -34,7 +34,7 @@ TYPED_TEST(BoundedMapTest, AKeyThatIsThereKeepsItsValueAndItsAge) {
   EXPECT_FALSE(again.is_new);
   EXPECT_EQ(*again.value, "first");
   EXPECT_EQ(map.size(), 2u);
-  EXPECT_EQ(map.Add(3, "").dropped, 1);  // still the oldest
+  EXPECT_EQ(map.Add(3, "").dropped, 1);  // key 1 is still the oldest
 }
 
 TYPED_TEST(BoundedMapTest, AClearedMapForgetsTheOrderToo) {

@@ -1,11 +1,12 @@
-// The end of a C function that Python calls: it returns 0, or the number of an error's Code, with the error's text.
+// Runs the body of a C function that Python calls. The function returns 0 or the number of an error's Code, and stores
+// the error's text.
 //
-//   JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, char* error, int64_t capacity) {
-//     return Answer(error, capacity, [&] { TheExecutor().SetDeadline(seconds); });
+//   JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, JaxcommText* error) {
+//     return Answer(error, [&] { TheExecutor().SetDeadline(seconds); });
 //   }
 //
-// The last two arguments are the buffer for that text, which is cut to what fits. Results go out through pointers. No
-// exception leaves such a function.
+// The function's last argument is the buffer for the error's text. A longer text is cut to fit. Results are stored
+// through pointers. No exception escapes.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +25,26 @@
 
 namespace jaxcomm {
 
-// As many letters of a text as fit, with a zero at the end. `size`, unless null, becomes the length of the whole text,
-// so that a caller whose buffer was too small can come again.
-inline void CopyText(std::string_view text, char* out, int64_t capacity, int64_t* size = nullptr) {
-  if (capacity > 0) out[CutText(text, static_cast<size_t>(capacity) - 1).copy(out, text.size())] = '\0';
-  if (size != nullptr) *size = static_cast<int64_t>(text.size());
+// A caller's buffer for a text.
+struct JaxcommText {
+  char* bytes;
+  int64_t capacity;
+  int64_t length;  // the length of the whole text: if the buffer was too small, the caller can ask again
+};
+
+// Stores a text, cut to fit and terminated by a zero.
+inline void CopyText(std::string_view text, JaxcommText* out) {
+  const auto capacity = static_cast<size_t>(out->capacity);
+  if (capacity > 0) out->bytes[CutText(text, capacity - 1).copy(out->bytes, text.size())] = '\0';
+  out->length = static_cast<int64_t>(text.size());
 }
 
-// Runs the body of a C function, which returns a Status or nothing.
+// Runs the body of a C function. The body returns a Status or nothing.
 template <typename Body>
-int Answer(char* error, int64_t capacity, Body body) {
+int Answer(JaxcommText* error, Body body) {
   Status status;
-  const auto fail = [&](const char* text) {  // needs no memory
-    CopyText(text, error, capacity);
+  const auto fail = [&](const char* text) {  // must not allocate memory
+    CopyText(text, error);
     return static_cast<int>(Code::kInternal);
   };
   try {
@@ -50,11 +58,11 @@ int Answer(char* error, int64_t capacity, Body body) {
   } catch (const std::exception& thrown) {
     return fail(thrown.what());
   }
-  if (!status.ok()) CopyText(status.message(), error, capacity);
+  if (!status.ok()) CopyText(status.message(), error);
   return static_cast<int>(status.code());
 }
 
-// The words of an encoded program; the bytes of a Python object need not be aligned for them.
+// Returns a copy of the words of an encoded program. The bytes come from a Python object and need not be aligned.
 inline Result<std::vector<uint32_t>> ReadWords(const void* bytes, int64_t num_bytes) {
   std::vector<uint32_t> words(static_cast<size_t>(num_bytes) / sizeof(uint32_t));
   if (words.size() * sizeof(uint32_t) != static_cast<size_t>(num_bytes)) {

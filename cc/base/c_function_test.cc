@@ -7,42 +7,43 @@
 namespace jaxcomm {
 namespace {
 
+template <size_t kBytes>
+JaxcommText Buffer(char (&bytes)[kBytes]) {
+  return {bytes, kBytes, 0};
+}
+
 TEST(CFunctionTest, SuccessIsZeroAndLeavesTheBufferAlone) {
-  char error[] = "as it was";
+  char bytes[] = "as it was";
+  JaxcommText error = Buffer(bytes);
   bool ran = false;
-  EXPECT_EQ(Answer(error, sizeof(error), [&] { ran = true; }), 0);
-  EXPECT_EQ(Answer(error, sizeof(error), [] { return Status(); }), 0);
+  EXPECT_EQ(Answer(&error, [&] { ran = true; }), 0);
+  EXPECT_EQ(Answer(&error, [] { return Status(); }), 0);
   EXPECT_TRUE(ran);
-  EXPECT_STREQ(error, "as it was");
+  EXPECT_STREQ(bytes, "as it was");
 }
 
 TEST(CFunctionTest, AnErrorIsItsCodeAndAsMuchOfItsTextAsFits) {
-  char error[8];
-  EXPECT_EQ(Answer(error, sizeof(error), [] { return InvalidArgument("a long text"); }),
-            static_cast<int>(Code::kInvalidArgument));
-  EXPECT_STREQ(error, "a long ");
-  EXPECT_NE(Answer(nullptr, 0, [] { return InvalidArgument("nobody reads it"); }), 0);
+  char bytes[8];
+  JaxcommText error = Buffer(bytes);
+  EXPECT_EQ(Answer(&error, [] { return InvalidArgument("a long text"); }), static_cast<int>(Code::kInvalidArgument));
+  EXPECT_STREQ(bytes, "a long ");
+  EXPECT_EQ(error.length, 11);
+  JaxcommText none{nullptr, 0, 0};
+  EXPECT_NE(Answer(&none, [] { return InvalidArgument("nobody reads it"); }), 0);
 }
 
 TEST(CFunctionTest, AnExceptionIsAnError) {
-  char error[32];
-  EXPECT_EQ(Answer(error, sizeof(error), [] { throw std::runtime_error("thrown"); }),
-            static_cast<int>(Code::kInternal));
-  EXPECT_STREQ(error, "thrown");
+  char bytes[32];
+  JaxcommText error = Buffer(bytes);
+  EXPECT_EQ(Answer(&error, [] { throw std::runtime_error("thrown"); }), static_cast<int>(Code::kInternal));
+  EXPECT_STREQ(bytes, "thrown");
 }
 
 TEST(CFunctionTest, LackOfMemoryIsAnErrorThatNeedsNone) {
-  char error[32];
-  EXPECT_EQ(Answer(error, sizeof(error), [] { throw std::bad_alloc(); }), static_cast<int>(Code::kInternal));
-  EXPECT_STREQ(error, "this process has no memory for ");
-}
-
-TEST(CFunctionTest, ATextThatDoesNotFitTellsItsLength) {
-  char out[4];
-  int64_t size = 0;
-  CopyText("longer", out, sizeof(out), &size);
-  EXPECT_STREQ(out, "lon");
-  EXPECT_EQ(size, 6);
+  char bytes[32];
+  JaxcommText error = Buffer(bytes);
+  EXPECT_EQ(Answer(&error, [] { throw std::bad_alloc(); }), static_cast<int>(Code::kInternal));
+  EXPECT_STREQ(bytes, "this process has no memory for ");
 }
 
 TEST(CFunctionTest, AProgramIsWholeWords) {

@@ -1,4 +1,4 @@
-// The deadline of calls until one is set.
+// The deadline of calls unless the user sets one.
 #pragma once
 
 namespace jaxcomm {

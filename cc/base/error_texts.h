@@ -1,4 +1,5 @@
-// The errors of calls that users may catch: their text, and their record, whose fields jaxcomm/errors.py hands on.
+// The errors of calls that users may catch. Each error has a text and a record. jaxcomm/errors.py passes the record's
+// fields on.
 //
 //   const CallName call{"psum", "data", "3f9a01c2", 16 << 20, 412};
 //   return DeadlineExceeded{call, {3}, {0, 1, 2}, "4", waited}.status();
@@ -17,16 +18,16 @@
 
 namespace jaxcomm {
 
-// The cure where a process has ended.
+// The cure after a process has ended.
 inline constexpr char kStartAgain[] =
     "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on without it.";
 
 struct CallName {
   std::string name, axes, plan;
   int64_t bytes = 0;
-  int64_t number = 0;  // of the call in this process, from 1; 0: any call of the site
+  int64_t number = 0;  // the call's number in this process, from 1; 0 for any call of the site
 
-  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" of any call.
+  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" for any call.
   std::string Text() const {
     if (number == 0) return name + " over '" + axes + "'";
     return name + " #" + std::to_string(number) + " over '" + axes + "' (" + FormatBytes(bytes) +
@@ -34,10 +35,10 @@ struct CallName {
   }
 };
 
-// {"error":"DeadlineError","name":"psum","axes":"data","plan":"3f9a01c2","number":412,"missing":[3],…}
+// Writes a record: {"error":"DeadlineError","name":"psum","axes":"data","plan":"3f9a01c2","number":412,"missing":[3],…}
 class ErrorRecord {
  public:
-  // `error`: the class of jaxcomm/errors.py.
+  // `error`: the name of the class in jaxcomm/errors.py.
   ErrorRecord(const char* error, const CallName& call) {
     out_ << "{\"error\":\"" << error << "\",\"name\":";
     WriteJsonString(out_, call.name);
@@ -48,7 +49,7 @@ class ErrorRecord {
     if (call.number > 0) out_ << ",\"number\":" << call.number;
   }
 
-  // The name of the next field, whose value the caller writes.
+  // Writes the name of the next field; the caller writes its value.
   std::ostream& Field(const char* name) { return out_ << ",\"" << name << "\":"; }
 
   void AddRanks(const char* name, const std::vector<uint32_t>& ranks) {
@@ -63,13 +64,13 @@ class ErrorRecord {
   std::ostringstream out_;
 };
 
-// Some ranks of a call have not arrived before its deadline.
+// Some ranks of a call did not arrive before its deadline.
 struct DeadlineExceeded {
   CallName call;
-  std::vector<uint32_t> missing, waiting;  // at least one each
+  std::vector<uint32_t> missing, waiting;  // each has at least one rank
   std::string of;                          // all ranks of the call: "8", or "the group 0,2,5"
   std::chrono::steady_clock::duration waited;
-  std::string done = "arrived";  // or "sent its messages"
+  std::string done = "arrived";  // what the missing ranks have not done; also, for instance, "sent all messages"
 
   // "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
   Status status(const std::string& more = "") const {
@@ -86,11 +87,11 @@ struct DeadlineExceeded {
   }
 };
 
-// Two ranks bring different groups to one call.
+// Two ranks pass different groups to the same call.
 struct Mismatch {
   CallName call;
   uint32_t rank;
-  std::string groups;  // "[0 1]": the group of each rank
+  std::string groups;  // the group of each rank: "[0 1]"
   uint32_t other;
   std::string other_groups;
 
@@ -108,7 +109,7 @@ struct Mismatch {
   }
 
  private:
-  // Appends [2,[0,1]]; nothing where the groups' text was cut on its way from another process.
+  // Appends [2,[0,1]]. Appends nothing if another process sent only the beginning of the groups' text.
   static void AddRow(std::string& rows, uint32_t rank, std::string groups) {
     if (groups.empty() || groups.back() != ']') return;
     for (char& letter : groups) letter = letter == ' ' ? ',' : letter;
@@ -116,12 +117,12 @@ struct Mismatch {
   }
 };
 
-// Two ranks are in one call by its number, but it is not the same one.
+// Two ranks run different calls under the same call number.
 struct DifferentCalls {
   struct Side {
     uint32_t rank;
     std::string place;  // "process 1 on node-b"
-    std::string does;   // its call in words
+    std::string does;   // the rank's call in words
   };
 
   CallName call;
@@ -149,15 +150,15 @@ struct DifferentCalls {
   }
 };
 
-// Where not even that error finds memory.
+// The text of an error if there is no memory even for a NoMemory error.
 inline constexpr char kNoMemory[] =
     "this process has no memory for the call.\n  Cure: raise the limit on its memory (`ulimit -v`, a container's).";
 
-// A rank cannot receive the other ranks' parts, or come to the call at all.
+// A rank lacks the memory to receive the other ranks' parts, or lacks the memory to join the call.
 struct NoMemory {
   CallName call;
   uint32_t rank;
-  int64_t bytes = 0;  // that it cannot receive; 0: it cannot come
+  int64_t bytes = 0;  // the bytes that the rank cannot receive; 0 if the rank cannot join
 
   // "psum #412 over …: rank 3 has no memory for the 16 MiB that the call receives.\n  Cure: …"
   Status status() const {
@@ -168,17 +169,18 @@ struct NoMemory {
   }
 };
 
-// A rank of a call will not come or go on.
+// A rank of a call will not arrive, or will not continue.
 struct RankGone {
   CallName call;
-  uint32_t rank;
+  uint32_t rank, process;
   std::string place;  // "process 1 on node-b"
   std::string why;
 
   // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: see what process 1 on node-b …"
   Status status() const {
-    return Status(Code::kInternal, call.Text() + ": rank " + std::to_string(rank) + " is gone: " + why +
-                                       ".\n  Cure: see what " + place + " wrote last, and start " + kStartAgain);
+    const Status status(Code::kInternal, call.Text() + ": rank " + std::to_string(rank) + " is gone: " + why +
+                                             ".\n  Cure: see what " + place + " wrote last, and start " + kStartAgain);
+    return status.CausedByEndOf(process);
   }
 };
 

@@ -1,8 +1,8 @@
-// Runs a function where its scope ends, also by an exception.
+// Runs a function when the scope ends, also if an exception ends the scope.
 //
 //   is_running_ = true;
 //   const Finally end([&] { is_running_ = false; });
-//   callback();   // where memory runs out, it throws
+//   callback();   // throws if memory runs out
 #pragma once
 
 #include <utility>

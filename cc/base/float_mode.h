@@ -1,7 +1,8 @@
-// The floating-point mode that XLA computes in on CPUs: denormals count as zero and become zero, results are rounded to
-// the nearest. Threads inherit their maker's mode, so one that Python made would give other bits than XLA's.
+// The floating-point mode in which XLA computes on CPUs. Denormal operands and results become zero, and results are
+// rounded to nearest. A thread inherits the mode of its creator, so a thread that Python creates would compute other
+// bits than a thread of XLA.
 //
-//   const XlaFloatMode mode;   // for this thread, until the end of the scope
+//   const XlaFloatMode mode;   // sets the mode of this thread until the end of the scope
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class XlaFloatMode {
   }
   static void Write(uint64_t mode) { __asm__ __volatile__("msr fpcr, %0" : : "r"(mode)); }
 #else
-  // XLA sets no mode elsewhere.
+  // XLA sets no mode on other architectures.
   static constexpr uint64_t kFlush = 0, kRounding = 0;
   static uint64_t Read() { return 0; }
   static void Write(uint64_t) {}

@@ -1,4 +1,5 @@
-// FNV-1a of a text: alike in all processes. It separates texts that differ by mistake, not by intent.
+// The FNV-1a hash of a text, the same in all processes. It tells apart texts that differ by mistake. It does not
+// protect against deliberate collisions.
 #pragma once
 
 #include <cstdint>

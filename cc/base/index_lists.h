@@ -1,11 +1,11 @@
-// Lists of indices, one after the other in memory, as Python hands them over.
+// Lists of indices that Python passes. All lists lie in one array.
 #pragma once
 
 #include <cstdint>
 
 namespace jaxcomm {
 
-// A list for each of some: the i-th is members[first[i]] up to, not including, members[first[i + 1]].
+// List i has the elements of `members` from first[i] to first[i + 1] - 1.
 struct IndexLists {
   const int64_t* first;
   const int64_t* members;

@@ -1,6 +1,6 @@
-// Text as JSON.
+// Writes a text as a JSON string.
 //
-//   WriteJsonString(out, "eth0");   // with its quotes
+//   WriteJsonString(out, "eth0");   // writes "eth0" with its quotes
 #pragma once
 
 #include <ostream>

@@ -1,11 +1,11 @@
-// Numbers as bytes: little-endian, as they lie in the memory of all machines that this runs on.
+// Stores numbers as little-endian bytes and reads them. All supported machines store numbers this way.
 //
 //   StoreNumber<uint32_t>(7, out);       // to out[0], …, out[3]
 //   auto seven = LoadNumber<uint32_t>(in);
 //   AppendNumber<uint32_t>(bytes, 7);
 //   NumberReader reader(bytes);
 //   seven = reader.Get<uint32_t>();
-//   if (!reader.ok()) ...                // there was less
+//   if (!reader.ok()) ...                // the input was too short
 #pragma once
 
 #include <cstddef>
@@ -35,18 +35,18 @@ void AppendNumber(std::string& bytes, Number number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof(Number));
 }
 
-// Reads from the front, and never beyond the end. Once there is too little, it reads no more.
+// Reads numbers from the front of the input, and never beyond its end. After a read that does not fit, all reads fail.
 class NumberReader {
  public:
   explicit NumberReader(std::string_view bytes) : bytes_(bytes) {}
 
-  // Zero, if there is too little.
+  // Returns zero if the input is too short.
   template <typename Number>
   Number Get() {
     const std::byte* const in = Take(sizeof(Number));
     return in ? LoadNumber<Number>(in) : 0;
   }
-  // That number of bytes; null if there are fewer.
+  // Returns the next `bytes` bytes, or nullptr if fewer bytes are left.
   const std::byte* Take(size_t bytes) {
     ok_ = ok_ && bytes_.size() >= bytes;
     if (!ok_) return nullptr;

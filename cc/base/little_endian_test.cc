@@ -31,7 +31,7 @@ TEST(LittleEndianTest, NothingIsReadBeyondTheEnd) {
   EXPECT_TRUE(reader.ok());
   EXPECT_EQ(reader.rest(), "rest");
   EXPECT_EQ(reader.Take(5), nullptr);
-  EXPECT_EQ(reader.Get<uint8_t>(), 0u);  // though it is there
+  EXPECT_EQ(reader.Get<uint8_t>(), 0u);  // zero after the failed read, although a byte is left
   EXPECT_FALSE(reader.ok());
   EXPECT_EQ(reader.rest(), "rest");
 }

@@ -1,11 +1,12 @@
-// Descriptors of this process alone: children that it forks close them.
+// The descriptors that forked children of this process close.
 //
-//   CloseInChildren(socket);              // one that has just been opened, or taken over
-//   OpenOwn([] { return open(...); });    // where no child may copy it in between
-//   CloseOwn(socket);   // in place of close
+//   CloseInChildren(socket);              // for a descriptor that was just opened or taken over
+//   OpenOwn([] { return open(...); });    // if no child may inherit the descriptor before it is registered
+//   CloseOwn(socket);                     // instead of close
 //
-// A child may outlive the process, and what it holds open would hide the process's end from others. There is no flag
-// for this as there is for exec. Thread-safe. Negative descriptors are ignored.
+// A forked child may outlive this process. If the child held a descriptor open, other processes would not notice the
+// end of this process. There is no flag that closes descriptors at fork, as O_CLOEXEC does at exec. Thread-safe.
+// Ignores negative descriptors.
 #pragma once
 
 #include <pthread.h>
@@ -18,7 +19,7 @@
 namespace jaxcomm {
 namespace own_descriptors {
 
-// Never destroyed: a fork may come at any time.
+// Never destroyed, because a fork may happen at any time.
 struct Registry {
   std::mutex mutex;
   std::set<int> fds;
@@ -52,7 +53,7 @@ inline void CloseInChildren(int fd) {
   OpenOwn([fd] { return fd; });
 }
 
-// In a forked child, which has closed it, this does nothing.
+// Does nothing in a forked child, because the child has closed the descriptor.
 inline void CloseOwn(int fd) {
   auto& registry = own_descriptors::Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);

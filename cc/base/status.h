@@ -5,10 +5,11 @@
 //   Result<Program> program = Program::Decode(words);
 //   if (!program.ok()) return program.status();
 //
-// A Status is cheap when it is ok; a Result holds a value exactly when its status is ok. The errors that users catch
-// (errors.h) also carry a record, so that no program has to read their text.
+// A Status is cheap if it is ok. A Result holds a value exactly if its status is ok. The errors that users catch
+// (error_texts.h) also carry a record, so that programs need not parse an error's text.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,12 +27,22 @@ class Status {
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
-  // The error's fields as a JSON object, or "".
+  // The error's record, a JSON object; "" if the error has no record.
   const std::string& record() const { return record_; }
+
+  // Returns the same error, with the end of `process` as its cause.
+  Status CausedByEndOf(uint32_t process) const {
+    Status status = *this;
+    status.ended_process_ = process;
+    return status;
+  }
+  // The process whose end caused the error; nullopt if the error has another cause.
+  std::optional<uint32_t> ended_process() const { return ended_process_; }
 
  private:
   Code code_ = Code::kOk;
   std::string message_, record_;
+  std::optional<uint32_t> ended_process_;
 };
 
 inline Status InvalidArgument(std::string message, std::string record = "") {

@@ -1,4 +1,4 @@
-// Words that errors have in common, whatever runs the call.
+// Functions for the texts of errors.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace jaxcomm {
 
-// "16 MiB"
+// Returns, for instance, "16 MiB".
 inline std::string FormatBytes(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -20,14 +20,14 @@ inline std::string FormatBytes(int64_t bytes) {
   return text;
 }
 
-// "60.0 s"
+// Returns, for instance, "60.0 s".
 inline std::string FormatSeconds(std::chrono::steady_clock::duration duration) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f s", std::chrono::duration<double>(duration).count());
   return text;
 }
 
-// The bytes of the UTF-8 letter with which a text begins; 0: it begins with none, or with a part of one.
+// Returns the size in bytes of the UTF-8 character at the start of a text, or 0 if that character is not valid.
 inline size_t LetterBytes(std::string_view text) {
   if (text.empty()) return 0;
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -41,7 +41,7 @@ inline size_t LetterBytes(std::string_view text) {
   return is_long || is_none ? 0 : size;
 }
 
-// The first bytes of a text, `most` of them at most, cut before a letter.
+// Returns the beginning of a text, at most `most` bytes, cut between two characters.
 inline std::string_view CutText(std::string_view text, size_t most) {
   if (text.size() <= most) return text;
   size_t end = most;
@@ -49,7 +49,7 @@ inline std::string_view CutText(std::string_view text, size_t most) {
   return text.substr(0, end);
 }
 
-// The text with '?' in place of every byte that is part of no UTF-8 letter.
+// Returns the text with '?' in place of every byte that belongs to no valid UTF-8 character.
 inline std::string ValidText(std::string_view text) {
   std::string valid;
   valid.reserve(text.size());
@@ -61,7 +61,7 @@ inline std::string ValidText(std::string_view text) {
   return valid;
 }
 
-// "0,1,4", of a vector or a set. Of more than eight ranks, those that follow each other are a range: "0-2,4-127".
+// Returns "0,1,4" for a vector or a set. With more than eight ranks, consecutive ranks become a range: "0-2,4-127".
 template <typename Ranks>
 std::string JoinRanks(const Ranks& ranks) {
   std::string text;

@@ -13,7 +13,7 @@ TEST(Text, IsCutBeforeALetter) {
   EXPECT_EQ(CutText("a\xC3\xA9", 3), "a\xC3\xA9");
   EXPECT_EQ(CutText("a\xC3\xA9", 2), "a");
   EXPECT_EQ(CutText("\xF0\x9F\x98\x80", 3), "");
-  EXPECT_EQ(CutText("\x80\x80\x80", 2), "");  // no letter begins there
+  EXPECT_EQ(CutText("\x80\x80\x80", 2), "");  // no character begins there
   EXPECT_EQ(CutText("", 0), "");
 }
 
@@ -28,7 +28,7 @@ TEST(Text, BytesThatArePartOfNoLetterBecomeQuestionMarks) {
   EXPECT_EQ(ValidText(valid), valid);
   EXPECT_EQ(ValidText("a\xC3"), "a?");
   EXPECT_EQ(ValidText("\xE2\x82z"), "??z");
-  EXPECT_EQ(ValidText("\xC0\x80\xED\xA0\x80\xF5"), "??????");  // too long a form, a surrogate, beyond Unicode
+  EXPECT_EQ(ValidText("\xC0\x80\xED\xA0\x80\xF5"), "??????");  // an overlong form, a surrogate, a byte beyond Unicode
 }
 
 }  // namespace

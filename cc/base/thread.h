@@ -1,8 +1,8 @@
-// Threads that may compute for XLA.
+// Starts threads that may compute for XLA.
 //
-//   std::optional<std::thread> thread = StartThread([this] { Work(); });   // none: the system has no thread to give
+//   std::optional<std::thread> thread = StartThread([this] { Work(); });   // nullopt: the system cannot start a thread
 //
-// The thread runs in XLA's floating-point mode, independently of the mode of its creator.
+// The thread runs in XLA's floating-point mode, whatever the mode of its creator.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,7 @@ inline std::optional<std::thread> StartThread(std::function<void()> work) {
       const XlaFloatMode mode;
       work();
     });
-  } catch (const std::exception&) {  // no thread, or no memory for one
+  } catch (const std::exception&) {  // the system has no thread, or no memory for a thread
     return std::nullopt;
   }
 }

@@ -10,7 +10,7 @@
 namespace jaxcomm {
 namespace {
 
-// The results of this thread for a denormal result, a denormal operand and half of the last bit.
+// Whether this thread turns denormal results and denormal operands into zero, and whether it rounds up.
 struct Mode {
   bool flushes_results, flushes_operands, rounds_up;
 

@@ -1,11 +1,12 @@
-// Records over time, in bounded memory: once a series is full, its spans become twice as long.
+// A series of values over time, in bounded memory. Each value belongs to a span of time. When the series is full, the
+// length of all its spans doubles.
 //
 //   struct Carried { int64_t bytes = 0; void Add(const Carried& later) { bytes += later.bytes; } };
 //   TimeSpans<Carried> spans;
 //   spans.At(now).bytes += 4096;
 //   for (const auto& span : spans.spans()) out << spans.BeginOf(span).count() << span.value.bytes;
 //
-// Spans in which nothing is recorded take no room. The first one begins with the first record. Not thread-safe.
+// Spans without a value take no memory. The first span begins with the first call of At. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -29,7 +30,7 @@ class TimeSpans {
     Value value;
   };
 
-  // That of this time, or the last one where it is earlier than that.
+  // Returns the value of the span that contains `now`. If `now` is before the last span, returns the last span's value.
   Value& At(Clock::time_point now) {
     if (spans_.empty()) begin_ = now;
     if (IsBehindTheLast(now) && spans_.size() == kMost) Widen();
@@ -39,7 +40,7 @@ class TimeSpans {
 
   const std::vector<Span>& spans() const { return spans_; }
   std::chrono::microseconds width() const { return width_; }
-  // By the steady clock.
+  // Returns when the span begins, by the steady clock.
   std::chrono::microseconds BeginOf(const Span& span) const {
     return std::chrono::duration_cast<std::chrono::microseconds>(begin_.time_since_epoch()) + span.index * width_;
   }
@@ -49,7 +50,7 @@ class TimeSpans {
     return spans_.empty() || (now - begin_) / width_ > spans_.back().index;
   }
 
-  // Until two have become one.
+  // Doubles the width of all spans until at least two spans have merged.
   void Widen() {
     while (spans_.size() == kMost) {
       width_ *= 2;

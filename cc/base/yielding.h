@@ -1,9 +1,10 @@
-// Waiting for another thread without falling asleep, for about as long as that and being woken take.
+// Waits for another thread without sleeping. The wait takes at most about the time of falling asleep and waking up.
 //
-//   yielding.Until([&] { return ready(); });   // may return before: block then
+//   yielding.Until([&] { return ready(); });   // may return before ready() is true: the caller then blocks
 //
-// Other threads run on this processor meanwhile. One that computes would do so for milliseconds, where it would
-// be interrupted for a thread that is woken; after a yield that took long, the next waits are slept for a while.
+// Other threads run on this processor during the wait. After a yield, a thread that computes keeps the processor for
+// milliseconds, but a sleeping thread that wakes up gets the processor from it. So after a long yield, Until returns at
+// once for some time, and its caller sleeps.
 #pragma once
 
 #include <sched.h>

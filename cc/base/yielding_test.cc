@@ -12,7 +12,7 @@ TEST(YieldingTest, EndsWhenItIsReady) {
   Yielding yielding;
   int looks = 0, yields = 0;
   yielding.Until([&] { return ++looks == 2; }, [&] { ++yields; });
-  EXPECT_LE(yields, 1);  // the one look may have taken all the time
+  EXPECT_LE(yields, 1);  // 0 if the first call of `ready` took all the time
   yielding.Until([] { return true; }, [&] { ADD_FAILURE() << "it was ready"; });
 }
 

@@ -11,19 +11,19 @@
 namespace jaxcomm {
 namespace {
 
-uint64_t IdOf(const std::vector<MessageGroup::Rank>& devices, uint32_t instance) {
+uint64_t IdOf(const std::vector<MessageRank>& devices, uint32_t instance) {
   std::string text = "communicator|" + std::to_string(instance);
-  for (const MessageGroup::Rank& device : devices) text += "|" + std::to_string(device.device);
+  for (const MessageRank& device : devices) text += "|" + std::to_string(device.device);
   return Hash(text);
 }
 
-// Up to this size the thread that calls adds.
+// In reductions up to this size, the calling thread receives messages and adds them.
 constexpr int64_t kHelpedBytes = 1 << 20;
 
-// The most times that a waiting thread helps, for a millisecond each; then it sleeps until the call has ended.
+// A waiting thread calls Help at most this often, for a millisecond each. Then it sleeps until the call has ended.
 constexpr int kHelpTimes = 20;
 
-// Devices whose calls differ only in what they make of the operands find it here.
+// Names the reduction, so that errors tell apart calls that differ only in their reduction.
 std::string WhereOf(const DeviceGroup::SiteKey& key) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
   const bool reduces = !key.pair && key.kind != Kind::kAllGather;
@@ -31,8 +31,7 @@ std::string WhereOf(const DeviceGroup::SiteKey& key) {
   return "a " + what + " of the program's own";
 }
 
-// XLA does not say which program calls, so calls that are alike stand for a step: most programs make one of them a
-// step.
+// XLA does not say which program makes a call. Equal calls count as one step, as most programs make each once per step.
 uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
   return Hash(std::to_string(group) + "|" + key.name + "|" + std::to_string(static_cast<int>(key.reduction)) + "|" +
               std::to_string(static_cast<int>(key.dtype)) + "|" + std::to_string(key.bytes));
@@ -40,13 +39,13 @@ uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
 
 }  // namespace
 
-DeviceGroup::DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance)
+DeviceGroup::DeviceGroup(std::string name, std::vector<MessageRank> devices, uint32_t instance)
     : name_(std::move(name)), devices_(std::move(devices)), id_(IdOf(devices_, instance)) {}
 
-std::string DeviceGroup::NameOf(const std::vector<MessageGroup::Rank>& devices) {
+std::string DeviceGroup::NameOf(const std::vector<MessageRank>& devices) {
   constexpr size_t kMost = 64;
   std::vector<uint32_t> processes;
-  for (const MessageGroup::Rank& device : devices) processes.push_back(device.process);
+  for (const MessageRank& device : devices) processes.push_back(device.process);
   const std::string all = "processes " + JoinRanks(processes);
   if (all.size() <= kMost) return all;
   const std::string first = JoinRanks(std::vector<uint32_t>(processes.begin(), processes.begin() + 3));
@@ -89,14 +88,13 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
     step->hash = StepOf(id_, key);
     label.step = step;
   }
+  const Collective collective{key.kind, key.reduction, std::nullopt, key.is_in_place};
+  if (key.pair) group.names = {key.pair->first, key.pair->second};
   Result<std::shared_ptr<MessageSite>> made =
-      MessageSite::Make(std::move(label), key.kind, key.reduction,
-                        key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
+      MessageSite::Make(std::move(label), collective, key.pair ? PairId(key.pair->first, key.pair->second) : id_,
+                        /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   std::shared_ptr<MessageSite> site = std::move(made.value());
-  if (key.plan == kAuto) site->FollowPlans();
-  if (!key.is_in_place) site->SeparateResults();
-  if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
   if (!key.default_list.empty()) {
     SiteKey usual = key;
     usual.list = std::exchange(usual.default_list, "");
@@ -105,9 +103,8 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup gro
     }
     group.list = usual.list;
     Result<std::shared_ptr<MessageSite>> other =
-        MessageSite::Make(site->label(), key.kind, key.reduction, id_, /*site=*/0, {std::move(group)}, process);
+        MessageSite::Make(site->label(), collective, id_, /*site=*/0, {std::move(group)}, process);
     if (!other.ok()) return other.status();
-    if (!key.is_in_place) other.value()->SeparateResults();
     const std::vector<std::shared_ptr<MessageSite>> planned{std::exchange(site, std::move(other.value()))};
     site->SelectFrom(planned,
                      executor.messages().SelectorOf(*site, planned, ScheduleSelector::kTrial, StepOf(id_, key)));
@@ -170,7 +167,7 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
 
 std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
                                                     Buffers buffers) {
-  // Additions of larger calls are for several threads.
+  // In larger reductions the waiting thread does not help, because several other threads add.
   const bool helps = key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes;
   std::shared_ptr<Transfer> call;
   Done done;
@@ -204,7 +201,7 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
 Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
   const Status status = transfer->Wait(executor_);
   const auto at = std::find(open_.begin(), open_.end(), transfer);
-  if (at == open_.end()) return status;  // it has been counted
+  if (at == open_.end()) return status;  // the call has been counted
   open_.erase(at);
   Count(status);
   if (!status.ok()) EndOpen();
@@ -234,13 +231,13 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
   return result;
 }
 
-// A broadcast in a group of two, of which the sender's result is never stored to.
+// Moves the bytes by a broadcast in a group of two. A broadcast never stores to the sender's result.
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
                                                    uint32_t from, uint32_t to, const std::string& name) {
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  open_.reserve(open_.size() + 1);  // a call that has begun is waited for
+  open_.reserve(open_.size() + 1);  // before the call begins, because a call that has begun must get a place in open_
   open_.push_back(Begin(
       {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
       id, from == rank_ ? 0 : 1, std::move(buffers)));

@@ -1,4 +1,5 @@
-// One device's part in the collectives of a group of devices, as XLA asks for them: each call blocks until it is over.
+// One device's part in the collectives of a group of devices, with the interface that XLA needs. Each call blocks until
+// it is over.
 //
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
 //   DeviceCommunicator communicator(executor, lists, choose, group, /*rank=*/2);
@@ -6,13 +7,14 @@
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
 //   status = communicator.Wait(sent);
 //
-// Devices call in one order, so a call is named by its number on the communicator, and a transfer by its number between
-// two devices. A device that failed elsewhere may have left calls out that others still make; so the names also count
-// the device's failures, and devices that failed unlike often never join one call. An all-reduce whose plan is kAuto
-// follows the plan that the run switches to at a number of a call.
+// All devices call in the same order. So a call's name has the call's number on the communicator, and a transfer's name
+// has the transfer's number between two devices. After a failed call, a device may have skipped calls that other
+// devices still make. So names also have the number of the device's failures, and devices with different numbers of
+// failures never join one call. An all-reduce with plan kAuto follows the plan of the run. That plan changes at a call
+// number.
 //
-// A communicator is one thread's at a time; those of one process share their group. Every wait ends by the executor's
-// deadline.
+// Only one thread at a time uses a communicator. The communicators of one process share a group. Waits end by the
+// executor's deadline.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +32,7 @@
 #include "cc/base/error_texts.h"
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
-#include "cc/executor/message_site.h"
+#include "cc/executor/sites/message_site.h"
 #include "cc/kernels/types.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/transport.h"
@@ -40,31 +42,32 @@ namespace jaxcomm {
 // Devices that call collectives together, in the order of their ranks.
 class DeviceGroup {
  public:
-  // `instance`: how often this process had made a group of the same devices before.
-  DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance);
+  // `instance`: the number of earlier groups of the same devices in this process.
+  DeviceGroup(std::string name, std::vector<MessageRank> devices, uint32_t instance);
 
-  // For messages: by the process of each rank, as a device's number says nothing to the user. Of many ranks it is cut:
-  // XLA cuts errors, in which it comes before what is wrong.
-  static std::string NameOf(const std::vector<MessageGroup::Rank>& devices);
+  // Returns a name of the group for error texts. It has the numbers of the ranks' processes, because device numbers
+  // mean nothing to the user. It is short even for many ranks: XLA cuts long errors, and the name precedes an error's
+  // cause.
+  static std::string NameOf(const std::vector<MessageRank>& devices);
 
   const std::string& name() const { return name_; }
-  const std::vector<MessageGroup::Rank>& devices() const { return devices_; }
+  const std::vector<MessageRank>& devices() const { return devices_; }
   uint64_t id() const { return id_; }
-  // Between two of its ranks.
+  // Identifies the transfers from one of the group's ranks to another.
   uint64_t PairId(uint32_t from, uint32_t to) const;
 
-  // Call sites by what they do, made when first asked for.
+  // Identifies a call site by what its calls do. Find makes the site on first use.
   struct SiteKey {
     std::string name;
-    std::string list;          // of messages
-    std::string plan;          // that it is of, for messages to the user
-    std::string default_list;  // that a trial compares it with; "": calls run one list
+    std::string list;          // the list of messages
+    std::string plan;          // the list's plan, for error texts
+    std::string default_list;  // the list that a trial compares with; "" without a trial
     Kind kind;
     Reduction reduction;
     DType dtype;
-    int64_t bytes;  // of an operand, or for an all-gather and a reduce-scatter of a slice
+    int64_t bytes;  // bytes of an operand, or of one slice for an all-gather or a reduce-scatter
     bool is_in_place;
-    std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;  // of a transfer: from, to
+    std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;  // only for a transfer: the ranks `from` and `to`
 
     bool operator<(const SiteKey& other) const {
       return std::tie(list, plan, default_list, kind, reduction, dtype, bytes, is_in_place, pair, name) <
@@ -82,7 +85,7 @@ class DeviceGroup {
                     uint32_t process) const;
 
   const std::string name_;
-  const std::vector<MessageGroup::Rank> devices_;
+  const std::vector<MessageRank> devices_;
   const uint64_t id_;
   std::mutex mutex_;
   std::map<SiteKey, Site> sites_;
@@ -91,13 +94,14 @@ class DeviceGroup {
 // A call that has begun.
 class Transfer {
  public:
-  // `helps`: the waiting thread receives messages meanwhile.
+  // `helps`: the thread that waits for the call receives messages.
   explicit Transfer(bool helps = false) : helps_(helps) {}
-  // Blocks until it is over, and helps the executor meanwhile; the executor's deadline bounds that.
+  // Blocks until the call is over, at most until the executor's deadline. With `helps`, first receives messages for a
+  // short time.
   Status Wait(Executor& executor);
   void End(const Status& status);
   bool is_over() const;
-  // Of the thread that waits.
+  // Called by the thread that waits.
   void set_helps(bool helps) { helps_ = helps; }
 
  private:
@@ -111,9 +115,10 @@ class DeviceCommunicator {
  public:
   struct Chosen {
     std::string list, plan;
-    std::string default_list = "";  // of a list that is in its trial
+    std::string default_list = "";  // set if a trial compares `list` with this list
   };
-  // The list of messages that a collective with a larger buffer of `bytes` runs, and the list's plan.
+  // Returns the list of messages that a collective runs, and the list's plan. `bytes`: the size of the collective's
+  // larger buffer.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
   DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
@@ -131,24 +136,24 @@ class DeviceCommunicator {
   uint32_t rank() const { return rank_; }
   uint32_t size() const { return static_cast<uint32_t>(group_->devices().size()); }
 
-  // `bytes`: of the whole operand. It may be the result's memory.
+  // `bytes`: the size of the whole operand. Operand and result may be the same memory.
   Status AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
-  // `bytes`: of a rank's slice.
+  // For both functions, `bytes` is the size of a rank's slice.
   Status ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
   Status AllGather(const std::byte* operand, std::byte* result, int64_t bytes);
-  // `name`: of the collective that they are part of, for messages.
+  // `name`: the name of the transfer's collective, for error texts.
   std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, const std::string& name);
   std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, const std::string& name);
-  // Blocks until a transfer of this communicator is over. XLA waits for no other one after an error, and frees the
-  // memory of all; so after an error those that have begun are over, too.
+  // Blocks until a transfer of this communicator is over. After an error, also blocks until all other begun transfers
+  // are over, because XLA does not wait for these and frees their memory.
   Status Wait(const std::shared_ptr<Transfer>& transfer);
-  // One part of an all-to-all: XLA exchanges `size` bytes with each other rank in turn, to the rank after this one
-  // first and to the rank before it last. Its memory stays until the last one returns, so all of them go on side by
-  // side and end there.
+  // One part of an all-to-all. XLA calls this for each other rank in turn, from the rank after this one to the rank
+  // before it, and each part exchanges `size` bytes. XLA keeps the memory until the last part returns, so the parts run
+  // concurrently, and only the last part waits.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
-  // A call of the device's could not even begin, of which XLA gets the error: those that have begun end.
+  // Called if a call could not begin and XLA gets an error: counts the failure, then waits for the begun transfers.
   void CouldNotBegin();
-  // A call of the device's has ended.
+  // Records that a call of the device has ended.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 
  private:
@@ -163,10 +168,10 @@ class DeviceCommunicator {
   const ChooseList choose_;
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
-  const std::shared_ptr<Transfer> no_memory_;  // has ended with that error: where there is none for a transfer
+  const std::shared_ptr<Transfer> no_memory_;  // returned for calls that lack memory; has ended with that error
   uint32_t calls_ = 0, failures_ = 0;
-  std::vector<std::shared_ptr<Transfer>> open_;                  // not waited for so far
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // so far, by from and to
+  std::vector<std::shared_ptr<Transfer>> open_;                  // transfers for which Wait has not returned
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // by `from` and `to`: the number of transfers so far
 };
 
 }  // namespace jaxcomm

@@ -1,23 +1,23 @@
-// Runs the collectives of the process's ranks, those of ranks of this process alone and those between processes.
+// Runs the collectives of the process's ranks, both within this process and between processes.
 //
 //   Executor executor(/*threads=*/2);
-//   executor.local().Arrive({run_id, group}, site, rank, buffers, done);     // return at once
+//   executor.local().Arrive({run_id, group}, site, rank, buffers, done);     // both return at once
 //   executor.messages().Arrive(message_site, run_id, rank, buffers, done);
 //
-// A call that is not complete at the deadline fails on every rank that waits, and on those that arrive later. Threads
-// are made when the first rank arrives; where the system has none to give, that rank's callback gets an error.
+// A call that is incomplete at the deadline fails on every waiting rank, and on ranks that arrive later. Threads start
+// when the first rank arrives. If the system cannot start the threads, that rank's callback gets an error.
 #pragma once
 
 #include <utility>
 
-#include "cc/executor/call_site_stats.h"
-#include "cc/executor/call_threads.h"
-#include "cc/executor/local_executor.h"
-#include "cc/executor/message_executor.h"
+#include "cc/executor/calls/call_site_stats.h"
+#include "cc/executor/local/local_executor.h"
+#include "cc/executor/messages/message_executor.h"
+#include "cc/executor/threads/call_threads.h"
 
 namespace jaxcomm {
 
-class Executor {
+class Executor final : public Executors {
  public:
   explicit Executor(unsigned num_threads)
       : local_(&threads_), messages_(&threads_), threads_(num_threads, [this](Clock::time_point now, double deadline) {
@@ -25,12 +25,11 @@ class Executor {
           return messages_.FailOverdue(now, deadline) || waits;
         }) {}
 
-  LocalExecutor& local() { return local_; }
-  MessageExecutor& messages() { return messages_; }
+  LocalExecutor& local() override { return local_; }
+  MessageExecutor& messages() override { return messages_; }
   CallSiteStats& stats() { return stats_; }
 
   void SetDeadline(double seconds) { threads_.SetDeadline(seconds); }
-  // Calls back after the delay.
   void Delay(Clock::duration delay, Done done) {
     if (!threads_.Start()) return done(CallThreads::NoThread("delay"));
     threads_.timer().After(delay, [this, done = std::move(done)] { threads_.CallBack("delay", {0, done, Status()}); });

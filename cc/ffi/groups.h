@@ -1,4 +1,4 @@
-// The groups of ranks that a custom call reduces over, from its attributes.
+// The groups of ranks of a custom call, which are read from its attributes.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace jaxcomm {
 
 struct Group {
-  std::string program;           // its name; empty in a group of one rank, which has nothing to do
+  std::string program;           // the program's name; empty for a group of one rank, which runs no program
   std::vector<int32_t> devices;  // by rank
 };
 
-// `devices` holds those of all groups, of `sizes` ranks each; `programs` their programs' names, after each a comma.
-// Errors begin with `who`.
+// `devices` has the devices of the first group, then of the second group, and so on. `sizes` has each group's number of
+// ranks. `programs` has each group's program name, followed by a comma. Error texts begin with `who`.
 Result<std::vector<Group>> ParseGroups(const std::string& who, std::string_view programs,
                                        xla::ffi::Span<const int32_t> devices, xla::ffi::Span<const int32_t> sizes);
 

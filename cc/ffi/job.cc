@@ -22,10 +22,10 @@ void CloseAll(const std::vector<int>& descriptors) {
 Status Job::Open(uint32_t process, uint32_t processes) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!routes_.empty()) {
-    return InvalidArgument("this process is connected to the others of its job already.");
+    return InvalidArgument("this process is already connected to the other processes of its job.");
   }
   if (process >= processes) {
-    return InvalidArgument("process " + std::to_string(process) + " of a job of " + std::to_string(processes));
+    return InvalidArgument("process " + std::to_string(process) + " is not in a job of " + std::to_string(processes));
   }
   local_ = std::make_unique<LocalTransport>();
   process_ = process;
@@ -38,9 +38,9 @@ Status Job::Open(uint32_t process, uint32_t processes) {
 Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto rails = static_cast<uint32_t>(names.size());
-  if (!tcp_.empty() || !udp_.empty()) return InvalidArgument("the rails are opened once");
+  if (!tcp_.empty() || !udp_.empty()) return InvalidArgument("the rails have already been opened");
   if (rails < 1 || rails > RailTable::kMaxRails) {
-    return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
+    return InvalidArgument(std::to_string(rails) + " rails: a job has 1 to " + std::to_string(RailTable::kMaxRails));
   }
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
   std::vector<RailTransport*> transports;
@@ -58,7 +58,7 @@ Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
     if (!status.ok()) return status;
   }
   if (rails_) rails_->Connect(std::move(transports));
-  rail_names_ = names;  // without them Start is an error
+  rail_names_ = names;  // Start fails if there are no names
   return Status();
 }
 
@@ -77,7 +77,7 @@ Result<ShmTransport*> Job::Shm() {
 Status Job::Add(uint32_t process, Route route) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (process >= routes_.size() || routes_[process] != kNone || router_) {
-    return InvalidArgument("process " + std::to_string(process) + " cannot be added");
+    return InvalidArgument("process " + std::to_string(process) + " is unknown, already added, or too late to add");
   }
   routes_[process] = route;
   return Status();
@@ -100,7 +100,12 @@ Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& rang
   return status.ok() ? rails_->AddProcess(process, ranges, connected, down) : status;
 }
 
-// `rails`: of the kind that is to be added.
+Status Job::SetShares(uint32_t process, const std::vector<RailTable::Range>& ranges) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return router_ && rails_ ? rails_->SetShares(process, ranges) : InvalidArgument("this process has one rail");
+}
+
+// `rails`: the number of rails of the connection's kind.
 Status Job::AddTo(uint32_t process, uint32_t rail, size_t rails) {
   if (rail >= rails) return InvalidArgument("rail " + std::to_string(rail) + ": this process has no such rail");
   return rails_ ? Status() : Add(process, kRails);
@@ -135,7 +140,7 @@ Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
   return Restore(lost, udp_.size(), connect, {path.connection, path.socket});
 }
 
-// `rails`: of the kind of the connection. `connect` owns the descriptors.
+// `rails`: the number of rails of the connection's kind. `connect` takes ownership of the descriptors.
 Status Job::Restore(const Rails::Lost& lost, size_t rails, const std::function<Status()>& connect,
                     const std::vector<int>& descriptors) {
   bool is_given = false;
@@ -179,13 +184,13 @@ std::string Job::RailsJson() const {
 Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& host_names) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (hosts.size() != routes_.size() || host_names.size() != routes_.size())
-    return InvalidArgument("each process is on a host");
+    return InvalidArgument("each process needs a host and its name");
   for (size_t process = 0; process < routes_.size(); ++process) {
     if (routes_[process] == kNone) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
     }
   }
-  if (router_ || rail_names_.empty()) return InvalidArgument("the job is started once, after OpenRails");
+  if (router_ || rail_names_.empty()) return InvalidArgument("the job has already started, or its rails are not open");
   Transport* rails = rails_.get();
   if (!rails_) rails = tcp_.empty() ? static_cast<Transport*>(udp_[0].get()) : tcp_[0].get();
   if (Status status = rails_ ? rails_->Start() : Status(); !status.ok()) return status;
@@ -211,7 +216,7 @@ void Job::Close() {
   if (rails_) rails_->Stop();
 }
 
-// Messages first, then rails, which the transports' events go to.
+// Destroys the rails' transports before `rails_`, because `rails_` receives their events.
 void Job::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   router_.reset();
@@ -238,7 +243,7 @@ std::optional<uint32_t> Job::FindRail(const std::string& name) const {
   return static_cast<uint32_t>(at - rail_names_.begin());
 }
 
-MessageGroup::Rank Job::Rank(uint32_t process, uint32_t device) const {
+MessageRank Job::Rank(uint32_t process, uint32_t device) const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (process >= hosts_.size()) return {process, device};
   return {process, device, hosts_[process], host_names_[process]};
@@ -248,7 +253,7 @@ Status Job::CheckGeneration(uint64_t generation, const std::string& who) const {
   if (generation == generation_) return Status();
   return InvalidArgument(who + ": its executable was loaded before jax.distributed was initialized again.\n" +
                          "  Cure: call jax.clear_caches() and jax.extend.backend.clear_backends() after " +
-                         "jax.distributed.shutdown(), and compile the step anew.");
+                         "jax.distributed.shutdown(), and recompile the step.");
 }
 
 bool Job::started() const {

@@ -1,14 +1,14 @@
-// The process's connections to the others of its job.
+// The connections of this process to the other processes of its job.
 //
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
 //   ... publish TheJob().shm(), connect ...
 //   status = TheJob().OpenRails(RailKind::kTcp, {"eth0"});
-//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddUdp, or AddShm, for each other process
-//   status = TheJob().Start(hosts, host_names);             // from now on calls between processes may run
-//   TheJob().Close();                      // before the process ends: what is on its way gets out
-//   TheJob().Reset();                      // once no call uses it: another job, or the same one anew, may be opened
+//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // AddTcp, AddUdp or AddShm for each other process
+//   status = TheJob().Start(hosts, host_names);        // from now on calls between processes may run
+//   TheJob().Close();                      // before the process ends: sends all queued messages
+//   TheJob().Reset();                      // when no call uses the job: another job may be opened then
 //
-// They are connected once in a generation. Thread-safe.
+// Each Open begins a new generation. In each generation the processes are connected once. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/executor/message_site.h"
+#include "cc/executor/sites/message_site.h"
 #include "cc/transport/local/local.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/router.h"
@@ -38,44 +38,49 @@ class Job {
   explicit Job(Transport::Events* events) : events_(events) {}
 
   Status Open(uint32_t process, uint32_t processes);
-  // The shared-memory transport, made when first asked for.
+  // The shared-memory transport, created by the first call.
   Result<ShmTransport*> Shm();
-  // By their names; once.
+  // Opens one rail per name. Called once per generation.
   Status OpenRails(RailKind kind, const std::vector<std::string>& names);
-  // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
+  // Sets how messages to a process are divided among its rails. Called before these rails are added. Fails if the job
+  // has only one rail.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, const std::vector<uint32_t>& connected,
                   const std::vector<uint32_t>& down);
-  // They own the descriptors.
+  // The three Add functions take ownership of the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
   Status AddUdp(uint32_t process, uint32_t rail, const UdpPath& path);
-  // With the number of each process's host. An error: a process has not been added.
+  // `hosts[p]` is the number of process p's host. Fails if a process has not been added.
   Status Start(std::vector<uint32_t> hosts, const std::vector<std::string>& host_names);
-  // After it: what the rails have lost, and a new connection or path for one of them, which it owns. An error: not now.
+  // After Start: changes how later messages to a process are divided among its rails. Fails if there is only one rail.
+  Status SetShares(uint32_t process, const std::vector<RailTable::Range>& ranges);
+  // After Start: the rails that may be restored.
   std::vector<Rails::Lost> lost_rails() const;
+  // Both take ownership of the connection. They fail if the rail cannot be restored.
   Status RestoreTcp(const Rails::Lost& lost, int socket);
   Status RestoreUdp(const Rails::Lost& lost, const UdpPath& path);
-  // All rails to other processes, as JSON; none where there is one to each.
+  // All rails to other processes, as a JSON list. The list is empty if the job has only one rail.
   std::string RailsJson() const;
 
-  // Sends what is queued, for some seconds at most, and says goodbye. Calls in flight fail, and so do later ones.
+  // Sends the queued messages, for a few seconds at most, and notifies the peers. Calls in flight and later calls fail.
   void Close();
-  // After Close: releases all connections and their memory, of which nothing may be used any more.
+  // After Close: releases all connections and their memory. No call may still use these.
   void Reset();
 
   // Null before Start.
   Transport* transport() const { return router_.get(); }
   bool started() const;
-  // After Start: whether there is a processor for each process of this host.
+  // After Start: whether this host has at least as many processors as the job has processes on this host.
   bool has_processor_each() const;
   uint32_t process() const;
-  // A device of a process with its host, after Start.
-  MessageGroup::Rank Rank(uint32_t process, uint32_t device) const;
-  // The number of a rail beside others; none: the job has none of this name, or no other.
+  // After Start: a device of a process, with the process's host.
+  MessageRank Rank(uint32_t process, uint32_t device) const;
+  // The number of the rail of this name. nullopt if the job has no such rail, or has only one rail.
   std::optional<uint32_t> FindRail(const std::string& name) const;
-  // The number of times that it has been opened: an executable belongs to the generation that it was loaded in.
+  // The number of times that a job was opened. An executable belongs to the generation in which it was loaded.
   uint64_t generation() const { return generation_; }
-  // An error of `who` where it was loaded in another generation.
+  // Fails if `generation` is not the current generation. `who` names the thing that was loaded in `generation`; the
+  // error's text begins with `who`.
   Status CheckGeneration(uint64_t generation, const std::string& who) const;
 
  private:
@@ -95,14 +100,14 @@ class Job {
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
   std::vector<std::string> rail_names_;
-  std::unique_ptr<Rails> rails_;  // where there are several
-  // By rail, of one kind.
+  std::unique_ptr<Rails> rails_;  // null if the job has only one rail
+  // By rail. Either tcp_ or udp_ is empty.
   std::vector<std::unique_ptr<TcpTransport>> tcp_;
   std::vector<std::unique_ptr<UdpTransport>> udp_;
   std::unique_ptr<Router> router_;
 };
 
-// Lives until the process ends.
+// Never destroyed, as in runtime.h.
 Job& TheJob();
 
 }  // namespace jaxcomm

@@ -26,13 +26,13 @@ void KeptFailures::Keep(const Status& status) try {
   failures_.push_front(std::move(failure));
   if (failures_.size() > kMost) failures_.pop_back();
 } catch (const std::bad_alloc&) {
-  // The error itself goes on.
+  // The failure is not kept, but XLA still receives its text.
 }
 
 std::string KeptFailures::Find(std::string_view text) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Failure* found = nullptr;
-  size_t longest = 0;  // bytes that the text and the found message share
+  size_t longest = 0;  // the number of bytes at the start that `text` and the found failure share
   for (const Failure& failure : failures_) {
     const std::string_view message = failure.message;
     const size_t most = std::min(message.size(), text.size());
@@ -54,10 +54,9 @@ KeptFailures& TheFailures() {
   return *failures;
 }
 
-// The failure that XLA was given with this text, as KeptFailures::Find writes it.
-JAXCOMM_EXPORT int jaxcomm_failure(const char* shown, char* text, int64_t text_capacity, int64_t* size, char* error,
-                                   int64_t capacity) {
-  return Answer(error, capacity, [&] { CopyText(TheFailures().Find(shown), text, text_capacity, size); });
+// Returns KeptFailures::Find(shown).
+JAXCOMM_EXPORT int jaxcomm_failure(const char* shown, JaxcommText* text, JaxcommText* error) {
+  return Answer(error, [&] { CopyText(TheFailures().Find(shown), text); });
 }
 
 }  // namespace jaxcomm

@@ -1,4 +1,4 @@
-// The failures that XLA was given as text, so that Python finds the record of one by the text that JAX raises.
+// Keeps the failures that XLA has received as text. Python finds a failure's record by the text that JAX raises.
 //
 //   TheFailures().Keep(status);
 //   std::string json = TheFailures().Find("DeadlineError: psum #412 over 'data' …");
@@ -19,14 +19,15 @@ namespace jaxcomm {
 class KeptFailures {
  public:
   static constexpr size_t kMost = 256;
-  // XLA cuts some texts, but none before this many bytes of the message.
+  // XLA truncates some error texts, but keeps at least this many bytes of our texts.
   static constexpr size_t kShown = 480;
 
-  // The error of several ranks is kept once.
+  // Keeps a failure. If several ranks report the same failure, it is kept only once.
   void Keep(const Status& status);
 
-  // {"message":"…","record":{"error":"DeadlineError",…}} of the newest failure with whose message the text begins, at
-  // least as far as kShown; "": none.
+  // Returns {"message":"…","record":{"error":"DeadlineError",…}} of the failure whose text matches the most bytes at
+  // the start of `text`. If several failures match the same number of bytes, returns the newest of them. A match covers
+  // the failure's whole text, or at least kShown bytes of it. Returns "" if no failure matches.
   std::string Find(std::string_view text) const;
 
  private:
@@ -35,10 +36,10 @@ class KeptFailures {
   };
 
   mutable std::mutex mutex_;
-  std::deque<Failure> failures_;  // from the newest
+  std::deque<Failure> failures_;  // newest first
 };
 
-// Lives until the process ends, as in runtime.h.
+// Never destroyed, as in runtime.h.
 KeptFailures& TheFailures();
 
 }  // namespace jaxcomm

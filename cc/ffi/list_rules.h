@@ -1,8 +1,7 @@
-// The list of messages that a collective of an unchanged program runs.
+// Chooses the list of messages that a collective of an unchanged program runs.
 //
-//   ListRules rules{/*flat_bytes=*/16 << 10, /*flat_bytes_on_one_host=*/256 << 10, /*ring_bytes=*/256 << 10,
-//   /*ring_bytes_of_several=*/32 << 10, …}; DeviceCommunicator::Chosen chosen = rules.Choose(Kind::kAllReduce, group,
-//   bytes);   // of the whole buffer
+//   ListRules rules{/*flat_bytes=*/16 << 10, ...};
+//   DeviceCommunicator::Chosen chosen = rules.Choose(Kind::kAllReduce, group, bytes);   // bytes of the whole buffer
 #pragma once
 
 #include <algorithm>
@@ -19,21 +18,22 @@
 namespace jaxcomm {
 
 struct ListRules {
-  // Bytes of a whole buffer up to which an all-reduce is flat, or on one host of all ranks' buffers; and of a rank's
-  // chunk from which on ranks of several hosts form a ring: with one rank a host, and with several.
+  // An all-reduce is flat if its buffer has at most flat_bytes. On one host, it is also flat if the buffers of all
+  // ranks together have at most flat_bytes_on_one_host. Ranks of several hosts form a ring if a rank's chunk is long
+  // enough: at least ring_bytes if each host has one rank, otherwise at least ring_bytes_of_several.
   int64_t flat_bytes = 0, flat_bytes_on_one_host = 0, ring_bytes = 0, ring_bytes_of_several = 0;
-  // The lists of a plan, for all-reduces of `ranks`, by their smallest sizes; "": as without a plan. With kAuto, what
-  // the run makes.
+  // `planned` has a plan's lists for all-reduces of `ranks` ranks, by the least bytes for which a list is used. An
+  // empty list stands for the list without a plan. If `plan` is kAuto, all-reduces follow the plan of the run.
   std::string plan;
   uint32_t ranks = 0;
   struct Planned {
-    std::string list, kind = "";  // "ring", of the list's schedule
+    std::string list, kind = "";  // the kind of the list's schedule, such as "ring"
   };
   std::map<int64_t, Planned> planned;
-  bool tries = false;  // the plan's schedules in a trial, where they are others than without it
+  bool tries = false;  // whether the plan's schedules are in a trial, if they differ from the default ones
 
   DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
-    const std::vector<MessageGroup::Rank>& devices = group.devices();
+    const std::vector<MessageRank>& devices = group.devices();
     const DeviceCommunicator::Chosen usual = ChooseUsual(kind, devices, bytes);
     if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
       const auto& [list, schedule] = std::prev(planned.upper_bound(bytes))->second;
@@ -43,8 +43,7 @@ struct ListRules {
   }
 
  private:
-  DeviceCommunicator::Chosen ChooseUsual(Kind kind, const std::vector<MessageGroup::Rank>& devices,
-                                         int64_t bytes) const {
+  DeviceCommunicator::Chosen ChooseUsual(Kind kind, const std::vector<MessageRank>& devices, int64_t bytes) const {
     const bool is_switched = kind == Kind::kAllReduce && plan == kAuto && AreInOrder(devices);
     const std::string number = "/" + std::to_string(devices.size());
     const bool is_flat = IsFlat(devices, bytes);
@@ -54,21 +53,20 @@ struct ListRules {
     return {"all_reduce/" + (is_flat ? "flat" : way) + number, is_switched ? std::string(kAuto) : way};
   }
 
-  // As the ranks of the run's plans are.
-  static bool AreInOrder(const std::vector<MessageGroup::Rank>& devices) {
+  // Whether the ranks have the order in which the run's plans number them.
+  static bool AreInOrder(const std::vector<MessageRank>& devices) {
     return std::is_sorted(devices.begin(), devices.end(),
                           [](const auto& one, const auto& other) { return one.device < other.device; });
   }
 
-  bool IsFlat(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
-    const bool is_one_host = std::all_of(devices.begin(), devices.end(), [&](const MessageGroup::Rank& device) {
-      return device.host == devices[0].host;
-    });
+  bool IsFlat(const std::vector<MessageRank>& devices, int64_t bytes) const {
+    const bool is_one_host = std::all_of(devices.begin(), devices.end(),
+                                         [&](const MessageRank& device) { return device.host == devices[0].host; });
     return bytes <= flat_bytes ||
            (is_one_host && bytes * static_cast<int64_t>(devices.size()) <= flat_bytes_on_one_host);
   }
 
-  bool GoesRound(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
+  bool GoesRound(const std::vector<MessageRank>& devices, int64_t bytes) const {
     std::set<uint32_t> hosts;
     size_t changes = 0;
     for (size_t rank = 0; rank < devices.size(); ++rank) {

@@ -6,7 +6,7 @@ namespace jaxcomm {
 namespace {
 
 DeviceGroup Group(const std::vector<uint32_t>& devices) {
-  std::vector<MessageGroup::Rank> ranks;
+  std::vector<MessageRank> ranks;
   for (const uint32_t device : devices) ranks.push_back({device, device, /*host=*/device});
   return DeviceGroup("devices", ranks, /*instance=*/0);
 }

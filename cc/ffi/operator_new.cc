@@ -1,12 +1,12 @@
-// The operators new of the core: no block that they give is smaller than kLeast bytes.
+// operator new for the core: every block has at least kLeast bytes.
 //
-// XLA's buffers come from posix_memalign, which leaves up to 112 bytes free beside each of them, and in glibc
-// before 2.39 (bug 30723) in a thread's cache. A small object of ours that took such a gap, and another thread that
-// released it into its own cache, kept the buffer beside it, once free, too short for another of its size: the process
-// grew by a buffer. Larger blocks never lie in a gap.
+// XLA's buffers come from posix_memalign, which leaves gaps of up to 112 bytes beside each buffer. glibc before 2.39
+// (bug 30723) puts these gaps into a thread's cache. Suppose that a small object of ours took such a gap, and that
+// another thread released the object into its own cache. When the buffer beside the gap was freed, its memory was too
+// short for another buffer of the same size, so the process grew by a buffer. Larger blocks never lie in a gap.
 //
-// They are those of the shared object alone, as exports.map hides them; also of libstdc++, where that is linked into
-// it. Blocks that are aligned by more than malloc does are large, and left to libstdc++.
+// exports.map hides these operators. Only this shared object uses them, and libstdc++ if it is linked in. Blocks that
+// need a stricter alignment than malloc's are large, and libstdc++ allocates them.
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr std::size_t kLeast = 120;  // with glibc's own 8 bytes, 128
+constexpr std::size_t kLeast = 120;  // 128 bytes together with glibc's own 8 bytes
 
 void* Allocate(std::size_t bytes) {
   void* const block = std::malloc(std::max(bytes, kLeast));

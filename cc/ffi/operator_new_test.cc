@@ -6,10 +6,11 @@
 namespace jaxcomm {
 namespace {
 
-// The gaps that posix_memalign leaves beside a buffer aligned to 64 bytes: 64 of them, 32 of the least block, and 16.
+// The largest gap beside a buffer of posix_memalign that is aligned to 64 bytes. It has 64 bytes for the alignment, 32
+// bytes of the smallest block, and 16 bytes more.
 constexpr size_t kLargestGap = 112 - sizeof(size_t);
 
-// Sanitizers bring operators of their own.
+// Sanitizers replace operator new.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(OperatorNew, NoBlockFitsIntoAGapBesideAnAlignedBuffer) {
   const auto one = std::make_unique<char>();

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "cc/executor/worker_pool.h"
+#include "cc/executor/threads/worker_pool.h"
 
 namespace jaxcomm {
 

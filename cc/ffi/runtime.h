@@ -10,15 +10,15 @@
 
 namespace jaxcomm {
 
-// They live until the process ends, as XLA's threads may call while static destructors run.
+// These three are never destroyed, because XLA's threads may use them while static destructors run.
 Executor& TheExecutor();
 ProgramRegistry& ThePrograms();
 MessageRegistry& TheMessages();
 
-// The callback that sets the promise when a call ends.
+// A callback that completes the promise when a call ends.
 Done Keep(const xla::ffi::Promise& promise);
 
-// The future of a call that start(promise) begins; where that does not succeed, the future is its error.
+// Returns the future of the call that start(promise) begins. If start fails, the future has its error.
 template <typename Start>
 xla::ffi::Future Begin(Start start) {
   xla::ffi::Promise promise;

@@ -1,4 +1,4 @@
-// The checks of operands of the custom calls on segments, on every platform. Sizes are in bytes.
+// Checks the operands of the custom calls on segments, for every platform. Sizes are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ inline Status CheckImportance(DType dtype, size_t bytes, int64_t segment_bytes, 
   return Status();
 }
 
-// Whether `bytes` are whole segments of that number; it divides, as the product might overflow.
+// Whether `bytes` is the size of exactly `count` segments. Divides, because the product might overflow.
 inline bool HoldsSegments(size_t bytes, size_t count, int64_t segment_bytes) {
   if (segment_bytes < 1) return false;
   const size_t segment = static_cast<size_t>(segment_bytes);
@@ -55,7 +55,7 @@ inline Status CheckUnpack(size_t packed_bytes, size_t count, int64_t segment_byt
 inline Status CheckScale(DType dtype, size_t bytes, size_t result_bytes, int64_t segment_bytes, size_t factors) {
   if (segment_bytes < 1 || segment_bytes % ByteWidth(dtype) != 0 || result_bytes != bytes ||
       factors != NumSegments(bytes, segment_bytes)) {
-    return InvalidArgument("scale: it takes one factor per segment of whole elements");
+    return InvalidArgument("scale: needs one factor per segment of whole elements");
   }
   return Status();
 }

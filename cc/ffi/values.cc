@@ -8,7 +8,7 @@
 namespace jaxcomm {
 
 xla::ffi::Error ToError(const Status& status) {
-  const std::string message = "jaxcomm: " + ValidText(status.message());  // Python reads it as UTF-8
+  const std::string message = "jaxcomm: " + ValidText(status.message());  // Python reads the text as UTF-8
   if (!status.ok()) TheFailures().Keep(status);
   switch (status.code()) {
     case Code::kOk:

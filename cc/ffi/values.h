@@ -1,4 +1,4 @@
-// How a Status becomes an XLA error, and XLA's types ours.
+// Converts a Status to an XLA error, and XLA's types to ours.
 #pragma once
 
 #include <mutex>
@@ -7,7 +7,7 @@
 
 #include "cc/base/export.h"
 #include "cc/base/status.h"
-#include "cc/executor/kind.h"
+#include "cc/executor/calls/kind.h"
 #include "cc/kernels/types.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -15,8 +15,9 @@ namespace jaxcomm {
 
 xla::ffi::Error ToError(const Status& status);
 
-// Registers the type of a call site's state, until that has succeeded once; null, or an error that is the caller's. JAX
-// registers targets before types, XLA wants the type first: so a call site does it when XLA first calls.
+// Registers the type of a call site's state, unless an earlier call has registered it. Returns null, or an error that
+// the caller owns. JAX registers targets before types, but XLA needs the type first. So a target's first call from XLA
+// registers the type.
 template <typename State>
 XLA_FFI_Error* RegisterState(const XLA_FFI_CallFrame* frame, std::string_view name) {
   static std::mutex mutex;
@@ -28,13 +29,13 @@ XLA_FFI_Error* RegisterState(const XLA_FFI_CallFrame* frame, std::string_view na
   return error;
 }
 
-// None: the kernels do not have this element type.
+// Returns nullopt if the kernels lack this element type.
 std::optional<DType> ParseDType(xla::ffi::DataType dtype);
 
-// "sum", "max" or "min".
+// Reads "sum", "max" or "min".
 std::optional<Reduction> ParseReduction(std::string_view text);
 
-// "all_reduce", "reduce_scatter" or "all_gather".
+// Reads "all_reduce", "reduce_scatter" or "all_gather".
 std::optional<Kind> ParseKind(std::string_view text);
 
 }  // namespace jaxcomm

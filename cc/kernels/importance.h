@@ -1,11 +1,10 @@
 // The importance of each segment of a gradient: the mean magnitude of its elements.
 //
-//   const ImportanceFn importance = FindImportance(DType::kF32);   // nullptr: no floating-point type
+//   const ImportanceFn importance = FindImportance(DType::kF32);   // nullptr: not a floating-point type
 //   importance(gradients, bytes / 4, 1024, means);   // one pass
 //   FindScale(DType::kF32)(segment, 1024, 0.5f);
 //
-// The order in which magnitudes are added does not depend on the processor, so means agree bit for bit wherever they
-// are computed.
+// Every processor adds the magnitudes in the same order, so all processors compute the same bits.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +13,12 @@
 
 namespace jaxcomm {
 
-// Writes one mean per segment of `segment` elements (the last may be shorter).
+// Writes the mean of each segment. A segment has `segment` elements; the last segment may be shorter.
 using ImportanceFn = void (*)(const std::byte* gradients, size_t elements, size_t segment, float* means);
 
 ImportanceFn FindImportance(DType dtype);
 
-// Multiplies `count` elements by a factor, in place; 16-bit types are rounded once.
+// Multiplies the elements by a factor, in place. Elements of 16-bit types are rounded once.
 using ScaleFn = void (*)(std::byte* values, size_t elements, float factor);
 
 ScaleFn FindScale(DType dtype);

@@ -1,6 +1,6 @@
-// The body of every instruction set's importance kernels. Include once per .cc, after defining JAXCOMM_ISA (a
-// namespace) and JAXCOMM_VECTOR_BYTES. Everything here but the two Find functions has internal linkage (see
-// lanes_inl.h).
+// The body of every instruction set's importance kernels. A .cc file defines JAXCOMM_ISA (a namespace) and
+// JAXCOMM_VECTOR_BYTES, then includes this file once. Everything here except the two Find functions has internal
+// linkage (see lanes_inl.h).
 
 #include "cc/kernels/importance.h"
 #include "cc/kernels/lanes_inl.h"
@@ -8,10 +8,10 @@
 namespace jaxcomm::JAXCOMM_ISA {
 namespace {
 
-// Element i of a segment is added to sum i mod kSums, and the sums in one fixed order: the same on every processor.
+// Element i of a segment is added to sum number i mod kSums. Every processor then adds the sums in the same order.
 constexpr size_t kSums = 16;
 
-// T is what lane L accumulates in, Word an unsigned integer as wide.
+// T is the type in which lane L adds. Word is an unsigned integer type of the same width.
 template <typename L, typename T, typename Word>
 struct Magnitude {
   using V = typename L::Accumulator;
@@ -26,7 +26,7 @@ struct Magnitude {
     return BitCast<V>(BitCast<Vector<Word>>(value) & kWithoutSign);
   }
 
-  // The mean over `elements` of them.
+  // Returns the mean of `elements` magnitudes.
   static float Mean(const std::byte* from, size_t elements) {
     V sums[kVectors] = {};
     size_t at = 0;

@@ -18,7 +18,7 @@ struct Kernels {
   ScaleFn (*scale)(DType);
 };
 
-// Those of the instruction sets that this processor can run.
+// The kernels of the instruction sets that this processor can run.
 std::vector<Kernels> AllKernels() {
   std::vector<Kernels> all = {{"plain", plain::FindImportance, plain::FindScale}};
 #if defined(__x86_64__)
@@ -34,7 +34,7 @@ std::vector<Kernels> AllKernels() {
 constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 constexpr size_t kSegment = 96;
 
-// Values that every type holds exactly, so that all must agree with the same reference.
+// Every type holds these values exactly, so all kernels must agree with the same reference.
 double Value(size_t i) { return (static_cast<double>(i * 37 % 101) - 50) / 4; }
 
 std::vector<std::byte> Gradients(DType dtype, size_t elements) {
@@ -45,7 +45,7 @@ std::vector<std::byte> Gradients(DType dtype, size_t elements) {
     uint32_t bits;
     std::memcpy(&bits, &single, sizeof(bits));
     const uint16_t brain = static_cast<uint16_t>(bits >> 16);
-    // All values are normal in f16: rebias the exponent.
+    // All values are normal in f16, so only the exponent's bias must change.
     const uint16_t half =
         value == 0
             ? 0

@@ -1,4 +1,4 @@
-// The instruction set that this processor's kernels are taken from.
+// The instruction set of the kernels that run on this processor.
 //
 //   ReduceFn FindReduce(DType dtype, Reduction reduction) { return JAXCOMM_OF_THIS_ISA(Find, dtype, reduction); }
 #pragma once
@@ -9,12 +9,12 @@ enum class Isa { kPlain, kAvx2, kAvx512, kNeon };
 
 Isa ThisIsa();
 
-// "avx512", "avx2", "neon" or "plain".
+// Returns "avx512", "avx2", "neon" or "plain".
 const char* KernelIsa();
 
 }  // namespace jaxcomm
 
-// Calls the function of this name in the namespace of the instruction set.
+// Calls the function `name` in the namespace of this processor's instruction set.
 #if defined(__x86_64__)
 #define JAXCOMM_OF_THIS_ISA(name, ...)                   \
   (ThisIsa() == Isa::kAvx512 ? avx512::name(__VA_ARGS__) \

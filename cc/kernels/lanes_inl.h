@@ -1,7 +1,8 @@
-// How each element type is loaded into a vector's accumulator and stored from it, for one instruction set. Include in
-// the _inl.h files only, inside no namespace, after defining JAXCOMM_ISA (a namespace) and JAXCOMM_VECTOR_BYTES.
-// Everything here has internal linkage, and nothing of the standard library is instantiated, so that no code compiled
-// for a newer processor can be linked into another file's.
+// Lanes, for one instruction set. A lane loads elements of one type into an accumulator, which is a vector, and stores
+// an accumulator as elements. Only the other _inl.h files include this file, outside of any namespace, after
+// JAXCOMM_ISA (a namespace) and JAXCOMM_VECTOR_BYTES are defined. Everything here has internal linkage, and no template
+// of the standard library is instantiated. So code that was compiled for a newer processor is never linked into code
+// for an older one.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,6 @@ inline __attribute__((always_inline)) To BitCast(From from) {
   return to;
 }
 
-// A lane says how one vector of elements is loaded into its accumulator and stored from it.
 template <typename T>
 struct Lane {
   using Accumulator = Vector<T>;
@@ -58,7 +58,7 @@ struct BFloat16Lane {
     __builtin_memcpy(&half, from, sizeof(half));
     value = BitCast<F32>(__builtin_convertvector(half, U32) << 16);
   }
-  // Round to nearest even; a NaN keeps its sign and becomes quiet.
+  // Rounds to nearest even. A NaN keeps its sign and becomes quiet.
   static inline __attribute__((always_inline)) void Store(const Accumulator& value, std::byte* to) {
     const U32 bits = BitCast<U32>(value);
     const U32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -76,7 +76,7 @@ inline float HalfToFloat(uint16_t half) {
   const uint32_t mantissa = half & 1023;
   if (exponent == 31) return BitCast<float>(sign | 0x7f800000 | (mantissa << 13) | (mantissa ? 0x400000 : 0));
   if (exponent != 0) return BitCast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  // Subnormal: mantissa * 2^-24, exact in f32.
+  // A subnormal value is mantissa * 2^-24, which f32 represents exactly.
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
   return BitCast<float>(BitCast<uint32_t>(magnitude) | sign);
 }
@@ -86,8 +86,8 @@ inline uint16_t FloatToHalf(float value) {
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return sign | 0x7e00 | ((magnitude >> 13) & 0x1ff);
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds beyond 65504
-  if (magnitude < 0x38800000) {                       // subnormal: add 0.5, whose last bit weighs 2^-24
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // would be rounded to more than 65504, so it becomes infinity
+  if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5, whose last bit is worth 2^-24, rounds it
     const uint32_t shifted = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f);
     return static_cast<uint16_t>(sign | (shifted - 0x3f000000));
   }
@@ -101,7 +101,7 @@ struct Float16Lane {
   static constexpr size_t kBytes = kVectorBytes / 2;
   static inline __attribute__((always_inline)) void Load(const std::byte* from, Accumulator& value) {
 #if defined(__AVX512F__)
-    // The zero-masking forms: the plain ones read an undefined vector, of which GCC warns.
+    // Uses the zero-masking intrinsics, because GCC warns that the plain intrinsics read an undefined vector.
     value = BitCast<F32>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
 #elif defined(__F16C__)
     value = BitCast<F32>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));

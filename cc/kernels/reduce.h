@@ -1,11 +1,12 @@
-// Element-wise reductions of many buffers into many, vectorised, chosen for the processor at run time.
+// Element-wise reductions of several source buffers into several destination buffers. They are vectorised, and chosen
+// for the processor at run time.
 //
 //   ReduceFn reduce = FindReduce(DType::kF32, Reduction::kSum);   // nullptr: no such reduction
-//   reduce(sources, 8, destinations, 8, 8, bytes);                // one pass: read 8, store 8
+//   reduce(sources, 8, destinations, 8, 8, bytes);                // reads 8 buffers and stores 8 buffers in one pass
 //
-// A destination may be one of the sources (the very same address), never overlap one otherwise. Sources are combined in
-// the order given, so the same sources give the same bits wherever they are computed. bf16 and f16 accumulate in f32
-// and are rounded once. Integer sums and products wrap; max and min propagate NaN. With one source it copies.
+// A destination may have the address of a source, but must not overlap a source otherwise. Sources are combined in the
+// order given, so the same sources give the same bits on every processor. bf16 and f16 values are added in f32 and
+// rounded once. Integer sums and products wrap. Max and min propagate NaN. With one source, a reduction copies.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ using ReduceFn = void (*)(const std::byte* const* sources, size_t num_sources, s
 
 ReduceFn FindReduce(DType dtype, Reduction reduction);
 
-// One table per instruction set; each is compiled with that set's flags in a file of its own, so that what ships runs
-// on any processor of the architecture. Only reduce.cc and the tests call these.
+// One function per instruction set. Each is compiled in its own file with the flags of its instruction set, so that one
+// binary runs on any processor of the architecture. Only reduce.cc and the tests call these functions.
 namespace avx512 {
 ReduceFn Find(DType dtype, Reduction reduction);
 }

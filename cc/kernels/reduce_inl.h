@@ -1,5 +1,6 @@
-// The body of every instruction set's reductions. Include once per .cc, after defining JAXCOMM_ISA (a namespace) and
-// JAXCOMM_VECTOR_BYTES. Everything here but Find has internal linkage (see lanes_inl.h).
+// The body of every instruction set's reductions. A .cc file defines JAXCOMM_ISA (a namespace) and
+// JAXCOMM_VECTOR_BYTES, then includes this file once. Everything here except Find has internal linkage (see
+// lanes_inl.h).
 
 #include "cc/kernels/lanes_inl.h"
 #include "cc/kernels/reduce.h"
@@ -20,8 +21,8 @@ inline __attribute__((always_inline)) void Combine(V& into, const V& other) {
   }
 }
 
-// Two neighbours of bf16 in 32 bits: each half becomes a float by a shift or a mask, where widening each element would
-// cost a shuffle. Bit for bit what BFloat16Lane makes of them.
+// Loads two adjacent bf16 values as 32 bits. A shift makes a float of one half, and a mask makes a float of the other
+// half; BFloat16Lane, which widens each element, needs a shuffle. Both lanes give the same bits.
 struct BFloat16PairLane {
   struct Accumulator {
     F32 even, odd;
@@ -39,7 +40,7 @@ struct BFloat16PairLane {
   }
 
  private:
-  // The upper halves are rounded; the lower ones are left over.
+  // Returns the rounded values in the upper halves. The lower halves are meaningless.
   static inline __attribute__((always_inline)) U32 Rounded(const F32& value) {
     const U32 bits = BitCast<U32>(value);
     const U32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -54,10 +55,10 @@ inline __attribute__((always_inline)) void Combine(BFloat16PairLane::Accumulator
   Combine<kReduction>(into.odd, other.odd);
 }
 
-// Complex numbers, whose products mix the two parts.
+// Complex numbers for products, which mix the real and the imaginary part.
 template <typename T>
 struct ComplexVector {
-  Vector<T> parts;  // real and imaginary by turns
+  Vector<T> parts;  // real and imaginary alternate
 };
 template <typename T>
 struct ComplexLane {
@@ -86,10 +87,11 @@ inline __attribute__((always_inline)) void Combine(ComplexVector<T>& into, const
   into.parts = real * other.parts + imaginary * swapped * signs;
 }
 
-// Long enough that memory sees long runs of one destination, short enough for the first cache.
+// The size of a tile: so long that each destination gets long runs of stores, and so short that a tile fits into the
+// first-level cache.
 constexpr size_t kTileBytes = 4096;
 
-// Stores a tile past the caches, where the architecture can.
+// Stores a tile. Bypasses the caches if the architecture can.
 inline void StoreStreaming(const std::byte* tile, std::byte* to) {
   for (size_t at = 0; at < kTileBytes; at += kVectorBytes) {
 #if defined(__AVX512F__)
@@ -105,16 +107,17 @@ inline void StoreStreaming(const std::byte* tile, std::byte* to) {
   }
 }
 
-// No lock orders streaming stores: they must be visible before their end is reported.
+// Makes the streaming stores visible to other threads. Locks do not order these stores, so this precedes the report
+// that the reduction is done.
 inline void FenceStreaming() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif
 }
 
-// Combines the bytes [begin, end) of all sources and stores them to the destinations and, unless it is null, from the
-// beginning of `tile` on. Sums one block of kUnroll vectors before it stores it, so that the sum lives in registers,
-// and rounds it once for all destinations.
+// Combines bytes [begin, end) of all sources, and stores the result to the destinations. Unless `tile` is null, also
+// stores the result at the start of `tile`. A block of kUnroll vectors stays in registers, and is rounded once for all
+// destinations.
 template <typename L, Reduction kReduction>
 void ReduceRange(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
                  size_t num_destinations, std::byte* tile, size_t begin, size_t end) {
@@ -194,7 +197,7 @@ ReduceFn Find(DType dtype, Reduction reduction) {
   const bool sum = reduction == Reduction::kSum, product = reduction == Reduction::kProduct;
   const bool wraps = sum || product;
   switch (dtype) {
-    // Signed sums and products wrap, so they run on unsigned lanes.
+    // Signed sums and products must wrap, so they use unsigned lanes.
     case DType::kS8:
       return wraps ? Pick<Lane<uint8_t>>(reduction) : Pick<Lane<int8_t>>(reduction);
     case DType::kS16:
@@ -219,7 +222,7 @@ ReduceFn Find(DType dtype, Reduction reduction) {
       return Pick<Lane<float>>(reduction);
     case DType::kF64:
       return Pick<Lane<double>>(reduction);
-    // Complex numbers have no order; their sum is the sum of their parts.
+    // Complex numbers have no order, so they have no max and no min. A complex sum is the sum of the parts.
     case DType::kC64:
       return sum ? Pick<Lane<float>>(reduction) : product ? Reduce<ComplexLane<float>, Reduction::kProduct> : nullptr;
     case DType::kC128:

@@ -79,7 +79,7 @@ T Apply(Reduction reduction, T a, T b) {
   return static_cast<T>(a + b);
 }
 
-// Integers and small whole floats, where every order of summation gives the same value.
+// Uses integers and small whole floats, for which every order of summation gives the same value.
 template <typename T>
 void ExpectMatchesScalar(DType dtype) {
   for (const Isa& isa : Isas()) {
@@ -151,7 +151,7 @@ TEST(ReduceTest, MaxAndMinPropagateNaN) {
 }
 
 TEST(ReduceTest, BFloat16AccumulatesInF32AndRoundsOnce) {
-  // 256 + 1 + 1: in bf16 step by step both ones are lost, in f32 the sum is 258, a bf16 number.
+  // Adds 256 + 1 + 1. Rounding to bf16 after each step would lose both ones. The f32 sum is 258, which bf16 can hold.
   const std::vector<uint16_t> big = {0x4380}, one = {0x3f80}, sum = {0x4381};
   for (const Isa& isa : Isas()) {
     EXPECT_EQ(As<uint16_t>(Combine(isa.find(DType::kBF16, Reduction::kSum), {Bytes(big), Bytes(one), Bytes(one)})),
@@ -170,14 +170,14 @@ TEST(ReduceTest, EveryHalfSurvivesARoundTrip) {
         if ((all[i] & 0x7fff) <= infinity) {
           ASSERT_EQ(back[i], all[i]) << isa.name;
         } else {
-          ASSERT_GT(back[i] & 0x7fff, infinity) << isa.name;  // a NaN stays one
+          ASSERT_GT(back[i] & 0x7fff, infinity) << isa.name;  // a NaN stays a NaN
         }
       }
     }
   }
 }
 
-// Any bits, NaNs apart: which of two NaNs survives is the processor's choice.
+// Uses random bits, but no NaNs, because the processor chooses which of two NaNs survives.
 TEST(ReduceTest, InstructionSetsAgreeBitForBit) {
   for (const Isa& isa : Isas()) {
     for (const DType dtype : kDTypes) {
@@ -209,7 +209,7 @@ TEST(ReduceTest, InstructionSetsAgreeBitForBit) {
   }
 }
 
-// One element in plain words: in f32, in the order given, rounded to nearest even once; a NaN becomes quiet.
+// Reduces one element in f32, in the order given, then rounds once to nearest even. A NaN becomes quiet.
 uint16_t BFloat16(Reduction reduction, const std::vector<uint16_t>& values) {
   const auto wide = [](uint16_t value) { return As<float>(Bytes(std::vector<uint32_t>{uint32_t{value} << 16}))[0]; };
   float result = wide(values[0]);
@@ -225,8 +225,8 @@ uint16_t BFloat16(Reduction reduction, const std::vector<uint16_t>& values) {
   return static_cast<uint16_t>((bits >> 16) + up);
 }
 
-// Every 16-bit value beside zeros, ones that differ by a tie, denormals, infinities, NaNs and random ones, in even and
-// odd places; which NaN survives two is the processor's choice.
+// Combines every 16-bit value with zeros, values that differ by a tie, denormals, infinities, NaNs and random values,
+// at even and odd positions. The processor chooses which of two NaNs survives.
 TEST(ReduceTest, BFloat16IsWhatOneElementAfterTheOtherGives) {
   const std::vector<uint16_t> edges = {0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x3f80, 0x3f81, 0x3b80, 0x3b81, 0xbb80,
                                        0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc1, 0xffff, 0x4380, 0x437f};
@@ -240,7 +240,8 @@ TEST(ReduceTest, BFloat16IsWhatOneElementAfterTheOtherGives) {
     }
   }
   values[0].push_back(1), values[1].push_back(2), values[2].push_back(3);
-  for (auto& each : values) each.resize(each.size() | 1);  // the last vector is not full, nor is its last pair
+  // The number of elements is odd, so that the last vector and the last pair are incomplete.
+  for (auto& each : values) each.resize(each.size() | 1);
   std::vector<std::vector<std::byte>> inputs;
   for (const auto& each : values) inputs.push_back(Bytes(each));
   for (const Isa& isa : Isas()) {

@@ -1,5 +1,5 @@
-// The element types and the reductions that kernels know; jaxcomm/collectives/primitive.py has those of calls, as all
-// others are jax.lax's.
+// The element types and reductions of kernels. For the types and reductions of calls, see
+// jaxcomm/collectives/primitive.py.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
-// The programs of collectives that follow no plan, which every process can make from their names.
+// The programs of collectives without a plan. Every process can make such a program from its name.
 //
 //   std::vector<uint32_t> words = DirectProgram("all_reduce/8");   // empty: no such name
 //
-// There are as many chunks as ranks. Afterwards all ranks hold the sum of every chunk ("all_reduce/8"), rank c that of
-// chunk c ("reduce_scatter/8"), or all ranks hold what rank c had as chunk c ("all_gather/8"). One pass each, no waits.
+// A buffer has one chunk per rank. After "all_reduce/8", all 8 ranks hold the sum of every chunk. After
+// "reduce_scatter/8", rank c holds the sum of chunk c. After "all_gather/8", all ranks hold chunk c of rank c. Each
+// program has one op per chunk, and no op waits for another.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace jaxcomm {
 
-// Encoded as described in program.h.
+// Returns the program, encoded as program.h describes.
 std::vector<uint32_t> DirectProgram(std::string_view name);
 
 }  // namespace jaxcomm

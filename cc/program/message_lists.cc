@@ -16,7 +16,7 @@ struct List {
   std::vector<Round> rounds;
 };
 
-// Places of the contributions of all ranks to one chunk, in the order of the ranks; the slots are those of Gather.
+// For Flat and Scatter: returns the places of all ranks' contributions to one chunk, in rank order.
 std::vector<uint32_t> InRankOrder(uint32_t ranks, uint32_t rank) {
   std::vector<uint32_t> places;
   for (uint32_t other = 0, slot = 0; other < ranks; ++other) places.push_back(other == rank ? Messages::kOwn : ++slot);
@@ -34,7 +34,7 @@ List Flat(uint32_t ranks, uint32_t rank) {
   return {1, ranks - 1, {round}};
 }
 
-// Chunk c of all to rank c, which adds.
+// All ranks send chunk c to rank c, which adds the ranks' chunks.
 Round Scatter(uint32_t ranks, uint32_t rank) {
   Round round;
   for (uint32_t other = 0, slot = 0; other < ranks; ++other) {
@@ -46,7 +46,7 @@ Round Scatter(uint32_t ranks, uint32_t rank) {
   return round;
 }
 
-// Chunk c of rank c to all.
+// Rank c sends chunk c to all other ranks.
 Round Gather(uint32_t ranks, uint32_t rank) {
   Round round;
   for (uint32_t other = 0; other < ranks; ++other) {
@@ -57,7 +57,7 @@ Round Gather(uint32_t ranks, uint32_t rank) {
   return round;
 }
 
-// Chunk c goes from rank c + 1 to all others in turn, and last to rank c, which then has the sum.
+// Chunk c goes from rank c + 1 around the ring to rank c, which then has the sum.
 List RingScatter(uint32_t ranks, uint32_t rank) {
   const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
   List list{ranks, 1, {}};
@@ -68,7 +68,7 @@ List RingScatter(uint32_t ranks, uint32_t rank) {
   return list;
 }
 
-// Chunk c goes from rank c to all others in turn.
+// Chunk c goes from rank c around the ring to all other ranks.
 List RingGather(uint32_t ranks, uint32_t rank) {
   const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
   List list{ranks, 0, {}};

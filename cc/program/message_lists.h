@@ -1,12 +1,15 @@
-// The messages of collectives that follow no plan, which every process can make from their names.
+// The lists of messages of collectives without a plan. Every process can make such a list from its name.
 //
 //   std::vector<uint32_t> words = MessageList("all_reduce/flat/8", rank);   // empty: no such name, or no such rank
 //
-// all_reduce/flat: everybody sends its whole buffer to everybody, and adds in the order of the ranks. One round.
-// all_reduce/direct: chunk c goes to rank c, which adds in the order of the ranks and sends the sum to all. Two rounds.
-// all_reduce/ring: chunks go round, are added to on the way, and go round again. 2 (n - 1) rounds, one peer at a time.
-// reduce_scatter and all_gather, /direct and /ring: the two halves of these.
-// broadcast/flat: rank 0 sends its whole buffer to everybody.
+// - all_reduce/flat: each rank sends its whole buffer to all others, and adds all buffers in rank order. One round.
+// - all_reduce/direct: all ranks send chunk c to rank c, which adds in rank order and sends the sum to all ranks. Two
+//   rounds.
+// - all_reduce/ring: chunks pass around the ring twice. They are added the first time and copied the second time. There
+//   are 2 (n - 1) rounds, and a rank sends to one peer in each.
+// - reduce_scatter/direct and reduce_scatter/ring: the first half of all_reduce/direct and of all_reduce/ring.
+// - all_gather/direct and all_gather/ring: the second half of all_reduce/direct and of all_reduce/ring.
+// - broadcast/flat: rank 0 sends its whole buffer to all other ranks. One round.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +18,7 @@
 
 namespace jaxcomm {
 
-// The list of one rank, encoded as messages.h describes, in time proportional to its length.
+// Returns the list of one rank, encoded as messages.h describes. Takes time proportional to the length of the list.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
 }  // namespace jaxcomm

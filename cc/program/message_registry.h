@@ -1,8 +1,8 @@
-// Lists of messages by name and rank, where Python leaves them and call sites find them.
+// Lists of messages by name and rank. Python adds the lists, and call sites find them.
 //
-//   Status status = registry.Add("3f9a…", words, num_words);   // of the rank that the words name; again is a no-op
-//   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr: not added
-//   list = registry.Find("all_reduce/flat/8", rank);   // those that follow no plan are always there: message_lists.h
+//   Status status = registry.Add("3f9a…", words, num_words);   // `words` contain the rank; adding again does nothing
+//   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr: the list was not added
+//   list = registry.Find("all_reduce/flat/8", rank);   // the lists of message_lists.h are always found
 //
 // Thread-safe.
 #pragma once

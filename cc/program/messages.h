@@ -1,15 +1,15 @@
-// The sends, receives and sums of one rank of a collective, by round, for ranks that cannot read each other's memory.
+// The sends, receives and sums of one rank of a collective, by round. Used if ranks cannot read each other's memory.
 //
-//   Result<Messages> messages = Messages::Decode(words, num_words);   // refuses anything malformed
+//   Result<Messages> messages = Messages::Decode(words, num_words);   // refuses malformed words
 //   for (const Round& round : messages.value().rounds()) ...
 //   std::vector<uint32_t> words = Messages::Encode(ranks, rank, chunks, slots, rounds);
 //
-// A round's messages go at once; then its sums are done, in their order. Between two ranks, sends and receives are
-// listed in the same order. Immutable; may be shared between threads.
+// A round sends its messages at once, then computes its sums in order. Two ranks list the messages between them in the
+// same order. Immutable; may be shared between threads.
 //
-// Encoding (little-endian uint32 words): magic "JCMG", version 1, ranks, rank, chunks, slots, rounds; then per round
-// the numbers of sends, receives and sums, and the three lists. A place is 0 for the rank's own chunk, else a scratch
-// slot plus one.
+// The encoding has little-endian uint32 words. It begins with the magic number "JCMG", the version 1, the number of
+// ranks, the rank, and the numbers of chunks, slots and rounds. Then each round has the numbers of its sends, receives
+// and sums, and these three lists. A place is 0 for the rank's own chunk, or else a scratch slot's number plus one.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct ReceiveChunk {
   uint32_t place;
 };
 
-// The rank's own chunk becomes the sum of the places.
+// The rank's own bytes of the chunk become the sum of the bytes at these places.
 struct Sum {
   uint32_t chunk;
   std::vector<uint32_t> places;
@@ -58,7 +58,7 @@ class Messages {
   uint32_t chunks() const { return chunks_; }
   uint32_t slots() const { return slots_; }
   const std::vector<Round>& rounds() const { return rounds_; }
-  // Whether each rank receives the whole buffers of all others, and adds in the order of the ranks.
+  // Returns whether each rank receives the whole buffers of all other ranks, and adds the buffers in rank order.
   bool IsFlatSum() const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 using Words = std::vector<uint32_t>;
 
-// Two ranks exchange their one chunk and both add rank 0's and then rank 1's.
+// Two ranks exchange their only chunk. Both add rank 0's bytes first, then rank 1's bytes.
 Words Exchange(uint32_t rank) {
   const uint32_t other = 1 - rank;
   return {Messages::kMagic, Messages::kVersion, 2, rank, 1, 1, 1, 1, 1, 1, other, 0, other, 0, 1, 0, 2, rank, other};

@@ -22,7 +22,7 @@ Result<Program> Program::Decode(const uint32_t* words, size_t num_words) {
   program.ranks_ = in.Next("the number of ranks", kMaxRanks + 1, 1);
   program.chunks_ = in.Next("the number of chunks", kMaxChunks + 1, 1);
   const uint32_t num_ops = in.Length("the number of ops", kWordsPerOp);
-  // Distinct values below `limit`.
+  // Reads a list of distinct values below `limit`.
   const auto list = [&in](const char* what, uint32_t size, uint32_t limit) {
     std::vector<uint32_t> found;
     for (uint32_t i = 0; i < size && in.ok(); ++i) found.push_back(in.Next(what, limit));
@@ -43,7 +43,7 @@ Result<Program> Program::Decode(const uint32_t* words, size_t num_words) {
     op.num_waits = in.Next("the number of waits", uint64_t{index} + 1);
     op.reads = list("a rank to read", num_reads, program.ranks_);
     op.writes = list("a rank to write", num_writes, program.ranks_);
-    // An op waits for earlier ops only, so there is no cycle.
+    // An op may wait only for earlier ops, so there is no cycle.
     const std::vector<uint32_t> waits = list("an op to wait for", op.num_waits, index);
     if (!in.ok()) break;
     const auto fresh = std::stable_partition(op.writes.begin(), op.writes.end(), [&op](uint32_t rank) {

@@ -1,14 +1,15 @@
-// The program of the ranks of one collective: a list of ops on chunks of their buffers.
+// The program of one collective: a list of ops on chunks of the ranks' buffers.
 //
-//   Result<Program> program = Program::Decode(words, num_words);   // refuses anything malformed
+//   Result<Program> program = Program::Decode(words, num_words);   // refuses malformed words
 //   for (const Op& op : program.value().ops()) ...
 //
-// An op reads one chunk from some ranks, combines it element by element in the order given, and stores the result to
-// some ranks. It may start when every rank it touches has arrived and the ops it waits for are done; the list is in an
-// order that satisfies all waits. A Program is immutable and may be shared between threads.
+// An op reads one chunk of some ranks, combines these ranks' elements in the order given, and stores the result to some
+// ranks. It may start when every rank that it touches has arrived and the ops that it waits for are done. In the list,
+// an op comes after all ops that it waits for. A Program is immutable and may be shared between threads.
 //
-// Encoding (little-endian uint32 words): magic "JCPG", version 1, ranks, chunks, number of ops; then per op: rank,
-// chunk, number of reads, of writes, of waits, and the three lists.
+// The encoding has little-endian uint32 words. It begins with the magic number "JCPG", the version 1, and the numbers
+// of ranks, chunks and ops. Then each op has its rank, its chunk, the numbers of its reads, writes and waits, and these
+// three lists.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +21,13 @@
 namespace jaxcomm {
 
 struct Op {
-  uint32_t rank;  // the rank that executes it, where ranks are processes of their own
+  uint32_t rank;  // the rank that executes the op, if each rank is a process
   uint32_t chunk;
   std::vector<uint32_t> reads;
-  std::vector<uint32_t> writes;      // those that are reads, too, come first
-  uint32_t num_in_place;             // the number of these
-  std::vector<uint32_t> touches;     // reads and writes together, each rank once, ascending
-  std::vector<uint32_t> successors;  // ops that wait for this one
+  std::vector<uint32_t> writes;      // ranks that are also in `reads` come first
+  uint32_t num_in_place;             // the number of `writes` that are also in `reads`
+  std::vector<uint32_t> touches;     // the ranks of reads and writes, each rank once, ascending
+  std::vector<uint32_t> successors;  // ops that wait for this op
   uint32_t num_waits;
 };
 

@@ -10,7 +10,7 @@ namespace jaxcomm {
 namespace {
 
 // clang-format off
-// Two ranks, one chunk: rank 0 sums both, then rank 1 copies.
+// A program for two ranks with one chunk. Rank 0 adds both ranks' chunks, then rank 1 copies the sum.
 std::vector<uint32_t> SumThenCopy() {
   return {
       Program::kMagic, 1, 2, 1, 2,

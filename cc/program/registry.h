@@ -1,8 +1,8 @@
-// Programs by name, where Python leaves them and call sites find them.
+// Programs by name. Python adds the programs, and call sites find them.
 //
-//   Status status = registry.Add("3f9a…", words, num_words);   // decodes and validates; the same name again is a no-op
-//   std::shared_ptr<const Program> program = registry.Find("3f9a…");   // nullptr: not added
-//   program = registry.Find("all_reduce/8");   // those that follow no plan are always there: see direct.h
+//   Status status = registry.Add("3f9a…", words, num_words);   // decodes and checks; adding a name again does nothing
+//   std::shared_ptr<const Program> program = registry.Find("3f9a…");   // nullptr: the program was not added
+//   program = registry.Find("all_reduce/8");   // the programs of direct.h are always found
 //
 // Thread-safe.
 #pragma once

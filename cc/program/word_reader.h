@@ -1,10 +1,10 @@
-// Reads words one after the other; keeps the first mistake, and where it was.
+// Reads words in order. Keeps the first mistake and its position.
 //
 //   WordReader in("program", words, num_words);
 //   const uint32_t ranks = in.Next("the number of ranks", kMaxRanks + 1, /*least=*/1);
 //   if (!in.ok()) return in.status();   // "program word 2: the number of ranks is 0, must be in [1, 4097)"
 //
-// After a mistake it reads zeros.
+// After a mistake it returns zeros.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class WordReader {
  public:
   WordReader(const char* of, const uint32_t* words, size_t count) : of_(of), words_(words), count_(count) {}
 
-  // The next word, which must be in [least, limit).
+  // Reads the next word, which must be in [least, limit).
   uint32_t Next(const char* what, uint64_t limit, uint32_t least = 0) {
     if (!ok()) return 0;
     if (at_ == count_) {
@@ -36,14 +36,13 @@ class WordReader {
     return word;
   }
 
-  // The length of a list whose entries take at least `entry` words.
+  // Reads the length of a list whose entries take at least `entry` words each.
   uint32_t Length(const char* what, size_t entry) { return Next(what, (count_ - at_) / entry + 1); }
 
-  // At the word that is read next.
+  // Reports a mistake at the next word, unless there was an earlier mistake.
   void Fail(const std::string& message) {
     if (ok()) status_ = InvalidArgument(std::string(of_) + " word " + std::to_string(at_) + ": " + message);
   }
-  // Fails if words are left.
   void ExpectEnd(const char* last) {
     if (at_ != count_) Fail(std::string("more words follow ") + last);
   }

@@ -16,19 +16,19 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kMany = 1 << 13;  // moves, from which on the schedule is improved only once
+constexpr size_t kMany = 1 << 13;  // from this number of moves on, the schedule is improved only once
 
-constexpr double kNear = 0.02;      // of the time of the busiest port: a schedule that ends so soon is good enough
-constexpr int kTries = 8;           // of either rule
-constexpr double kMostSlack = 0.7;  // of a move's seconds, that a try waits for a port
-constexpr size_t kShiftedMoves = 1 << 14;  // of all tries with shifted starts, so that small schedules have many
-constexpr double kMostShift = 1.0;         // of a move's seconds
+constexpr double kNear = 0.02;             // schedules at most this share above the busiest port's time are good enough
+constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
+constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
+constexpr size_t kShiftedMoves = 1 << 14;  // moves in all tries with shifted starts, so small schedules have more tries
+constexpr double kMostShift = 1.0;         // the largest shift of a start, as a share of the move's seconds
 
-constexpr double kLeastGain = 1e-6;  // of an improvement: less is an error of rounding
+constexpr double kLeastGain = 1e-6;  // relative improvement; a smaller one may be a rounding error
 
 using Seconds = std::vector<double>;
 
-// The indices of the keys in ascending order of these; equal keys stay in their order.
+// The indices of the keys in ascending order of the keys; equal keys keep their order.
 Indices SortedBy(const Seconds& key) {
   Indices order(key.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -36,7 +36,7 @@ Indices SortedBy(const Seconds& key) {
   return order;
 }
 
-// The moves in the order in which they take their ports.
+// A schedule: the moves in the order in which they occupy their ports, their starts, and the end of the last move.
 struct Timetable {
   Indices order;
   Seconds starts;
@@ -52,10 +52,11 @@ class Scheduler {
     }
   }
 
-  // Of several tries the one that ends first. Where links have unlike rates, ports come free at unlike times; a port
-  // that waits a little for the other port of an urgent move then does better than one that at once takes whatever can
-  // start. By how much is tried, and whether of the moves that can start the first one is taken, or one of the port
-  // that has most left to carry. Last, starts of the best one are shifted at random.
+  // Tries several variants and returns the one that ends first. If links have different rates, ports become free at
+  // different times. A port may then do better if it waits a little for the other port of an urgent move than if it at
+  // once takes any move that can start. The first tries vary how long a port waits. They also vary which of the moves
+  // that can start goes first: the first move in the order, or the move whose port has most left to carry. The last
+  // tries shift the best schedule's starts at random.
   Timetable Best() {
     Timetable best = Improved();
     if (Count() == 0 || Count() >= kMany) return best;
@@ -94,7 +95,7 @@ class Scheduler {
     }
   }
 
-  // By port, the seconds of all its moves.
+  // Returns, for each port, the sum of the seconds of its moves.
   Seconds Loads() const {
     Seconds loads(Index(moves_.ports), 0.0);
     for (size_t move = 0; move < Count(); ++move) {
@@ -108,7 +109,8 @@ class Scheduler {
     for (size_t move = 0; move < Count(); ++move) order[Index(moves_.urgency[move])] = move;
     Timetable found = Forward(order);
     while (true) {
-      // Backward, whatever ends last comes first, and a move waits for those that wait for it.
+      // In the backward run, the moves that end last come first, and a move waits for the moves that wait for it in the
+      // forward run.
       const Indices last_first = SortedBy(Negated(Ends(found.starts)));
       const Seconds latest = Negated(Ends(Run(last_first, needs_.after, needs_.before, {}).starts));
       Timetable again = Forward(SortedBy(latest));
@@ -130,13 +132,14 @@ class Scheduler {
     return values;
   }
 
-  // At any time, of the moves with their data and free ports, the first one in `order` starts. The late moves also
-  // await the delay; an infinite one ends when no other move is left, and is known from then on. A move may take its
-  // ports a `slack_` of its seconds before the last of them is free, and then starts later. Moves that need the same
-  // ports wait in one queue. A port faster than the move may be busy when it starts, as long as it is done with it in
-  // time.
+  // At any time, the first move in `order` whose data and ports are ready starts. Late moves also wait for the delay.
+  // An infinite delay ends when no other move is left, and `delay_` is finite from then on. A move may reserve its
+  // ports before the last of them is free, at most `slack_` times the move's seconds earlier, and then starts when that
+  // port is free. Moves that need the same ports wait in one queue. If a port is faster than a move, the port may still
+  // be busy when the move starts, because the port needs only a part of the move's seconds.
   Timetable Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    // An end: of a move, of the delay, or of the wait of the moves of a route.
+    // An ending has a number: a move's own number, `arrival` for the delay, or first_route + r for the wait of the
+    // moves of route r.
     const size_t arrival = Count(), first_route = Count() + 1, routes = Index(moves_.routes);
     Indices place(Count()), waits(Count()), ready;
     for (size_t at = 0; at < Count(); ++at) place[order[at]] = at;
@@ -145,9 +148,9 @@ class Scheduler {
     for (size_t move = 0; move < Count(); ++move) {
       if (waits[move] == 0) ready.push_back(move);
     }
-    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // of places in `order`
+    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // by route: positions in `order`
     std::vector<bool> is_waiting(routes), is_looked_at(routes);
-    Indices looked_at;  // routes
+    Indices looked_at;  // numbers of routes
     const auto look_at = [&](size_t route) {
       if (!is_looked_at[route]) looked_at.push_back(route);
       is_looked_at[route] = true;
@@ -160,7 +163,7 @@ class Scheduler {
       if (by_load_) EachPort(order[first], [&](size_t port, double) { most = std::max(most, left[port]); });
       return std::make_pair(-most, first);
     };
-    // When a move could start, as far as its ports go.
+    // Returns the earliest start that a move's ports allow.
     const auto free_for = [&](size_t move) {
       double when = 0.0;
       EachPort(move, [&](size_t port, double seconds) {
@@ -240,7 +243,7 @@ class Scheduler {
   bool by_load_ = false;
 };
 
-// The rounds of the moves of one phase, which come in the order in which their ports carry them.
+// Assigns rounds to the moves of one phase. The moves are added in the order in which their ports carry them.
 class Rounds {
  public:
   explicit Rounds(const PendingMoves& moves)
@@ -267,8 +270,8 @@ class Rounds {
 
  private:
   const PendingMoves& moves_;
-  std::vector<int64_t> used_;            // by port, the first round in which it is free
-  std::vector<int64_t> written_, read_;  // by rank and chunk, the first round after it
+  std::vector<int64_t> used_;            // by port, the port's first free round
+  std::vector<int64_t> written_, read_;  // by rank and chunk, the first rounds after the last write and the last read
 };
 
 }  // namespace
@@ -279,7 +282,7 @@ Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, 
     const int64_t route = moves.route[move];
     if (!is_below(moves.src[move], moves.ranks) || !is_below(moves.dst[move], moves.ranks) ||
         !is_below(moves.chunk[move], moves.chunks) || moves.ports_of.first[route] == moves.ports_of.first[route + 1]) {
-      return InvalidArgument("move " + std::to_string(move) + " needs ranks, a chunk and a port that there are");
+      return InvalidArgument("move " + std::to_string(move) + " has an unknown rank or chunk, or no port");
     }
   }
   const Indices order = Scheduler(moves, late, delay).Best().order;
@@ -288,7 +291,7 @@ Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, 
   Rounds first(moves), second(moves);
   for (const size_t move : order) {
     const size_t src = Index(moves.src[move]), dst = Index(moves.dst[move]);
-    // A move that waits for another shares a rank with it.
+    // A move shares a rank with each move that it waits for, so it suffices to look at the move's two ranks.
     const bool in_second = nobody_late || joined[src] || joined[dst];
     if (in_second) joined[src] = joined[dst] = true;
     rounds.phase[move] = in_second;

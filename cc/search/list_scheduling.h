@@ -1,10 +1,10 @@
-// Rounds for moves with a given urgency: each starts as soon as its data and its ports are there.
+// Assigns rounds to moves with given urgencies. Each move starts as soon as its data and ports are ready.
 //
 //   Status status = FindRounds(moves, late, delay, {round, phase});
 //
-// The result of list scheduling is improved: the moves are scheduled from the end, which shows how late each may start,
-// and then once more from the beginning, in the order of these times; and so on, as long as the schedule ends sooner.
-// Of a fixed number of variants the best is taken; equal moves give equal rounds.
+// The method is list scheduling, followed by iterative improvement. A backward schedule from the end shows how late
+// each move may start. A forward schedule in the order of these times ends sooner. This repeats while the schedule
+// improves. Several variants are tried, and the one that ends first is taken. Equal moves give equal rounds.
 //
 // Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
 #pragma once
@@ -22,7 +22,8 @@ enum class MoveKind : int64_t {
   kExchange = 2,  // the same chunk in both directions at once
 };
 
-// By move, in an order in which their values are right.
+// The moves, in an order that gives the right values if they run one after another. All arrays are by move, except
+// `ports_of` and `port_seconds`.
 struct PendingMoves {
   int64_t count;
   int64_t ranks;
@@ -33,25 +34,26 @@ struct PendingMoves {
   const int64_t* dst;
   const int64_t* chunk;
   const MoveKind* kind;
-  const double* seconds;   // until it has arrived
-  const int64_t* route;    // its ports, as one of `ports_of`
-  const int64_t* urgency;  // its place among all moves: of those that could start, the first one does
-  IndexLists ports_of;     // by route
-  // As the members of `ports_of`: how long a move takes the port, at any time from its start until it has arrived. Of a
-  // fast and a slow link, the fast one carries other moves meanwhile.
+  const double* seconds;   // time from the move's start to its arrival
+  const int64_t* route;    // index in `ports_of` of the list of the move's ports
+  const int64_t* urgency;  // position among all moves; among moves that can start, the lowest goes first
+  IndexLists ports_of;     // by route, the ports of the route's moves
+  // By member of `ports_of`: the seconds for which a move occupies the port, anywhere between the move's start and its
+  // arrival. So the port of a fast link can carry other moves while a slow link still carries this move.
   const double* port_seconds;
 };
 
-// By move. A rank is in the first phase until one of its moves waits for a late rank.
+// The result, by move. A rank is in the first phase until one of its moves waits for a late rank.
 struct MoveRounds {
-  int64_t* round;  // in its phase
-  int64_t* phase;  // 0 or 1; 1 if no rank is late
+  int64_t* round;  // the move's round in its phase
+  int64_t* phase;  // 0 or 1; always 1 if no rank is late
 };
 
-// Of the moves at a port, the one that it carries first is in an earlier round, and so are those that a move awaits.
-//   late: by rank, not 0 if it comes later than the others
-//   delay: seconds; infinite if the others have by then done all moves without it
-// An error: a move without a port, or of an unknown rank or chunk.
+// The rounds of the moves at a port are in the order in which the port carries the moves. The round of a move is after
+// the rounds of the moves that it waits for.
+//   late: by rank, not 0 if the rank arrives later than the other ranks
+//   delay: of late ranks, in seconds; infinite if the other ranks have by then done all moves that need no late rank
+// Returns an error if a move has no port, or an unknown rank or chunk.
 Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);
 
 }  // namespace jaxcomm

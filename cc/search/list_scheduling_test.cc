@@ -12,7 +12,7 @@ using Numbers = std::vector<int64_t>;
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// Moves whose ports are what their source sends with and what their destination receives with.
+// Moves whose ports are the source's sending port and the destination's receiving port.
 struct Moves {
   int64_t ranks, chunks;
   Numbers src, dst, chunk, urgency;
@@ -58,8 +58,9 @@ struct Moves {
   }
 };
 
-// Rank 1 is slow: two moves to it take 2 seconds each, and rank 0's port one of them. So rank 0 sends to rank 2 between
-// them, though that is less urgent; a port that was taken throughout would have no time for it.
+// Two moves to the slow rank 1 take 2 seconds each. If rank 0's port is fast, each move occupies the port for 1 second.
+// So rank 0 sends to rank 2 between them, although that move is less urgent. A port that is busy throughout has no time
+// for it.
 TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
   for (const bool is_fast : {true, false}) {
     Moves moves(3, 3);
@@ -72,8 +73,8 @@ TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
   }
 }
 
-// Both start at once: rank 2's port carries the move of rank 1 first, and in the second half that of the slow rank 0.
-// In the other order the move of rank 1 could only start in the second half.
+// Both moves start at the same time: rank 2's port carries rank 1's move first, and the slow rank 0's move in the
+// second half. In the other order, rank 1's move could start only in the second half.
 TEST(FindRounds, MovesThatStartAtOnceStayInTheOrderInWhichTheirPortCarriesThem) {
   Moves moves(3, 2);
   moves.Add(0, 2, 0, MoveKind::kReduce, 2.0);
@@ -93,18 +94,18 @@ TEST(FindRounds, NoMoves) {
 TEST(FindRounds, AMoveAwaitsWhatItReadsAndOverwrites) {
   Moves moves(3, 1);
   moves.Add(0, 1, 0, MoveKind::kReduce);
-  moves.Add(1, 2, 0, MoveKind::kReduce);  // reads what the first writes
-  moves.Add(2, 0, 0, MoveKind::kCopy);    // overwrites what the first reads
+  moves.Add(1, 2, 0, MoveKind::kReduce);  // reads what the first move writes
+  moves.Add(2, 0, 0, MoveKind::kCopy);    // overwrites what the first move reads
   ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
   EXPECT_EQ(moves.round, (Numbers{0, 1, 2}));
   EXPECT_EQ(moves.phase, (Numbers{1, 1, 1}));
 }
 
-// An urgent move gets its port only once the moves that it awaits are done: another one takes the port first.
+// An urgent move takes its port only when the moves that it waits for are done. Until then another move takes the port.
 TEST(FindRounds, AMoveThatWaitsLeavesItsPortToOthers) {
   struct Case {
     const char* what;
-    int64_t from, to;  // of the move before
+    int64_t from, to;  // ranks of the preceding move
     MoveKind before, waits;
   };
   for (const Case& it : {Case{"reads what it writes", 2, 0, MoveKind::kCopy, MoveKind::kReduce},
@@ -114,7 +115,7 @@ TEST(FindRounds, AMoveThatWaitsLeavesItsPortToOthers) {
     Moves moves(4, 2);
     moves.Add(it.from, it.to, 0, it.before);
     moves.Add(0, 1, 0, it.waits);
-    moves.Add(0, 3, 1, MoveKind::kReduce);  // through the port with which that is sent
+    moves.Add(0, 3, 1, MoveKind::kReduce);  // uses the sending port of the waiting move
     moves.urgency = {2, 0, 1};
     ASSERT_TRUE(moves.Find({0, 0, 0, 0}).ok());
     EXPECT_EQ(moves.round, (Numbers{0, 1, 0})) << it.what;
@@ -140,7 +141,7 @@ TEST(FindRounds, OthersDoNotWaitForTheMostUrgentMoveOfALateRank) {
 TEST(FindRounds, AMoveNeedsAPortAndRanksThatThereAre) {
   Moves stray(2, 1), without(2, 1);
   stray.Add(0, 2, 0, MoveKind::kCopy);
-  EXPECT_EQ(stray.Find({0, 0}).message(), "move 0 needs ranks, a chunk and a port that there are");
+  EXPECT_EQ(stray.Find({0, 0}).message(), "move 0 has an unknown rank or chunk, or no port");
   without.Add(0, 1, 0, MoveKind::kCopy);
   without.first = {0, 0};
   EXPECT_FALSE(without.Find({0, 0}).ok());
@@ -165,7 +166,7 @@ TEST(FindRounds, AnExchangeTakesBothRanksPortsAndGivesBothTheSum) {
 }
 
 TEST(FindRounds, TheSecondPassStartsFirstWhatHasMostBehindIt) {
-  // Rank 0 sends chunk 0, which nobody needs, and chunk 1, which three more ranks pass on.
+  // Rank 0 sends chunk 0 to rank 4, which does not pass it on. Rank 0 also sends chunk 1, which ranks 1 and 2 pass on.
   Moves moves(5, 2);
   moves.Add(0, 4, 0, MoveKind::kCopy);
   for (int64_t rank = 0; rank < 3; ++rank) moves.Add(rank, rank + 1, 1, MoveKind::kCopy);
@@ -177,14 +178,14 @@ TEST(FindRounds, WhatWaitsForALateRankIsInTheSecondPhase) {
   Moves moves(4, 2);
   moves.Add(0, 1, 0, MoveKind::kReduce);
   moves.Add(3, 1, 0, MoveKind::kReduce);  // rank 3 is late
-  moves.Add(1, 2, 0, MoveKind::kReduce);  // waits for it
+  moves.Add(1, 2, 0, MoveKind::kReduce);  // waits for the late rank
   moves.Add(0, 2, 1, MoveKind::kReduce);
   for (const double delay : {100.0, kForever}) {
     ASSERT_TRUE(moves.Find({0, 0, 0, 1}, delay).ok());
     EXPECT_EQ(moves.phase, (Numbers{0, 1, 1, 0})) << delay;
     EXPECT_EQ(moves.round, (Numbers{0, 0, 1, 1})) << delay;
   }
-  ASSERT_TRUE(moves.Find({0, 0, 0, 1}, 0.0).ok());  // the late rank is there at once: the last move may come behind it
+  ASSERT_TRUE(moves.Find({0, 0, 0, 1}, 0.0).ok());  // rank 3 is there at once: the last move may follow rank 3's move
   EXPECT_EQ(moves.phase[1], 1);
   EXPECT_EQ(moves.phase[2], 1);
 }

@@ -1,7 +1,8 @@
-// The order in which moves must run: each waits for the moves whose data it needs or would overwrite.
+// The order in which moves must run. A move waits for the earlier moves that make its data, and for the earlier moves
+// that read data which this move changes.
 //
 //   const MoveDependencies needs = MoveDependencies::Of(moves);
-//   needs.before.Each(move, [](size_t other) { ... });   // it waits for these
+//   needs.before.Each(move, [](size_t other) { ... });   // `move` waits for each `other`
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using Indices = std::vector<size_t>;
 
 inline size_t Index(int64_t index) { return static_cast<size_t>(index); }
 
-// By move, a list of other moves.
+// For each move, a list of other moves.
 class MoveLists {
  public:
   explicit MoveLists(const std::vector<std::pair<size_t, size_t>>& pairs, size_t count) : first_(count + 1) {
@@ -39,14 +40,15 @@ class MoveLists {
   Indices first_, members_;
 };
 
-// A move waits for the moves that wrote the data that it reads or overwrites, and for those that read the data that it
-// overwrites; moves that one of these waits for are left out.
+// A move waits for the earlier moves that wrote the data which it reads, and for the earlier moves that read the data
+// which it changes. A copy or an exchange also waits for the earlier moves that wrote the data which it overwrites. The
+// lists omit the moves that one of these moves already waits for.
 struct MoveDependencies {
   MoveLists before, after;
 
   static MoveDependencies Of(const PendingMoves& moves) {
     const size_t cells = Index(moves.ranks) * Index(moves.chunks);
-    std::vector<Indices> written(cells), read(cells);  // since the last move that wrote alone
+    std::vector<Indices> written(cells), read(cells);  // the moves since the cell's last copy or exchange
     std::vector<std::pair<size_t, size_t>> before, after;
     Indices awaited;
     for (size_t move = 0; move < Index(moves.count); ++move) {

@@ -1,7 +1,7 @@
 // Random changes of trees, one at a time.
 //
 //   TreeChanges changes(ranks, chunks, seed);
-//   if (changes.Try(solution)) ...   // it is as valid as before
+//   if (changes.Try(solution)) ...   // the changed solution is still valid
 //
 // Not thread-safe.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace jaxcomm {
 
-// Random changes of a solution, of one parent, pair of ranks, root, exchange or place each.
+// Each change affects one parent, one pair of ranks, one root, one exchange, or one message's position in the order.
 class TreeChanges {
  public:
   TreeChanges(int64_t ranks, int64_t chunks, uint64_t seed) : ranks_(ranks), chunks_(chunks), random_(seed) {}
@@ -44,11 +44,11 @@ class TreeChanges {
     }
   }
 
-  // In [0, 1).
+  // Returns a random number in [0, 1).
   double Share() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
  private:
-  // Whether `top` is the rank or above it, along the parents of one chunk.
+  // Whether `top` is the rank itself or one of the rank's ancestors, in the tree of one chunk.
   static bool IsBelow(const int64_t* parents, int64_t rank, int64_t top) {
     while (rank >= 0 && rank != top) rank = parents[rank];
     return rank == top;
@@ -94,7 +94,7 @@ class TreeChanges {
     return true;
   }
 
-  // A child of the root takes its place.
+  // Makes a child of the root the new root.
   bool ChangeRoot(int64_t* up, int64_t* down, int64_t& partner) {
     const int64_t rank = Below(ranks_);
     if (up[rank] < 0 || up[up[rank]] >= 0) return false;

@@ -12,7 +12,8 @@
 namespace jaxcomm {
 namespace {
 
-// The temperature at first and at last: an increase of the cost by this share of a message's time is accepted often.
+// The first and the last temperature, as shares of a message's time. A change that increases the cost by one
+// temperature is accepted with probability 1/e.
 constexpr double kHot = 0.01, kCold = 0.0005;
 
 bool IsNetwork(const TreeNetwork& network) {
@@ -54,14 +55,14 @@ bool AreTrees(const TreeNetwork& network, const TreeSolution& solution) {
 
 Status ImproveTrees(const TreeNetwork& network, int64_t tries, uint64_t seed, const ChunkTrees& trees,
                     const TreeTimes& times) {
-  if (!IsNetwork(network)) return InvalidArgument("a network has two ranks, a chunk, its links, and finite times");
+  if (!IsNetwork(network)) return InvalidArgument("a network needs two ranks, a chunk, known links, and finite times");
   const int64_t cells = network.ranks * network.chunks;
   TreeSolution current{{trees.up, trees.up + cells},
                        {trees.down, trees.down + cells},
                        {trees.partner, trees.partner + network.chunks},
                        {trees.order, trees.order + 2 * cells}};
   if (!AreTrees(network, current)) {
-    return InvalidArgument("up and down must be trees of every chunk with one root, and order one of all messages");
+    return InvalidArgument("up and down must be trees of every chunk with one root, and order all messages once");
   }
   TreeTimetable timetable(network);
   TreeChanges changes(network.ranks, network.chunks, seed);

@@ -1,13 +1,13 @@
-// All-reduce along trees: every chunk is summed along one and copied along another, both changed at random as long as
-// the last message is to arrive sooner (simulated annealing).
+// Improves the trees of an all-reduce. Each chunk is summed along one tree and copied along another. Both trees are
+// changed at random so that the last message arrives sooner (simulated annealing).
 //
-//   Status status = ImproveTrees(network, tries, seed, trees, times);  // equal input, equal output
+//   Status status = ImproveTrees(network, tries, seed, trees, times);  // equal inputs give equal outputs
 //
-// A chunk's sum is whole on its root. The root may have a partner: the two exchange what they have, which must be all,
-// and both are then roots of the tree of copies.
+// The root of a chunk's trees has the chunk's whole sum. A root may have a partner. The root and its partner then
+// exchange their two sums. Together these are the whole sum. Both are then roots of the tree of copies.
 //
 // Source: Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing" (1983); messages are placed one by one
-// as by the parallel scheme of list scheduling.
+// as in the parallel scheme of list scheduling.
 #pragma once
 
 #include <cstdint>
@@ -16,39 +16,41 @@
 
 namespace jaxcomm {
 
-inline constexpr int64_t kStages = 4;  // shared links on the way of a message
+inline constexpr int64_t kStages = 4;  // the largest number of shared links on a message's path
 
-// A message starts when both ranks are there and the ports that it needs are free, which it occupies until it has
-// arrived. On its way it waits at shared links for those that have started before it, as in cc/simulate.
+// A message starts when its two ranks have arrived and its ports are free. The message occupies the ports until it
+// arrives at its destination. At shared links a message waits for the messages that started before it, as in
+// cc/simulate.
 struct TreeNetwork {
   int64_t ranks;
   int64_t chunks;
   int64_t links;
-  double alpha;           // seconds of a message beside those of its bytes
-  const double* ready;    // by rank, the time when it comes
-  const int64_t* remote;  // by source and destination, not 0 if the ports are not those of messages within a host
-  const double* port_s;   // by source and destination, seconds of the bytes at the slower port
-  const int64_t* link;    // [stages, source and destination], -1: none
-  const double* link_s;   // [stages, source and destination], seconds of the bytes
+  double alpha;           // seconds that a message takes in addition to the seconds of its bytes
+  const double* ready;    // by rank, the rank's arrival time
+  const int64_t* remote;  // by source and destination; 0 if the message uses the ports for messages within a host
+  const double* port_s;   // by source and destination, seconds of the bytes at the slower of the two ports
+  const int64_t* link;    // [stage][source][destination]; -1 if the path has no link at this stage
+  const double* link_s;   // [stage][source][destination], seconds of the bytes on the link
 };
 
-// By chunk and rank, but for `partner`, which is by chunk. The sum that a rank sends is the message
-// 2 * (chunk * ranks + rank), the total that it receives the next one. The root sends no sum; its number is ignored.
+// `up` and `down` are by chunk and rank. `partner` is by chunk. Message 2 * (chunk * ranks + rank) is the sum that the
+// rank sends, and the next message is the total that the rank receives. The root sends no sum; the number of that
+// message is ignored.
 struct ChunkTrees {
-  int64_t* up;       // the rank to which it sends its sum; of the root -1, of the partner the root
-  int64_t* down;     // the rank from which it has the total; of the root -1, of the partner the root
-  int64_t* partner;  // -1: none
-  int64_t* order;    // all messages; of those that can start first, the first one here starts
+  int64_t* up;       // the rank to which each rank sends its sum; for the partner the root, and -1 for the root
+  int64_t* down;     // the rank that sends each rank the total; for the partner the root, and -1 for the root
+  int64_t* partner;  // the root's partner, or -1 if it has none
+  int64_t* order;    // all messages; of the messages that can start first, the first one in this order starts
 };
 
-// By message; -1: there is none.
+// By message; -1 if there is no such message.
 struct TreeTimes {
   double* start;
   double* end;
 };
 
-// Replaces `trees` by the best result of `tries` changes, and fills in `times`. An error: fewer than two ranks, an
-// unknown link or rank, a time that is negative or not finite, or invalid trees.
+// Replaces `trees` by the best result of `tries` changes, and fills in `times`. Returns an error if there are fewer
+// than two ranks, an unknown link or rank, a time that is negative or not finite, or invalid trees.
 Status ImproveTrees(const TreeNetwork& network, int64_t tries, uint64_t seed, const ChunkTrees& trees,
                     const TreeTimes& times);
 

@@ -11,8 +11,8 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// Ranks of one host whose messages take a second, but for `alpha`; sums go to rank 0, which sends the total to all
-// others.
+// Ranks of one host. A message takes `alpha` plus one second. All ranks send their sums to rank 0, which sends the
+// total to all other ranks.
 struct Star {
   int64_t ranks, chunks;
   double alpha = 0.0;
@@ -68,7 +68,7 @@ TEST(ImproveTrees, AnExchangeTakesThePortsInBothDirections) {
 TEST(ImproveTrees, ASharedLinkServesOneAfterTheOther) {
   Star star(3, 1);
   for (const size_t pair : {3, 6}) star.link[pair] = 0, star.link_s[pair] = 2.0;
-  star.remote[6] = 1;  // so that both messages find a port
+  star.remote[6] = 1;  // another port, so that both messages can start
   ASSERT_TRUE(star.Improve().ok());
   EXPECT_EQ(star.end[2], 2.0);
   EXPECT_EQ(star.end[4], 4.0);
@@ -79,10 +79,10 @@ TEST(ImproveTrees, FindsTheBestOfFourRanks) {
   ASSERT_TRUE(star.Improve().ok());
   EXPECT_EQ(star.Latest(), 12.0);
   ASSERT_TRUE(star.Improve(20000).ok());
-  EXPECT_LE(star.Latest(), 6.0);  // 2 (n - 1) k messages through n ports take 4.5
+  EXPECT_LE(star.Latest(), 6.0);  // 2 (n - 1) k messages through n ports take at least 4.5 s
   const Star found = star;
   ASSERT_TRUE(star.Improve().ok());
-  EXPECT_EQ(star.end, found.end) << "what it answers is what it timed";
+  EXPECT_EQ(star.end, found.end) << "the times are those of the returned trees";
 }
 
 TEST(ImproveTrees, WhatIsNoTreeIsAnError) {

@@ -1,10 +1,10 @@
-// The times of the messages along trees: each starts as soon as its data and its ports are there.
+// Computes the times of the messages along trees. Each message starts as soon as its data and ports are ready.
 //
 //   TreeTimetable timetable(network);
 //   double cost = timetable.Cost(solution);
 //   timetable.starts()[message] ...
 //
-// Placed one by one, as by the parallel scheme of list scheduling. Not thread-safe.
+// Messages are placed one by one, as in the parallel scheme of list scheduling. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace jaxcomm {
 
-// As ChunkTrees.
+// The arrays of ChunkTrees, as vectors.
 struct TreeSolution {
   std::vector<int64_t> up, down, partner, order;
 };
@@ -33,8 +33,8 @@ class TreeTimetable {
         ends_(starts_.size()),
         place_(starts_.size()) {}
 
-  // Places all messages. The cost is the time when all is done plus, as that seldom changes, the mean time when a rank
-  // has the total of a chunk.
+  // Places all messages, and returns the cost. The cost is the time when all is done plus the mean time when a rank has
+  // a chunk's total. Without the mean time, the cost would seldom change.
   double Cost(const TreeSolution& solution) {
     solution_ = &solution;
     const auto cells = static_cast<size_t>(cells_);
@@ -94,7 +94,7 @@ class TreeTimetable {
     std::push_heap(pending_.begin(), pending_.end(), std::greater<>());
   }
 
-  // A rank has added the sums of all its children.
+  // Runs when the cell's rank has added the sums of all its children.
   void IsSummed(int64_t cell) {
     const int64_t base = cell - cell % network_.ranks, up = At(solution_->up, cell);
     if (up >= 0) {
@@ -122,15 +122,16 @@ class TreeTimetable {
     return {rank, At(solution_->up, cell)};
   }
 
-  // The times from which the ports of a message are free.
+  // The times from which the sending and the receiving port of a message are free.
   double& Sending(int64_t src, int64_t dst) { return At(port_free_, 4 * src + 2 * Remote(src, dst)); }
   double& Receiving(int64_t src, int64_t dst) { return At(port_free_, 4 * dst + 2 * Remote(src, dst) + 1); }
   int64_t Remote(int64_t src, int64_t dst) const { return network_.remote[src * network_.ranks + dst] != 0; }
 
   double PortsFree(int64_t src, int64_t dst) { return std::max(Sending(src, dst), Receiving(src, dst)); }
 
-  // Of the messages that can start first, the first one in the order. A time in the heap is too early if a port has
-  // been taken since; then it is put back with the right one.
+  // Returns the message that can start first. If several messages can start first, returns the first one in the order.
+  // The time of a message in the heap is too early if one of its ports was taken later. The message is then put back
+  // with the right time.
   Pending Earliest() {
     while (true) {
       std::pop_heap(pending_.begin(), pending_.end(), std::greater<>());
@@ -186,9 +187,9 @@ class TreeTimetable {
   const int64_t cells_;
   const TreeSolution* solution_ = nullptr;
   std::vector<double> starts_, ends_, port_free_, link_free_, ready_;
-  std::vector<int64_t> waits_;         // by cell, the sums of others that it waits for
+  std::vector<int64_t> waits_;         // by cell, the number of sums that the cell waits for
   std::vector<int64_t> leaves_;        // cells that wait for no sum
-  std::vector<int64_t> first_, next_;  // by cell, the list of the cells that copy from it
+  std::vector<int64_t> first_, next_;  // by cell, the linked list of the cells that copy from the cell
   std::vector<size_t> place_;
   std::vector<Pending> pending_;
   double latest_ = 0.0, sum_ = 0.0;

@@ -12,10 +12,11 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// A shared link: it is idle from `idle` on; `waiting` are the messages that have reached it, by number.
+// A shared link. `idle` is the time from which the link is idle. `waiting` has the numbers of the messages that have
+// reached the link.
 struct Link {
   double idle = kNever;
-  bool is_due = false;  // whether it is to be looked at again
+  bool is_due = false;  // whether an event of this link is queued
   std::priority_queue<int64_t, std::vector<int64_t>, std::greater<int64_t>> waiting;
 };
 
@@ -24,7 +25,8 @@ struct Link {
 void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   std::vector<int64_t> waits(network.waits, network.waits + network.nodes);
   std::vector<Link> links(static_cast<size_t>(network.links));
-  // When a message reaches its next link, or a link with waiting messages (-1) can pass one: time, message, link.
+  // An event is a time, a message and a link: at the event's time the message reaches the link. If the message is -1,
+  // the link can pass a waiting message at the event's time.
   using Event = std::tuple<double, int64_t, int64_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
   std::vector<int64_t> next_stage(network.stages.first, network.stages.first + network.messages);
@@ -47,7 +49,8 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   const auto entry_of = [&](int64_t message) {
     return network.stages.members[next_stage[static_cast<size_t>(message)]] * network.messages + message;
   };
-  // A link that is faster than the message serves it at any time before its arrival, and others meanwhile.
+  // Returns the earliest time at which the link can pass the message. A link that is faster than the message serves it
+  // at any time before its arrival, and serves other messages in between. So the link may still be busy at that time.
   const auto can_pass = [&](const Link& link, int64_t message) {
     const int64_t entry = entry_of(message);
     return link.idle - (network.slowest[entry] - network.taken[entry]);

@@ -1,11 +1,11 @@
-// When the messages of a schedule run: each as soon as what it awaits is over. Of those that wait for a shared link the
-// one of the least number passes first.
+// Computes when a schedule's messages run. Each message starts as soon as everything that it waits for is over. If
+// several messages wait for a shared link, the message with the lowest number passes first.
 //
-//   MessageTimes times{start, free, end};   // by message, what is known before
-//   FindTimes(network, times);              // and what follows from it
+//   MessageTimes times{start, free, end};   // by node, with the values on entry
+//   FindTimes(network, times);              // fills in the times
 //
-// A message passes a link as its bytes come in: its first byte goes on to the next link at once. A link that is faster
-// than the message serves it at any time before its arrival, and others meanwhile.
+// A link passes a message's first byte on to the next link at once. A link that is faster than a message serves it at
+// any time before its arrival, and serves other messages in between.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace jaxcomm {
 
-// Messages come first, then points, which take no time and no link.
+// The nodes are messages and points. Messages have the lower numbers. A point takes no time and uses no link.
 struct MessageNetwork {
   int64_t messages;
   int64_t nodes;  // messages and points
   int64_t links;
-  IndexLists after_end;   // by node, those that await its arrival
-  IndexLists after_free;  // those that await only its ports
-  const int64_t* waits;   // by node, how many it awaits
-  IndexLists stages;      // by node, the rows of `link`, `taken` and `slowest` that are its way, in order
-  // As [stage][message]:
-  const int64_t* link;    // the links that it passes
-  const double* taken;    // seconds that it takes of the link
-  const double* slowest;  // seconds from its first byte's passing the link to its last one's, no less than `taken`
+  IndexLists after_end;   // by node, the nodes that wait for the node's arrival
+  IndexLists after_free;  // by node, the nodes that wait only for the node's ports
+  const int64_t* waits;   // by node, the number of nodes that the node waits for
+  IndexLists stages;      // by node, the stages of its path in order; a stage is a row of `link`, `taken` and `slowest`
+  // The next three arrays are [stage][message].
+  const int64_t* link;    // the link that the message passes
+  const double* taken;    // seconds that the message occupies the link
+  const double* slowest;  // seconds from the message's first byte to its last byte at the link; at least `taken`
 };
 
-// By node, in seconds.
+// Times by node, in seconds. They are updated in place.
 struct MessageTimes {
-  double* start;  // before: when its ranks are there
-  double* free;   // when its ports are; before: how long it takes of them
-  double* end;    // when it has arrived; before: how long that takes from then on
+  double* start;  // when the node starts; on entry: when its ranks have arrived
+  double* free;   // when its ports are free; on entry: the seconds that it occupies them
+  double* end;    // when it arrives; on entry: the seconds between freeing its ports and its arrival
 };
 
 void FindTimes(const MessageNetwork& network, const MessageTimes& times);

@@ -23,7 +23,8 @@ struct Lists {
 };
 
 TEST(FindTimes, AMessageWaitsForArrivalsAndForPorts) {
-  // 1 awaits what 0 brings, 2 only its ports; 3 is a point that awaits both.
+  // Message 1 waits for the arrival of message 0. Message 2 waits only for the ports of message 0. Node 3 is a point
+  // that waits for messages 1 and 2.
   const Lists after_end({{1}, {3}, {3}, {}}), after_free({{2}, {}, {}, {}}), stages({{}, {}, {}, {}});
   const std::vector<int64_t> waits = {0, 1, 1, 2};
   std::vector<double> start = {5, 0, 0, kNever}, free = {2, 2, 2, 0}, end = {10, 10, 10, 0};
@@ -35,19 +36,19 @@ TEST(FindTimes, AMessageWaitsForArrivalsAndForPorts) {
 }
 
 TEST(FindTimes, ASharedLinkServesOneMessageAfterTheOther) {
-  // Three messages over links 0 and then 1; the second comes first, and link 1 is slower.
+  // Messages 0 and 1 pass link 0 and then the slower link 1. Message 1 starts first. Message 2 passes only link 1.
   const Lists none({{}, {}, {}}), stages({{0, 1}, {0, 1}, {1}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, -1, 1, 1, 1};
   const std::vector<double> taken = {3, 3, 0, 4, 4, 4}, slowest = {3, 3, 1, 4, 4, 4};
   std::vector<double> start = {1, 0, 20}, free = {1, 1, 1}, end = {0.5, 0.5, 0.5};
   FindTimes({3, 3, 2, none, none, waits.data(), stages, link.data(), taken.data(), slowest.data()},
             {start.data(), free.data(), end.data()});
-  EXPECT_EQ(free, (std::vector<double>{8, 4, 24}));  // 1 waits at link 0 until 3, and at link 1 until 4
+  EXPECT_EQ(free, (std::vector<double>{8, 4, 24}));  // message 0 waits at link 0 until 3, and at link 1 until 4
   EXPECT_EQ(end, (std::vector<double>{8.5, 4.5, 24.5}));
 }
 
 TEST(FindTimes, OfThoseThatWaitTheFirstInOrderPasses) {
-  // The last of three messages comes first; while the link serves it the second reaches it before the first.
+  // Message 2 arrives first. While the link serves it, message 1 arrives before message 0.
   const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
   const std::vector<double> taken = {4, 4, 4};
@@ -58,8 +59,9 @@ TEST(FindTimes, OfThoseThatWaitTheFirstInOrderPasses) {
 }
 
 TEST(FindTimes, AFastLinkServesOthersBesideASlowMessage) {
-  // Its ports hold up the first for 6 seconds, of which the link needs 2: the second passes meanwhile. The third starts
-  // behind it at 2, though the link is busy until 4, as it needs the link for 2 of its 6 seconds.
+  // Message 0 occupies its ports for 6 seconds. The link needs only 2 of them, so message 1 passes in between. Message
+  // 2 starts after message 1 has, at 2, although the link is busy until 4, because message 2 needs the link for only 2
+  // of its 6 seconds.
   const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
   const std::vector<double> taken = {2, 2, 2}, slowest = {6, 2, 6};

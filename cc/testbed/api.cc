@@ -1,5 +1,5 @@
-// The C functions by which Python runs the switches of testbeds, each by its testbed's id; c_function.h says how they
-// end.
+// C functions through which Python runs the switch of each testbed. `testbed` is the testbed's id. c_function.h defines
+// how the functions report errors.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,13 +22,13 @@ struct Switches {
   std::map<std::string, std::unique_ptr<PacketSwitchThread>> by_testbed;
 };
 
-// Lives until the process ends, as its threads may.
+// The switches are never destroyed, because their threads may run until the process terminates.
 Switches& TheSwitches() {
   static Switches* switches = std::make_unique<Switches>().release();
   return *switches;
 }
 
-// Calls use(switch) with the testbed's.
+// Calls use(switch) with the testbed's switch. Returns an error if the testbed has no switch.
 template <typename Use>
 Status WithSwitch(const char* testbed, Use use) {
   Switches& switches = TheSwitches();
@@ -40,17 +40,17 @@ Status WithSwitch(const char* testbed, Use use) {
 
 }  // namespace
 
-// `links`: a line for each port: the device's network namespace and name, the host's MAC address as a number, bytes per
-// second, and the share of packets that is lost. `limits`: of ordinary packets by priority, then of important ones.
+// Starts the testbed's switch. `links` has one line per port: the device's network namespace and name, the host's MAC
+// address as a number, bytes per second, and the share of packets that is lost. `limits` has the limits for ordinary
+// packets by priority, then the limits for important packets by priority, all in bytes.
 JAXCOMM_EXPORT int jaxcomm_packet_switch_start(const char* testbed, const char* links, int64_t mtu,
-                                               int64_t buffer_bytes, const int64_t* limits, char* error,
-                                               int64_t capacity) {
-  return Answer(error, capacity, [&]() -> Status {
+                                               int64_t buffer_bytes, const int64_t* limits, JaxcommText* error) {
+  return Answer(error, [&]() -> Status {
     std::vector<PacketSwitchThread::HostLink> read;
     std::istringstream lines(links);
     for (PacketSwitchThread::HostLink link; lines >> link.tap.network_namespace;) {
       lines >> link.tap.device >> link.port.address >> link.port.link.rate >> link.port.link.loss;
-      if (lines.fail()) return InvalidArgument("a switch's link is not five words");
+      if (lines.fail()) return InvalidArgument("a switch's link needs five words");
       read.push_back(link);
     }
     QueueLimits queues;
@@ -66,9 +66,9 @@ JAXCOMM_EXPORT int jaxcomm_packet_switch_start(const char* testbed, const char* 
   });
 }
 
-// Ends it; nothing happens where there is none.
-JAXCOMM_EXPORT int jaxcomm_packet_switch_stop(const char* testbed, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
+// Stops the testbed's switch, if there is one.
+JAXCOMM_EXPORT int jaxcomm_packet_switch_stop(const char* testbed, JaxcommText* error) {
+  return Answer(error, [&] {
     Switches& switches = TheSwitches();
     const std::lock_guard<std::mutex> lock(switches.mutex);
     switches.by_testbed.erase(testbed);
@@ -76,20 +76,19 @@ JAXCOMM_EXPORT int jaxcomm_packet_switch_stop(const char* testbed, char* error, 
 }
 
 JAXCOMM_EXPORT int jaxcomm_packet_switch_set_link(const char* testbed, int64_t port, double rate, double loss,
-                                                  char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
+                                                  JaxcommText* error) {
+  return Answer(error, [&] {
     return WithSwitch(testbed, [&](PacketSwitchThread& used) {
       return used.SetLink(static_cast<size_t>(port), {rate, loss});
     });
   });
 }
 
-// JSON, as packet_switch_thread.h says.
-JAXCOMM_EXPORT int jaxcomm_packet_switch_report(const char* testbed, char* text, int64_t text_capacity, int64_t* size,
-                                                char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
+// Copies the JSON that PacketSwitchThread::Report returns.
+JAXCOMM_EXPORT int jaxcomm_packet_switch_report(const char* testbed, JaxcommText* text, JaxcommText* error) {
+  return Answer(error, [&] {
     return WithSwitch(testbed, [&](PacketSwitchThread& used) {
-      CopyText(used.Report(), text, text_capacity, size);
+      CopyText(used.Report(), text);
       return Status();
     });
   });

@@ -1,8 +1,8 @@
-// A histogram of delays in nanoseconds: their number, mean, quantiles, and the longest, in bounded memory.
+// A histogram of delays in nanoseconds. It gives their mean, their quantiles and the longest delay, in bounded memory.
 //
 //   DelayHistogram delays;
 //   delays.Add(1200);
-//   delays.Quantile(0.99);   // at most 1/16 too long
+//   delays.Quantile(0.99);   // at most 1/16 longer than the exact quantile
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace jaxcomm {
 
 class DelayHistogram {
  public:
-  // `delay`: 0 or more.
+  // `delay` is at least 0.
   void Add(int64_t delay) {
     ++counts_[BucketOf(static_cast<uint64_t>(delay))];
     ++count_;
@@ -25,7 +25,8 @@ class DelayHistogram {
 
   double Mean() const { return count_ > 0 ? total_ / static_cast<double>(count_) : 0; }
   int64_t Longest() const { return longest_; }
-  // The shortest of delays that so large a share of all does not exceed; 0 if there are none.
+  // Returns a delay that at least `share` of all delays do not exceed: the shortest such delay, rounded up to the end
+  // of its bucket. Returns 0 if there are no delays.
   int64_t Quantile(double share) const {
     const auto wanted = static_cast<int64_t>(std::ceil(share * static_cast<double>(count_)));
     int64_t found = 0;
@@ -37,7 +38,7 @@ class DelayHistogram {
   }
 
  private:
-  // Below 16 each delay has its bucket; above, each power of two has 16.
+  // Each delay below 16 has its own bucket. From 16 on, each power of two has 16 buckets.
   static constexpr size_t kSteps = 16, kStepBits = 4;
 
   static size_t BucketOf(uint64_t delay) {

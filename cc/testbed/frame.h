@@ -1,10 +1,10 @@
-// An Ethernet frame, and what a switch reads in it.
+// An Ethernet frame, and the fields that a switch reads in it.
 //
 //   const Frame frame{bytes};
 //   queues[frame.priority()]; frame.important();
 //
-// The priority is that of the class selector, the three highest bits of the DSCP. Important is what is ECN-capable; see
-// Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 5.2.
+// The priority is the class selector, which is the three highest bits of the DSCP. ECN-capable frames are important;
+// see Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 5.2.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Frame {
   std::vector<std::byte> bytes;
 
   int64_t size() const { return static_cast<int64_t>(bytes.size()); }
-  // The MAC address as a number, or 0 where there is none.
+  // The MAC address as a number; 0 if the frame has no header.
   uint64_t destination() const {
     uint64_t address = 0;
     for (size_t i = 0; i < 6 && bytes.size() >= kHeaderBytes; ++i) address = address << 8 | Byte(i);
@@ -31,7 +31,7 @@ struct Frame {
  private:
   uint64_t Byte(size_t i) const { return std::to_integer<uint64_t>(bytes[i]); }
 
-  // DSCP and ECN; 0 where it is no packet of IP.
+  // DSCP and ECN; 0 if this is not an IP packet.
   uint64_t TrafficClass() const {
     if (bytes.size() < kHeaderBytes + 2) return 0;
     switch (Byte(12) << 8 | Byte(13)) {

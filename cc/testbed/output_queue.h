@@ -1,15 +1,16 @@
-// The frames that wait at one port of a switch for the link to its host: eight queues in one buffer, of which the
-// highest that is not empty goes first.
+// The frames that wait at one port of a switch for the link to the port's host. They wait in eight queues that share
+// one buffer. Of the queues that are not empty, the queue with the highest priority sends first.
 //
 //   OutputQueue queue(limits);
 //   queue.Add(std::move(frame), rate, now);
 //   if (queue.departure() <= now) Frame sent = queue.Depart(rate);
 //
-// A frame is dropped where the buffer has no room for it; an ordinary one also where its queue's threshold has none, an
-// important one where its queue's limit has none. A frame holds its room until its last byte has left. All times are
-// nanoseconds of one clock, and none comes before an earlier one. Not thread-safe.
-// Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 4.2.2
-// and 5.2.
+// A frame is dropped if the buffer has no room for it. An ordinary frame is also dropped if its queue would exceed the
+// queue's threshold for ordinary frames, and an important frame if its queue would exceed the queue's limit for
+// important frames. A frame occupies its room until its last byte has left. All times are nanoseconds of one clock and
+// never decrease. Not thread-safe.
+//
+// Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 4.2.2, 5.2.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ namespace jaxcomm {
 constexpr size_t kPriorities = 8;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// Of a port, in bytes of frames; by priority.
+// The limits of a port, in bytes of frames. The arrays are by priority.
 struct QueueLimits {
   int64_t buffer = 0;
   std::array<int64_t, kPriorities> ordinary = {}, important = {};
@@ -34,7 +35,8 @@ struct QueueLimits {
 
 class OutputQueue {
  public:
-  // The frames that a queue has sent and dropped, and their times in it until their first byte left.
+  // Counts the frames that a queue has sent and dropped. `delays` are the times that sent frames waited until their
+  // first byte left.
   struct Counts {
     int64_t packets = 0, bytes = 0, ordinary_drops = 0, important_drops = 0;
     DelayHistogram delays;
@@ -42,14 +44,15 @@ class OutputQueue {
 
   explicit OutputQueue(const QueueLimits& limits) : limits_(limits) {}
 
-  // `rate`: of the link, in bytes per second.
+  // Adds or drops a frame. `rate` is the link's rate in bytes per second.
   void Add(Frame frame, double rate, int64_t now);
 
-  // When the last byte of the frame on the link will have left; kNever if there is none.
+  // The time when the last byte of the frame on the link leaves, or kNever if the link is idle.
   int64_t departure() const { return departure_; }
-  // That frame; the next one follows it.
+  // Returns the frame on the link, whose last byte leaves at `departure()`. Then puts the next frame on the link.
   Frame Depart(double rate);
-  // The frame on the link needs no longer than the rate takes for it.
+  // Adapts the frame on the link to a new rate: from `now` on, the frame needs at most the time that it takes at
+  // `rate`.
   void Hasten(double rate, int64_t now);
 
   const Counts& counts(size_t priority) const { return queues_[priority].counts; }
@@ -70,11 +73,11 @@ class OutputQueue {
   const QueueLimits limits_;
   std::array<Queue, kPriorities> queues_;
   int64_t held_ = 0;  // bytes
-  Frame sent_;        // the one on the link
+  Frame sent_;        // the frame on the link
   int64_t departure_ = kNever;
 };
 
-// The time of a link for these bytes; at least a nanosecond.
+// Returns the nanoseconds that a link takes for these bytes, at least 1.
 int64_t TimeOnLink(int64_t bytes, double rate);
 
 }  // namespace jaxcomm

@@ -10,10 +10,11 @@
 namespace jaxcomm {
 namespace {
 
-constexpr double kRate = 1e9;  // bytes per second: a nanosecond for each
+constexpr double kRate = 1e9;  // bytes per second: one byte per nanosecond
 constexpr int64_t kSize = 1000;
 
-// The priorities in the order in which the frames leave, the last of them at `*end`.
+// Returns the priorities of the frames in the order in which they leave. Sets `*end` to the time when the last frame
+// leaves.
 std::vector<size_t> Drain(OutputQueue* queue, int64_t* end) {
   std::vector<size_t> order;
   while (queue->departure() != kNever) {
@@ -53,8 +54,8 @@ TEST(OutputQueueTest, OrdinaryFramesGoFirstWhereItGrowsFull) {
     queue.Add(FrameOf(kSize, 0, kOrdinary), kRate, 0);
     queue.Add(FrameOf(kSize, 0, kImportant), kRate, 0);
   }
-  EXPECT_EQ(queue.counts(0).ordinary_drops, 7);   // 2 found the queue below 4 frames
-  EXPECT_EQ(queue.counts(0).important_drops, 1);  // 8 fill the rest of the buffer
+  EXPECT_EQ(queue.counts(0).ordinary_drops, 7);   // 2 of 9 arrived while the queue held less than 4 frames
+  EXPECT_EQ(queue.counts(0).important_drops, 1);  // 8 of 9 fill the rest of the buffer
   int64_t end = 0;
   EXPECT_EQ(Drain(&queue, &end).size(), 10u);
   queue.Add(FrameOf(kSize), kRate, end);
@@ -73,8 +74,8 @@ TEST(OutputQueueTest, ThresholdsAreOfAQueueAndTheBufferIsOfAll) {
   for (int i = 0; i < 2; ++i) queue.Add(FrameOf(kSize, 7, kImportant), kRate, 0);
   EXPECT_EQ(queue.counts(1).ordinary_drops, 1);
   EXPECT_EQ(queue.counts(2).ordinary_drops, 1);
-  EXPECT_EQ(queue.counts(2).important_drops, 1);  // the limit of its queue
-  EXPECT_EQ(queue.counts(7).important_drops, 1);  // the buffer, with 6, 5 and 1
+  EXPECT_EQ(queue.counts(2).important_drops, 1);  // one frame exceeds the queue's limit
+  EXPECT_EQ(queue.counts(7).important_drops, 1);  // the buffer is full: the queues hold 6, 5 and 1 frames
 }
 
 TEST(OutputQueueTest, AFrameHoldsItsRoomUntilItHasLeft) {

@@ -6,7 +6,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kMostAtOnce = 256;  // arrivals and departures
+constexpr size_t kMostAtOnce = 256;  // maximum number of arrivals and departures in one Run
 
 }  // namespace
 
@@ -31,7 +31,7 @@ int64_t PacketSwitch::Run(int64_t since, int64_t now) {
     const int64_t departure = ports_[sender].queue.departure(), arrival = ports_[receiver].arrival;
     const int64_t next = std::min(departure, arrival);
     if (next > now || done == kMostAtOnce) return next;
-    if (departure <= arrival) {  // it makes room
+    if (departure <= arrival) {  // departures first, because they make room
       Depart(sender);
     } else {
       Arrive(receiver, since);
@@ -48,7 +48,7 @@ void PacketSwitch::SetLink(size_t port, Link link, int64_t now) {
   }
 }
 
-// Has the host's next frame on the link, if it has sent one.
+// Puts the host's next frame on the link, if the host has sent one.
 void PacketSwitch::Receive(size_t port, int64_t since) {
   Side& side = ports_[port];
   side.arrival = kNever;

@@ -1,11 +1,13 @@
-// A switch with a link to each of its hosts: frames arrive, wait, are dropped and sent in the order of time.
+// A switch with a link to each of its hosts. It processes the arrivals, drops and departures of frames in the order of
+// time.
 //
 //   PacketSwitch packet_switch(ports, limits, &taps);
-//   const int64_t next = packet_switch.Run(since, now);   // nothing happens before `next` but that a host sends
+//   const int64_t next = packet_switch.Run(since, now);   // until `next` nothing happens unless a host sends
 //
-// A link carries one frame at a time each way, at its rate, and may lose frames at random. So a burst of a host arrives
-// as fast as its link is, and a late call of Run drops no frame and loses none of the links' time. Addresses are fixed:
-// a frame to another than the hosts' is dropped. All times are nanoseconds of one clock. Not thread-safe.
+// A link carries one frame at a time in each direction, at the link's rate, and may lose frames at random. So a host's
+// burst arrives at the rate of the host's link, and a late call of Run drops no frame and wastes no time of the links.
+// Addresses are fixed, and frames to an address that no host has are dropped. All times are nanoseconds of one clock.
+// Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,37 +23,37 @@ namespace jaxcomm {
 
 class PacketSwitch {
  public:
-  // Its rate in bytes per second, each way, and the share of frames that it loses, each way.
+  // The rate of a link in bytes per second, and the share of frames that the link loses. Both are per direction.
   struct Link {
     double rate = 0, loss = 0;
   };
   struct Port {
-    uint64_t address = 0;  // the host's MAC
+    uint64_t address = 0;  // the host's MAC address
     Link link;
   };
-  // The hosts' ends of the links. Neither function blocks.
+  // The hosts' ends of the links. Read and Write do not block.
   class Taps {
    public:
     virtual ~Taps() = default;
-    // Takes a frame of the host into `frame`. Returns false if it has sent none.
+    // Moves the host's next frame into `frame`. Returns false if there is none.
     virtual bool Read(size_t port, Frame* frame) = 0;
     virtual void Write(size_t port, const Frame& frame) = 0;
   };
 
-  // `taps` outlives it.
+  // `taps` must outlive the switch.
   PacketSwitch(const std::vector<Port>& ports, const QueueLimits& limits, Taps* taps);
 
-  // Does what happens until `now`, or as much of it as takes a millisecond or so. A frame that waits to be read is
-  // taken to have come at `since`, or when the link was free after it. Returns: when something is to be done next. The
-  // next `since` must not be after it, nor before this `since`.
+  // Processes the events until `now`, but at most about a millisecond's work. A frame that waits at a host counts as
+  // sent at `since`, or when the host's link becomes free if that is later. Returns the time of the next event. In
+  // the next call, `since` must not be after the returned time, nor before the `since` of this call.
   int64_t Run(int64_t since, int64_t now);
 
-  // Frames on the link need no longer from now on than the new rate takes for them.
+  // Sets the state of a link. From `now` on, frames on the link need at most the time that they take at the new rate.
   void SetLink(size_t port, Link link, int64_t now);
 
   size_t num_ports() const { return ports_.size(); }
   const Link& link(size_t port) const { return ports_[port].link; }
-  // Whether the link from the host is busy, so that no other frame of the host's would be read now.
+  // Whether the link from the host is busy, so that the host's next frame is not read now.
   bool IsReceiving(size_t port) const { return ports_[port].arrival != kNever; }
   const OutputQueue& queue(size_t port) const { return ports_[port].queue; }
   int64_t random_losses(size_t port) const { return ports_[port].random_losses; }
@@ -60,10 +62,10 @@ class PacketSwitch {
   struct Side {
     Link link;
     OutputQueue queue;
-    Frame incoming;             // on the link from the host
-    int64_t arrival = kNever;   // of its last byte
-    int64_t free_at = 0;        // the link from the host
-    int64_t random_losses = 0;  // both ways
+    Frame incoming;             // the frame on the link from the host
+    int64_t arrival = kNever;   // when the last byte of `incoming` arrives
+    int64_t free_at = 0;        // when the link from the host is free
+    int64_t random_losses = 0;  // number of random losses, in both directions together
   };
 
   void Receive(size_t port, int64_t since);

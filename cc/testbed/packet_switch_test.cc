@@ -12,10 +12,10 @@
 namespace jaxcomm {
 namespace {
 
-constexpr double kRate = 1e9;  // bytes per second: a nanosecond for each
+constexpr double kRate = 1e9;  // bytes per second: one byte per nanosecond
 constexpr int64_t kSize = 1000;
 
-// Hosts with the addresses 1, 2, …, what they are to send, and what has come to them.
+// Hosts with the addresses 1, 2, …, the frames that they will send, and the frames that they received.
 class Hosts : public PacketSwitch::Taps {
  public:
   explicit Hosts(size_t count) : sent(count), received(count) {}
@@ -62,7 +62,7 @@ TEST(PacketSwitchTest, ABurstOfOneHostComesAsFastAsItsLink) {
   EXPECT_EQ(packet_switch.Run(0, 10 * kSize), 11 * kSize);
   EXPECT_EQ(hosts.received[1].size(), 9u);
   EXPECT_EQ(packet_switch.Run(10 * kSize, 1000 * kSize), kNever);
-  EXPECT_EQ(hosts.received[1].size(), 40u);  // a port with room for two has dropped none
+  EXPECT_EQ(hosts.received[1].size(), 40u);  // a port with room for two frames dropped no frame
   EXPECT_EQ(packet_switch.queue(1).counts(0).delays.Longest(), 0);
 }
 
@@ -77,7 +77,7 @@ TEST(PacketSwitchTest, WhoLooksLateDropsNothing) {
     drops.push_back(packet_switch.queue(2).counts(0).ordinary_drops);
     EXPECT_EQ(hosts.received[2].size(), 60u - static_cast<size_t>(drops.back()));
   }
-  EXPECT_GT(drops[0], 10);  // two links have come to one
+  EXPECT_GT(drops[0], 10);  // two links send to one link
   EXPECT_EQ(drops, std::vector<int64_t>(3, drops[0]));
 }
 
@@ -153,7 +153,7 @@ TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   Hosts hosts(2);
   PacketSwitch packet_switch(hosts.Ports(), Limits(1 << 20, 1 << 20), &hosts);
   hosts.Send(0, 7, 1);                                    // there is no such host
-  hosts.Send(0, 0, 1);                                    // itself
+  hosts.Send(0, 0, 1);                                    // to the sender itself
   hosts.sent[0].push_back({std::vector<std::byte>(3)});   // no header
   hosts.sent[0].push_back({std::vector<std::byte>(14)});  // no packet
   Frame arp{std::vector<std::byte>(42)};
@@ -161,7 +161,7 @@ TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   hosts.sent[0].push_back(arp);
   EXPECT_EQ(packet_switch.Run(0, 100 * kSize), kNever);
   EXPECT_TRUE(hosts.received[0].empty());
-  EXPECT_EQ(hosts.received[1].size(), 1u);  // frames that are not IP packets are ordinary, of the lowest priority
+  EXPECT_EQ(hosts.received[1].size(), 1u);  // the ARP frame: without IP it is ordinary and of the lowest priority
   EXPECT_EQ(packet_switch.queue(1).counts(0).packets, 1);
 }
 

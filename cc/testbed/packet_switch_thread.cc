@@ -17,10 +17,10 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMillisecond = 1000 * 1000, kSecond = 1000 * kMillisecond;
-constexpr int64_t kMostLate = 50 * kMillisecond;  // of the thread; what has come earlier has come then
-constexpr int64_t kShortestSleep = 10 * 1000;     // a shorter one takes longer than that
-constexpr int64_t kLongestSleep = kSecond / 20;   // after which it sees that it is to end
-constexpr int kNiceness = -15;                    // it is late less often where the hosts' processes take all cores
+constexpr int64_t kMostLate = 50 * kMillisecond;  // a frame that waited longer counts as sent this long ago
+constexpr int64_t kShortestSleep = 10 * 1000;     // a shorter sleep would take longer than asked for
+constexpr int64_t kLongestSleep = kSecond / 20;   // after this time the thread checks whether it should stop
+constexpr int kNiceness = -15;                    // the thread is late less often if the hosts' processes use all cores
 
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -44,11 +44,11 @@ Result<std::unique_ptr<PacketSwitchThread>> PacketSwitchThread::Start(const std:
   std::unique_ptr<PacketSwitchThread> started(new PacketSwitchThread(ports, limits));
   std::promise<Status> opened;
   started->thread_ = StartThread([&opened, &links, mtu, self = started.get()] {
-    const Status status = self->OpenAll(links, mtu);  // on this thread, as it moves to the devices' namespaces
+    const Status status = self->OpenAll(links, mtu);  // opening moves this thread to the devices' namespaces
     opened.set_value(status);
     if (status.ok()) self->Work();
   });
-  if (!started->thread_) return Status(Code::kInternal, "the system has no thread for a switch");
+  if (!started->thread_) return Status(Code::kInternal, "the system cannot start a thread for the switch");
   const Status status = opened.get_future().get();
   if (!status.ok()) return status;
   return started;
@@ -96,7 +96,7 @@ std::string PacketSwitchThread::Report() const {
 
 void PacketSwitchThread::Work() {
   prctl(PR_SET_TIMERSLACK, 1);
-  setpriority(PRIO_PROCESS, 0, kNiceness);  // of this thread, on Linux
+  setpriority(PRIO_PROCESS, 0, kNiceness);  // Linux applies the niceness to this thread only
   for (int64_t since = Now(); !stopping_;) {
     const int64_t now = Now();
     since = std::max(since, now - kMostLate);
@@ -106,12 +106,12 @@ void PacketSwitchThread::Work() {
       next = switch_.Run(since, now);
     }
     if (next - Now() > kShortestSleep) Await(next);
-    // Where this thread was to be awake by then, what it finds has come since then; else it has come just now.
+    // If `next` has passed, the frames found now were sent after `next`. Otherwise they were sent just now.
     since = std::min(next, Now());
   }
 }
 
-// Until `next`, or a frame comes over a link that is free.
+// Waits until `next`, or until a frame arrives over a free link, but at most kLongestSleep.
 void PacketSwitchThread::Await(int64_t next) {
   std::vector<pollfd> free;
   {

@@ -1,10 +1,10 @@
-// A PacketSwitch between TAP devices, on a thread of its own.
+// A PacketSwitch between TAP devices, on its own thread.
 //
 //   Result<std::unique_ptr<PacketSwitchThread>> started = PacketSwitchThread::Start(links, 1500, limits);
 //   started.value()->SetLink(2, {12.5e6, 0});
 //   std::cout << started.value()->Report();
 //
-// Its destructor ends the thread and gives the devices back. Thread-safe; no function waits for longer than a few
+// The destructor stops the thread and releases the devices. Thread-safe. No function waits longer than a few
 // milliseconds.
 #pragma once
 
@@ -32,18 +32,18 @@ class PacketSwitchThread {
     PacketSwitch::Port port;
   };
 
-  // Fails where a device cannot be had.
+  // Returns an error if a device cannot be opened.
   static Result<std::unique_ptr<PacketSwitchThread>> Start(const std::vector<HostLink>& links, int64_t mtu,
                                                            const QueueLimits& limits);
   ~PacketSwitchThread();
 
   Status SetLink(size_t port, PacketSwitch::Link link);
-  // JSON: {"ports": [{"random_losses": 0, "queues": [{"priority": 0, …}]}]}, seconds; queues to which nothing came are
-  // left out.
+  // Returns JSON: {"ports": [{"random_losses": 0, "queues": [{"priority": 0, …}]}]}. Times are in seconds. Unused
+  // queues are left out.
   std::string Report() const;
 
  private:
-  // The devices, and what awaits frames of theirs.
+  // The open devices.
   class OpenTaps : public PacketSwitch::Taps {
    public:
     bool Read(size_t port, Frame* frame) override { return taps[port].Read(frame); }
@@ -61,7 +61,7 @@ class PacketSwitchThread {
 
   OpenTaps taps_;
   mutable std::mutex mutex_;
-  PacketSwitch switch_;  // under mutex_
+  PacketSwitch switch_;  // guarded by mutex_
   std::atomic<bool> stopping_{false};
   std::optional<std::thread> thread_;
 };

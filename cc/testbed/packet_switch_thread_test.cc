@@ -7,7 +7,7 @@
 namespace jaxcomm {
 namespace {
 
-// tests/testbed tests it between devices, which only root can have.
+// A switch between devices needs root, so tests/testbed tests it.
 
 TEST(PacketSwitchThreadTest, WithoutDevicesItRunsAndEnds) {
   const Result<std::unique_ptr<PacketSwitchThread>> started = PacketSwitchThread::Start({}, 1500, {});

@@ -34,7 +34,7 @@ Result<Tap> Tap::Open(const Name& name, int64_t mtu) {
   ifreq request = {};
   name.device.copy(request.ifr_name, IFNAMSIZ - 1);
   request.ifr_flags = IFF_TAP | IFF_NO_PI;
-  if (ioctl(fd, TUNSETIFF, &request) != 0) return Failed(name, "no TAP device to be had", errno);
+  if (ioctl(fd, TUNSETIFF, &request) != 0) return Failed(name, "cannot open the TAP device", errno);
   return tap;
 }
 
@@ -52,7 +52,7 @@ bool Tap::Read(Frame* frame) {
 }
 
 void Tap::Write(const Frame& frame) {
-  // It fails where the device is down or the kernel has no memory, in which a link loses frames, too.
+  // The write fails if the device is down or the kernel has no memory. The frame is then lost, as on a link.
   if (write(fd_, frame.bytes.data(), frame.bytes.size()) < 0) return;
 }
 

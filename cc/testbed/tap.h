@@ -1,10 +1,10 @@
-// TAP devices: interfaces of the kernel whose frames a process reads and writes.
+// TAP devices, which are kernel interfaces whose frames a process reads and writes.
 //
 //   Result<Tap> tap = Tap::Open({"jaxcomm-1a2b3c4d-a", "eth0"}, 1500);
 //   while (tap.value().Read(&frame)) ...
 //
-// The device must be there, without offloads, so that the kernel hands out packets with checksums, none longer than the
-// MTU. It is given back when the Tap ends. Neither function blocks. Not thread-safe.
+// The device must exist and have no offloads, so that the kernel's packets have checksums and are no longer than the
+// MTU. The destructor releases the device. Read and Write do not block. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@ class Tap {
     std::string network_namespace, device;
   };
 
-  // Moves the calling thread to the network namespace, where it stays.
+  // Opens a device. Moves the calling thread to the device's network namespace, where the thread stays.
   static Result<Tap> Open(const Name& name, int64_t mtu);
 
   Tap(Tap&& other) noexcept;
   Tap& operator=(Tap&&) = delete;
   ~Tap();
 
-  // Takes a frame that has come into `frame`. Returns false if there is none.
+  // Moves a received frame into `frame`. Returns false if there is none.
   bool Read(Frame* frame);
-  // Where the device takes none, the frame is lost.
+  // Writes a frame. The frame is lost if the device does not accept it.
   void Write(const Frame& frame);
 
   int fd() const { return fd_; }

@@ -1,10 +1,10 @@
 // Callbacks that are due, in order.
 //
 //   callbacks.Push(id.call, [done, status] { done(status); });
-//   while (!callbacks.empty()) callbacks.Begin()();   // its lock is not held while one runs, then:
-//   callbacks.End();
+//   while (!callbacks.empty()) callbacks.Begin()();   // release the lock while a callback runs
+//   callbacks.End();                                  // after each callback
 //
-// Not thread-safe: it is guarded by the lock of the transport.
+// Not thread-safe: guarded by the lock of the transport.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 class Callbacks {
  public:
-  // `call`: none for an event.
+  // `call`: nullopt for an event.
   void Push(const std::optional<CallId>& call, std::function<void()> run) { due_.push_back({call, std::move(run)}); }
 
   std::function<void()> Begin() {

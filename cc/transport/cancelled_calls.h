@@ -1,10 +1,10 @@
-// The calls that were cancelled last: their messages that still come are dropped.
+// The most recently cancelled calls. Transports drop messages of these calls that still arrive.
 //
 //   cancelled.Add(call);
 //   if (cancelled.Contains(id.call)) return;
 //
-// All kinds of transport remember kRemembered calls, in 2 MiB at most. A message that comes even later is early for
-// ever, and counts as such. Not thread-safe.
+// Every transport remembers kRemembered calls, which take at most 2 MiB. If a message arrives after its call was
+// forgotten, it is kept for ever as an early message. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Processes that have forked a child which outlives them: their ends are noticed at once.
+// Tests that the end of a process is noticed at once, even if a forked child outlives the process.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ TYPED_TEST_SUITE(ForkTest, SocketKinds);
 TYPED_TEST(ForkTest, TheEndOfAProcessIsNoticedWhileItsChildLives) {
   using Node = typename TypeParam::Node;
   const auto [own, other] = TypeParam::Paths();
-  std::array<int, 2> lives;  // ends with the last of process and child
+  std::array<int, 2> lives;  // a pipe that is closed when both the process and its child have ended
   ASSERT_EQ(pipe(lives.data()), 0);
   const pid_t process = fork();
   if (process == 0) {

@@ -43,7 +43,7 @@ Result<Header> DecodeHeader(const std::byte* in) {
       std::snprintf(text, sizeof(text), "a frame of the unknown type 0x%08x", type);
       return InvalidArgument(text);
   }
-  if (!(header.id == MessageId())) return InvalidArgument("a frame that is no message but names one");
+  if (!(header.id == MessageId())) return InvalidArgument("a notice or goodbye that carries a message id");
   return header;
 }
 

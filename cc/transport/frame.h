@@ -1,9 +1,9 @@
-// The frames that go over a connection: each is a header of fixed size and then `bytes` bytes.
+// The frames of a connection. A frame is a header of fixed size, followed by `Header::bytes` bytes.
 //
 //   EncodeHeader({FrameType::kMessage, 4096, id}, out);
-//   Result<Header> header = DecodeHeader(in);   // an error: not written by EncodeHeader
+//   Result<Header> header = DecodeHeader(in);   // an error unless EncodeHeader wrote `in`
 //
-// All numbers are little-endian. A goodbye precedes only the deliberate end of a connection.
+// All numbers are little-endian. A goodbye is sent only before the deliberate end of a connection.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace jaxcomm {
 
-enum class FrameType : uint32_t {  // as text: jcM1, jcN1, jcG1
+enum class FrameType : uint32_t {  // the bytes are the text jcM1, jcN1 or jcG1
   kMessage = 0x314D636A,
   kNotice = 0x314E636A,
   kGoodbye = 0x3147636A,
@@ -23,7 +23,7 @@ enum class FrameType : uint32_t {  // as text: jcM1, jcN1, jcG1
 struct Header {
   FrameType type = FrameType::kMessage;
   uint32_t bytes = 0;
-  MessageId id;  // zeros if it is no message
+  MessageId id;  // zeros in notices and goodbyes
 };
 
 constexpr size_t kHeaderBytes = 44;

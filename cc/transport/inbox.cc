@@ -7,7 +7,7 @@
 namespace jaxcomm {
 namespace {
 
-// An error if `posted` does not fit the message.
+// Returns an error if `posted` does not fit the message.
 Status Check(const Posted& posted, uint32_t process, const MessageId& id, int64_t bytes) {
   if (posted.process != process) return WrongSender(id, posted.process);
   if (posted.bytes != bytes) return WrongSize(id, bytes, posted.bytes);
@@ -49,8 +49,8 @@ Result<Incoming> Inbox::BeginLossy(uint32_t process, const MessageId& id, int64_
   if (posted == nullptr) return arrival;
   if (Status status = Check(*posted, process, id, bytes); !status.ok()) return status;
   if (!posted->loss || posted->loss->may_lose != may_lose) {
-    return InvalidArgument(NameOf(id) + " as one that may lose " + std::to_string(may_lose) +
-                           " bytes, which is to lose " + std::to_string(posted->loss ? posted->loss->may_lose : 0));
+    return InvalidArgument(NameOf(id) + " that may lose " + std::to_string(may_lose) + " bytes where " +
+                           std::to_string(posted->loss ? posted->loss->may_lose : 0) + " are expected");
   }
   arrival.spans = posted->spans;
   arrival.posted = posted_.Take(id);

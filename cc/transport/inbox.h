@@ -1,11 +1,12 @@
-// Decides where each incoming message belongs: it was posted, comes before its Post, or was cancelled.
+// Decides where the bytes of each incoming message go. The message may be posted, early (it arrives before its Post) or
+// cancelled.
 //
-//   Result<std::optional<Incoming>> arrival = inbox.Begin(process, id, bytes);   // its header has come
+//   Result<std::optional<Incoming>> arrival = inbox.Begin(process, id, bytes);   // the header has arrived
 //   ... store the bytes into arrival->spans ...
 //   inbox.End(std::move(*arrival));
 //
-// An error names the mistake of the process, in words that follow "it sent"; nothing more may be read from it. Not
-// thread-safe: guarded by the lock of the transport.
+// An error names the mistake of the process, in words that follow "it sent". After an error, nothing more may be read
+// from the process. Not thread-safe: guarded by the lock of the transport.
 #pragma once
 
 #include <cstddef>
@@ -27,24 +28,23 @@
 
 namespace jaxcomm {
 
-// A message whose bytes are coming.
+// A message whose bytes are arriving.
 struct Incoming {
   uint32_t process;
   MessageId id;
   int64_t bytes;
-  std::vector<Span> spans;  // their place; empty: the call has been cancelled
+  std::vector<Span> spans;  // the destination; empty: the bytes are dropped
   std::optional<Posted> posted;
   std::shared_ptr<std::byte> early;
 };
 
-// The message that came does not fit its Post: cut its sender off. `done` is the callback of the Post.
+// An early message does not fit its Post, so the caller must cut off the sender. `done` is the callback of the Post.
 struct Refusal {
   uint32_t process;
   Status why;
   Received done;
 };
 
-// The error of a process that has been cut off.
 inline Status CutOff(uint32_t process, const Status& why) {
   return Status(why.code(), "process " + std::to_string(process) + " has been cut off: it sent " + why.message());
 }
@@ -53,26 +53,27 @@ class Inbox {
  public:
   Inbox(Transport::Events* events, Callbacks* callbacks) : events_(events), callbacks_(callbacks) {}
 
-  // As RailTransport says.
   void OnEarly(RailTransport::Early early) { on_early_ = std::move(early); }
 
   void Notice(uint32_t process, std::string_view notice);
-  // No arrival: the message must wait until another one is taken; ask again.
+  // Returns nullopt if there is no room for the message until an early message is taken. The caller calls Begin again
+  // after that.
   Result<std::optional<Incoming>> Begin(uint32_t process, const MessageId& id, int64_t bytes);
-  // Of a message that may lose a part; without its Post it is dropped.
+  // As Begin, for a message that may lose a part. If the message is not posted, its bytes are dropped.
   Result<Incoming> BeginLossy(uint32_t process, const MessageId& id, int64_t bytes, int64_t may_lose);
   void End(Incoming arrival);
 
-  // `gone`: an error if only messages that are here already can be taken.
+  // `gone`: OK, or the error of a process that has ended. In that case only early messages that have arrived whole can
+  // be taken.
   std::optional<Refusal> Post(const MessageId& id, Posted posted, const Status& gone);
 
   void Withdraw(uint32_t process, const MessageId& id);
   void Cancel(const CallId& call);
   bool IsCancelled(const CallId& call) const { return cancelled_.Contains(call); }
 
-  // Fails the Posts for the process. Its complete early messages stay.
+  // Fails the Posts for the process. Complete early messages of the process stay.
   void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
-  // Forgets all of the process; no callback runs.
+  // Forgets the Posts and early messages of the process; no callback runs.
   void Drop(uint32_t process);
 
  private:

@@ -1,6 +1,6 @@
-// One message over several transports.
+// Sends one message over several transports.
 //
-//   SendParts({&shm, &tcp}, {{{1, id}}, {{2, id}, {3, id}}}, spans, done);   // by transport, its receivers
+//   SendParts({&shm, &tcp}, {{{1, id}}, {{2, id}, {3, id}}}, spans, done);   // the receivers of each transport
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace jaxcomm {
 
-// Calls back once, when all transports have, with the first of their errors.
+// Sends the message to the receivers parts[i] over transports[i]. Calls `done` once, after all transports have
+// finished. The status is the first error that a transport reported.
 void SendParts(const std::vector<Transport*>& transports, const std::vector<std::vector<Receiver>>& parts,
                std::vector<ConstSpan> spans, Sent done);
 

@@ -1,11 +1,11 @@
-// Messages of which a part may get lost on the way.
+// Messages that may lose a part in the network.
 //
 //   PostLossy(transport, process, id, spans, may_lose, done);      // over any transport
 //   SendLossy(transport, receiver, spans, important, may_lose, done);
 //
-// Up to `may_lose` bytes of such a message need not arrive if they get lost, none of them in a span that is important
-// to the sender. Both sides give the same `may_lose`, and the message is sent once the receiver has announced that it
-// has posted it. Transports that lose nothing carry it whole.
+// Up to `may_lose` bytes of such a message may be lost without a retransmission. Lost bytes of spans that the sender
+// marks important are always retransmitted. Both sides pass the same `may_lose`. The sender sends after the receiver
+// has announced its Post. Transports that lose nothing deliver the whole message.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ struct ByteRange {
   int64_t begin, end;
 };
 
-// As Received; `lost`: the bytes that will never come, in ascending order. Zeros stand in their place.
+// As Received. `lost` lists the bytes that will never arrive, in ascending order. These bytes are replaced by zeros.
 using ReceivedLossy =
     std::function<void(const Status&, std::shared_ptr<const std::byte> view, const std::vector<ByteRange>& lost)>;
 
-// The kinds of transport that can lose a part; Transport::lossy() returns theirs.
+// The interface of transports that can lose part of a message; see Transport::lossy().
 class LossyTransport {
  public:
   static constexpr size_t kMaxSpans = 1024;

@@ -1,4 +1,4 @@
-// The name of a message as bytes of fixed size.
+// A message id as a fixed number of bytes.
 //
 //   std::byte bytes[kMessageIdBytes];
 //   EncodeMessageId(id, bytes);

@@ -1,4 +1,4 @@
-// Values by message, in the order of the messages' ids, so that those of one call lie together.
+// A table of values by message id. The table is in the order of ids, so the values of one call are adjacent.
 //
 //   MessageTable<Posted> posted;
 //   bool is_new = posted.Add(id, value);
@@ -20,10 +20,10 @@ namespace jaxcomm {
 template <typename Value>
 class MessageTable {
  public:
-  // Returns false, and changes nothing, if the id has a value.
+  // Returns false, and changes nothing, if the id already has a value.
   bool Add(const MessageId& id, Value value) { return values_.try_emplace(id, std::move(value)).second; }
 
-  // Replaces the value of the id, if it has one.
+  // Stores the value, and replaces an earlier value of the id.
   void Set(const MessageId& id, Value value) { values_.insert_or_assign(id, std::move(value)); }
 
   Value* Find(const MessageId& id) {
@@ -39,7 +39,7 @@ class MessageTable {
     return taken;
   }
 
-  // Calls use(id, value) with each value of the call.
+  // Removes the values of the call, and calls use(id, value) with each of them.
   template <typename Use>
   void TakeCall(const CallId& call, Use use) {
     MessageId first;
@@ -50,7 +50,7 @@ class MessageTable {
     }
   }
 
-  // Calls use(id, value) with each value for which `chosen(value)` is true.
+  // Removes the values for which `chosen(value)` is true, and calls use(id, value) with each of them.
   template <typename Chosen, typename Use>
   void TakeIf(Chosen chosen, Use use) {
     for (auto at = values_.begin(); at != values_.end();) {

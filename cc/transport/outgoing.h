@@ -1,4 +1,4 @@
-// A message that is being sent: the same bytes for several processes.
+// A message that is being sent to one or more processes.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace jaxcomm {
 struct Outgoing {
   CallId call;
   std::vector<ConstSpan> spans;
-  size_t receivers;  // that are not done
-  Status status;     // of the receivers that are done
+  size_t receivers;  // number of unfinished receivers
+  Status status;     // error of a finished receiver, or OK
   Sent done;
 };
 

@@ -16,7 +16,7 @@ Status WrongSize(const MessageId& id, int64_t bytes, int64_t expected) {
 }
 
 Status WrongSender(const MessageId& id, uint32_t expected) {
-  return InvalidArgument(NameOf(id) + ", which is process " + std::to_string(expected) + "'s to send");
+  return InvalidArgument(NameOf(id) + ", which only process " + std::to_string(expected) + " may send");
 }
 
 std::shared_ptr<std::byte> EarlyMessages::Add(uint32_t process, const MessageId& id, int64_t bytes) {

@@ -1,6 +1,6 @@
-// A message that was posted, and the messages that came before their Post.
+// A posted message, and the early messages. An early message arrives before its Post.
 //
-//   std::byte* data = early.Add(process, id, bytes);   // null: the process must wait until its messages are posted
+//   std::byte* data = early.Add(process, id, bytes);   // nullptr: no room until a message is taken
 //   ... store the bytes ...; early.Find(id)->is_complete = true;
 //   std::optional<EarlyMessages::Message> message = early.Take(id);
 //
@@ -22,7 +22,7 @@
 namespace jaxcomm {
 
 struct Posted {
-  // Of a message that may lose a part.
+  // The bytes that a message may lose and has lost; only for messages that may lose a part.
   struct Loss {
     int64_t may_lose;  // bytes
     std::vector<ByteRange> lost;
@@ -30,17 +30,17 @@ struct Posted {
 
   uint32_t process;
   std::vector<Span> spans;
-  int64_t bytes;  // of all spans
+  int64_t bytes;  // number of bytes of all spans
   bool accepts_view;
   Received done;
-  std::shared_ptr<Loss> loss = nullptr;  // null: all of it must come
+  std::shared_ptr<Loss> loss = nullptr;  // null: the whole message must arrive
 };
 
-// The message came with another size than it was posted with.
+// Returns the error of a message that differs in size from its Post.
 Status WrongSize(const MessageId& id, int64_t bytes, int64_t expected);
-// The message belongs to another process.
+// Returns the error of a message that only process `expected` may send.
 Status WrongSender(const MessageId& id, uint32_t expected);
-// For errors: "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3".
+// Returns the name of the message in error texts: "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3".
 std::string NameOf(const MessageId& id);
 
 class EarlyMessages {
@@ -52,7 +52,8 @@ class EarlyMessages {
     bool is_complete = false;
   };
 
-  // Memory for a message that is not there yet. Null: those of the process would exceed Transport::kMaxEarlyBytes.
+  // Returns memory for a message. Returns nullptr if the early messages of the process would exceed
+  // Transport::kMaxEarlyBytes.
   std::shared_ptr<std::byte> Add(uint32_t process, const MessageId& id, int64_t bytes);
   Message* Find(const MessageId& id) { return messages_.Find(id); }
   std::optional<Message> Take(const MessageId& id);
@@ -61,12 +62,12 @@ class EarlyMessages {
   void DropIncomplete(uint32_t process);
 
  private:
-  static constexpr int64_t kOverhead = 256;  // bytes, so that the number of small messages is bounded, too
+  static constexpr int64_t kOverhead = 256;  // bytes; added to each message to bound the number of small messages
 
   void Release(const Message& message) { bytes_[message.process] -= message.bytes + kOverhead; }
 
   MessageTable<Message> messages_;
-  std::map<uint32_t, int64_t> bytes_;  // of each process, with the overhead
+  std::map<uint32_t, int64_t> bytes_;  // bytes of early messages by process, with the overhead
 };
 
 }  // namespace jaxcomm

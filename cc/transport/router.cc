@@ -1,5 +1,6 @@
 #include "cc/transport/router.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "cc/transport/joined_sends.h"
@@ -18,6 +19,17 @@ void Router::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans,
   std::vector<std::vector<Receiver>> parts(transports_.size());
   for (const Receiver& receiver : to) parts[routes_[receiver.process]].push_back(receiver);
   SendParts(transports_, parts, std::move(spans), std::move(done));
+}
+
+bool Router::SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+  const auto is_elsewhere = [&](const Receiver& receiver) {
+    return routes_[receiver.process] != routes_[to[0].process];
+  };
+  if (to.empty() || std::any_of(to.begin(), to.end(), is_elsewhere)) {
+    Send(to, std::move(spans), std::move(done));
+    return false;
+  }
+  return transports_[routes_[to[0].process]]->SendCopy(to, std::move(spans), std::move(done));
 }
 
 void Router::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
@@ -57,7 +69,7 @@ void Router::EndExpecting() {
 }
 
 void Router::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
-  if (used_.size() > 2) return Flush();  // this process has one for itself
+  if (used_.size() > 2) return Flush();  // one of the used transports leads to this process itself
   for (const uint32_t index : used_) transports_[index]->Help(limit, yields, over);
 }
 

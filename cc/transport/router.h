@@ -1,8 +1,8 @@
-// One transport made of several: each process is reached over its own.
+// Combines several transports into one. Each process is reached over one of them.
 //
 //   Router router({&local, &shm, &tcp}, {0, 1, 1, 2, 2});   // processes 1 and 2 over shm, 3 and 4 over tcp
 //
-// The transports are the caller's and outlive it. Thread-safe, as they are.
+// The caller owns the transports, which must outlive the router. Thread-safe, as all transports are.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,15 @@ namespace jaxcomm {
 
 class Router : public Transport, public LossyTransport {
  public:
-  // `routes`: by process, the index of its transport.
+  // `routes[i]`: the index in `transports` of the transport that leads to process i.
   Router(std::vector<Transport*> transports, std::vector<uint32_t> routes)
       : transports_(std::move(transports)), routes_(std::move(routes)), used_(routes_.begin(), routes_.end()) {}
 
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  // Copies only if all receivers are reached over the same transport.
+  bool SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   LossyTransport* lossy() override { return this; }
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                  ReceivedLossy done) override;
@@ -35,18 +37,19 @@ class Router : public Transport, public LossyTransport {
   void Flush() override;
   bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;
-  // Only if all of its processes are reached over one transport.
+  // Returns false unless all other processes are reached over one transport.
   bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
                    const TakeExchanged& take) override;
   void Expect() override;
   void EndExpecting() override;
-  // Only if all other processes are reached over one transport: a thread cannot sleep on two.
+  // If the other processes are reached over several transports, this function only flushes, because a thread can wait
+  // on only one transport.
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
   const std::vector<Transport*> transports_;
   const std::vector<uint32_t> routes_;
-  const std::set<uint32_t> used_;  // of the transports, by index
+  const std::set<uint32_t> used_;  // indices of the transports that lead to a process
 };
 
 }  // namespace jaxcomm

@@ -16,7 +16,7 @@
 namespace jaxcomm {
 namespace {
 
-// Where bytes wait for the other side to take more, the kernel probes at growing intervals: a few may be lost.
+// While the peer's receive window is closed, the kernel probes at growing intervals; a few probes may get lost.
 constexpr int kLeastProbes = 3;
 constexpr char kMtuCure[] =
     "give the interfaces and switches on the way the same MTU (ip link set DEVICE mtu BYTES), or let the firewalls "
@@ -31,10 +31,10 @@ Status PrepareSocket(int socket) {
   };
   sockaddr_storage peer;
   socklen_t length = sizeof(peer);
-  // Probes go out only while no data does, and are given up after kSilence. TCP_USER_TIMEOUT would also end a
-  // connection to a process that reads nothing for a while. The sizes of the buffers are the kernel's to choose: once
-  // set, they no longer grow.
-  constexpr int kProbe = 1;  // seconds: some may be lost
+  // The kernel sends keepalive probes only while it sends no data, and gives up after kSilence. TCP_USER_TIMEOUT would
+  // also end a connection to a process that reads nothing for a while. The sizes of the buffers stay unset, because a
+  // buffer with a set size no longer grows.
+  constexpr int kProbe = 1;  // seconds between probes; some probes may get lost
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) == 0 && set(IPPROTO_TCP, TCP_NODELAY, 1) &&
       set(SOL_SOCKET, SO_KEEPALIVE, 1) && set(IPPROTO_TCP, TCP_KEEPIDLE, kProbe) &&
@@ -53,7 +53,8 @@ std::optional<std::string> ConnectionWatch::Look(int socket, std::chrono::nanose
   int queued = 0;
   ioctl(socket, SIOCOUTQ, &queued);
   const bool is_under_way = info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0;
-  // The host may send packets while it receives none, so its packets alone are no answer.
+  // A host that receives no packets may still send some. While bytes are in flight, only an acknowledgement of these
+  // bytes therefore counts as an answer.
   const bool has_answered = is_under_way ? info.tcpi_bytes_acked != acknowledged_
                                          : std::chrono::milliseconds(info.tcpi_last_ack_recv) < since;
   acknowledged_ = info.tcpi_bytes_acked;
@@ -63,13 +64,13 @@ std::optional<std::string> ConnectionWatch::Look(int socket, std::chrono::nanose
   std::string why = "its host has not answered for " + FormatSeconds(limit);
   if (is_long) {
     why += "; if it does answer pings, packets of " + std::to_string(info.tcpi_snd_mss) +
-           " bytes may be too long for the way to " + PeerAddress(socket) + ": then " + kMtuCure;
+           " bytes may be too long for the path to " + PeerAddress(socket) + ": then " + kMtuCure;
   }
   return why;
 }
 
 std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit) {
-  return "for " + FormatSeconds(limit) + " no packet of " + std::to_string(bytes) + " bytes has come to " + address +
+  return "for " + FormatSeconds(limit) + " no packet of " + std::to_string(bytes) + " bytes has reached " + address +
          ", while smaller ones have; " + kMtuCure;
 }
 

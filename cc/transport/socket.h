@@ -1,4 +1,4 @@
-// The options of a connection between processes, and the signs that its host is silent.
+// Sets the options of connections between processes, and finds out whether a host is silent.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,14 @@
 
 namespace jaxcomm {
 
-// A process is gone if its host acknowledges no byte for this time: longer than a switch takes to find another way or a
-// virtual machine to move, shorter than the deadline of a call. A process whose host answers stays, also if the process
-// is stopped or too busy to read: deadlines limit the wait for a process.
-// SocketTransport::FindSilent applies this limit to every kind.
+// A process is gone if its host acknowledges no byte for this time. The time is longer than a switch needs to find
+// another path, or a virtual machine needs to migrate. It is shorter than the deadline of a call. A process that is
+// stopped or too busy to read does not count as gone while its host answers: only deadlines limit the wait for such a
+// process. SocketTransport::FindSilent applies this limit to all kinds of sockets.
 constexpr std::chrono::seconds kSilence(10);
 
-// Makes it non-blocking, without delay, and probed when idle. An error: it is no connected TCP socket.
+// Makes the socket non-blocking, turns off the delay of Nagle's algorithm, and turns on probes of an idle connection.
+// Fails unless the socket is a connected TCP socket.
 Status PrepareSocket(int socket);
 
 // Finds whether the host on the other side of a connection answers.
@@ -25,26 +26,29 @@ Status PrepareSocket(int socket);
 //   std::optional<std::string> why = watch.Look(socket, time_since_the_last_look, limit);
 class ConnectionWatch {
  public:
-  // The reason, in words for the user, if the host has given no answer since the last look but owes one; for the case
-  // that it goes on for `limit`. It owes an answer to bytes under way, unless it takes no more, and to probes.
+  // Returns a reason if the host owes an answer and has sent no answer since the last look. The host owes an answer to
+  // probes, and to bytes in flight while its receive window is open. The reason is a text for the user, and says that
+  // the host has been silent for `limit`.
   std::optional<std::string> Look(int socket, std::chrono::nanoseconds since, std::chrono::nanoseconds limit);
 
  private:
-  uint64_t acknowledged_ = 0;  // bytes
+  uint64_t acknowledged_ = 0;  // number of bytes that the host has acknowledged
 };
 
-// The error of a path on which packets of this size never arrive within the limit, although smaller ones do.
+// Returns the error text for a path on which packets of this size have never arrived within the limit, although smaller
+// packets have.
 std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit);
 
 SendProgress ProgressOf(int socket);
 
-// Closing the socket then drops unsent bytes and resets the connection at once.
+// From now on, closing the socket drops unsent bytes and resets the connection at once.
 void ResetAtClose(int socket);
 
-// The address of the other side, in digits.
+// Returns the numeric address of the other side.
 std::string PeerAddress(int socket);
 
-// The end of a connection in words: "connection reset". 0: the other side has closed it.
+// Describes the end of a connection, such as "connection reset". `error` is 0 if the other side has closed the
+// connection.
 std::string DescribeEnd(int error);
 
 }  // namespace jaxcomm

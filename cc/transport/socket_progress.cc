@@ -1,4 +1,4 @@
-// Progress of SocketTransport: by its own thread, or by a thread in Help.
+// Progress of SocketTransport, made by its own thread or by a thread in Help.
 #include <poll.h>
 #include <unistd.h>
 
@@ -12,9 +12,10 @@
 namespace jaxcomm {
 namespace {
 
-// The own thread pauses this long after the last call: the thread of the next call may take its messages itself.
+// The progress thread pauses for this time after the last call, because the thread of the next call may itself receive
+// the messages of the next call.
 constexpr std::chrono::milliseconds kQuiet{1};
-constexpr int kLooks = 10;  // at a host in the time for which it may be silent
+constexpr int kLooks = 10;  // number of looks at each host within `silence`
 
 }  // namespace
 
@@ -32,8 +33,8 @@ void SocketTransport::Work() {
   Depart(lock);
 }
 
-// Waits while another thread polls the sockets, or soon may: two threads that wake for one message take longer than all
-// the rest of a small call.
+// Waits while another thread polls the sockets or may soon poll them. Waking two threads for one message takes longer
+// than the rest of a small call.
 void SocketTransport::Pause(Lock& lock) {
   while (server_ != std::thread::id() || (!MustServe() && Clock::now() < quiet_since_ + kQuiet)) {
     if (server_ == std::thread::id()) OnPause(kQuiet);
@@ -86,7 +87,7 @@ void SocketTransport::EndExpecting() {
   if (--expected_ <= 0) quiet_since_ = Clock::now();
 }
 
-// Counts looks, not time: this process may have been stopped itself.
+// Counts looks, not time, because this process itself may have been stopped.
 void SocketTransport::FindSilent(Lock& lock) {
   const auto now = Clock::now();
   const auto since = now - looked_;
@@ -105,7 +106,7 @@ void SocketTransport::RunDue(Lock& lock) {
   do {
     if (std::exchange(resumes_, false)) Resume(lock);
     RunCallbacks(lock);
-  } while (resumes_ && !stopping_);  // a callback may have posted the message that a peer waits with
+  } while (resumes_ && !stopping_);  // a callback may have posted the message of a waiting peer
 }
 
 void SocketTransport::RunCallbacks(Lock& lock) {
@@ -113,7 +114,7 @@ void SocketTransport::RunCallbacks(Lock& lock) {
     std::function<void()> run = callbacks_.Begin();
     lock.unlock();
     const Finally end([&] {
-      run = nullptr;  // objects that it owns may call this one when they are released
+      run = nullptr;  // destructors of objects that the callback owns may call the transport
       lock.lock();
       callbacks_.End();
     });

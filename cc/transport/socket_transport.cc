@@ -20,9 +20,9 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied rather than waited for
-constexpr size_t kMaxCopied = 1 << 20;             // bytes of copies that wait for one process
-constexpr std::chrono::milliseconds kEnding(200);  // for which a new connection waits for the end of the last one
+constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied
+constexpr size_t kMaxCopied = 1 << 20;             // bytes of unsent copies per process
+constexpr std::chrono::milliseconds kEnding(200);  // time that a new connection waits for the end of the last one
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Status SocketTransport::Start(const char* over) {
     return Status(Code::kInternal, cannot + std::strerror(errno));
   }
   std::optional<std::thread> thread = StartThread([this] { Work(); });
-  if (!thread) return Status(Code::kInternal, cannot + "the system has no thread to give");
+  if (!thread) return Status(Code::kInternal, cannot + "the system cannot start a thread");
   thread_ = std::move(*thread);
   return Status();
 }
@@ -67,7 +67,7 @@ Status SocketTransport::Watch(uint64_t key, int socket) {
   return Status(Code::kInternal, std::strerror(errno));
 }
 
-// Events of the last connection may still be under way, behind other callbacks.
+// Also waits until no callback is due, because events of the last connection may be queued behind other callbacks.
 Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
   const SocketPeer* const peer = PeerOf(process);
   if (!peer) return Status();
@@ -83,7 +83,7 @@ Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
 }
 
 Status SocketTransport::Gone(uint32_t process, const std::string& why) const {
-  // Other processes show this text, too.
+  // Other processes show this text as well, so the text names both sides.
   const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
@@ -153,7 +153,7 @@ void SocketTransport::SendAs(const std::vector<Receiver>& to, std::vector<ConstS
   if (inbox_.IsCancelled(call)) return;
   const bool was_idle = callbacks_.empty() && !callbacks_.running();
   auto message = std::make_shared<Outgoing>(Outgoing{call, std::move(spans), /*receivers=*/1, bytes.status(),
-                                                     std::move(done)});  // this function counts as one
+                                                     std::move(done)});  // this function counts as one receiver
   if (bytes.ok()) {
     for (const Receiver& receiver : to) {
       const Result<SocketPeer*> found = Find(receiver.process);
@@ -179,7 +179,7 @@ void SocketTransport::Flush() {
   WriteQueued(lock);
 }
 
-// The process, if it is connected.
+// Returns the process, or an error if it is not connected.
 Result<SocketPeer*> SocketTransport::Find(uint32_t process) {
   SocketPeer* const peer = PeerOf(process);
   if (!peer) {
@@ -201,14 +201,15 @@ void SocketTransport::WriteQueued(Lock& lock) {
   for (SocketPeer* const peer : queued) Write(lock, *peer);
 }
 
-// One receiver of the message is done.
+// Called when the message is finished for one receiver.
 void SocketTransport::Finish(std::shared_ptr<Outgoing> message) {
   if (--message->receivers > 0) return;
   callbacks_.Push(message->call, [done = std::move(message->done), status = message->status] { done(status); });
 }
 
-// A callback that is due at once runs here unless others are due or running: those come first, and a callback that
-// posts again and again must not fill the stack.
+// Runs one due callback here at once, unless other callbacks were due or running before. In that case the polling
+// thread runs the callback: the other callbacks must run first, and a callback that posts repeatedly must not overflow
+// the stack.
 void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
   if (callbacks_.empty()) return;
   if (!was_idle || stopping_) {
@@ -220,7 +221,8 @@ void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
     callbacks_.End();
     if (!callbacks_.empty()) Wake();
   });
-  const std::function<void()> run = callbacks_.Begin();  // destroyed before `end`: its objects may call this one
+  // Destroyed before `end`, without the lock: objects that the callback owns may call the transport.
+  const std::function<void()> run = callbacks_.Begin();
   lock.unlock();
   run();
 }

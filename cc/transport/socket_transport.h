@@ -1,13 +1,13 @@
 // The common part of all kinds of transport over sockets: the functions that users call, and the progress thread.
 //
-//   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and knows when they end
+//   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and detects their end
 //
-// The progress thread waits for the sockets, reads them, and runs the callbacks; a thread in Help does so in its place.
-// For a moment after the last expected call it leaves arriving bytes to such a thread. It also checks that all hosts
-// answer: a process is gone if its host has not for `silence`. Flush sends from the calling thread; the progress thread
-// sends the bytes that the kernel does not take then. A small message is copied, and counts as sent at once. Cancel
-// destroys the callbacks that it drops with a lock held: objects that they own must not call the transport when they
-// are released.
+// The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does. The progress
+// thread pauses for a moment after the last expected call, so that a thread in Help can receive the next messages. It
+// also finds silent hosts: a process is gone if its host has not answered for `silence`. Flush sends from the calling
+// thread. The progress thread later sends the bytes that the kernel has not accepted. A small message is copied, and
+// counts as sent at once. Cancel destroys dropped callbacks while it holds a lock. Destructors of objects that the
+// callbacks own must therefore not call the transport.
 #pragma once
 
 #include <chrono>
@@ -34,27 +34,27 @@
 
 namespace jaxcomm {
 
-// Another process, for SocketTransport. Messages that are pushed go out in order with Write.
+// The state that SocketTransport keeps for another process. SocketTransport::Write sends the pushed messages in order.
 struct SocketPeer {
   explicit SocketPeer(uint32_t process) : process(process) {}
   virtual ~SocketPeer() = default;
 
-  // The message's bytes are read until it is finished.
+  // Queues a message. Its spans are read until SocketTransport::Finish is called for the message.
   virtual void Push(const Header& header, std::shared_ptr<Outgoing> message) = 0;
-  // The payload is copied.
+  // Queues a copy of the payload.
   virtual void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) = 0;
   virtual size_t copied_bytes() const = 0;
-  // Whether the process is not read until a message is posted.
+  // Returns whether the transport reads nothing from the process until a message is posted.
   virtual bool waits() const = 0;
-  // Whether a thread is in a system call for it, which may outlast its end.
+  // Returns whether a thread is in a system call on the connection. The system call may outlast the connection.
   virtual bool is_used() const { return writing; }
 
   const uint32_t process;
-  bool queued = false;   // to be flushed
-  bool writing = false;  // by a thread
-  bool blocked = false;  // the kernel takes no more for now
+  bool queued = false;   // the next flush writes to the process
+  bool writing = false;  // a thread is in Write
+  bool blocked = false;  // the kernel accepts no more bytes for now
   bool left = false;     // one side has sent a goodbye
-  int silent_looks = 0;  // in a row
+  int silent_looks = 0;  // number of successive looks without an answer
   Status gone;           // ok: the process is connected
 };
 
@@ -75,32 +75,33 @@ class SocketTransport : public RailTransport {
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  static constexpr uint64_t kWake = UINT64_MAX;  // among the keys of epoll
+  static constexpr uint64_t kWake = UINT64_MAX;  // the epoll key of wake_
 
-  // `rail`: its name for errors, if there are several.
+  // `rail`: the name of the rail in error texts, if there are several rails.
   SocketTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence);
-  // `over`: the kind, for errors.
+  // `over`: the name of this kind of transport in error texts.
   Status Start(const char* over);
-  // Ends the progress thread and returns whether it was running. A kind does this first when it ends.
+  // Ends the progress thread and returns whether the thread was running. The destructor of a derived class calls Stop
+  // first.
   bool Stop();
-  // The progress thread.
+  // Runs on the progress thread.
   virtual void Work();
-  // Post and Send of any kind; `push` hands the message to a process, and returns whether the message waits for it.
+  // Implement Post and Send. `push` queues the message for a process, and returns false if it copied the message.
   void PostAs(const MessageId& id, Posted posted);
   using PushMessage = std::function<bool(SocketPeer& peer, const Receiver& receiver, int64_t bytes,
                                          const std::shared_ptr<Outgoing>& message)>;
   void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, const PushMessage& push);
-  // From now on Await reports events of the socket under this key.
+  // From now on, Await reports events of the socket under `key`.
   Status Watch(uint64_t key, int socket);
   Status Gone(uint32_t process, const std::string& why) const;
-  // Waits a moment until the end of the process's last connection is complete. An error: it is not, or there is a
-  // connection still.
+  // Waits a moment for the end of the process's last connection. Returns an error if that connection has not ended, or
+  // if the process is connected.
   Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
   void RunCallbacks(Lock& lock);
-  // Wakes the thread that polls, after a change.
+  // Wakes the thread that polls the sockets, after a change.
   void Wake();
-  // After an event of kWake.
+  // Must be called after an event of kWake.
   void Rearm();
 
   const uint32_t process_;
@@ -109,30 +110,30 @@ class SocketTransport : public RailTransport {
   const std::chrono::nanoseconds silence_;
   int epoll_ = -1;
 
-  std::mutex mutex_;  // of all below; not held in system calls that carry messages, nor in callbacks
+  std::mutex mutex_;  // guards all members below; not held in callbacks or in system calls that carry messages
   Callbacks callbacks_;
   Inbox inbox_;
-  bool resumes_ = false;  // waiting peers may go on
+  bool resumes_ = false;  // peers that wait (SocketPeer::waits) may be read again
   bool stopping_ = false;
-  std::thread::id server_;  // the thread that polls the sockets; none: the progress thread pauses
+  std::thread::id server_;  // the thread that polls the sockets; no thread: the progress thread pauses
 
  private:
-  // Null: the process has never been connected.
+  // Returns nullptr if the process has never been connected.
   virtual SocketPeer* PeerOf(uint32_t process) = 0;
   virtual std::vector<SocketPeer*> Peers() = 0;
-  // The reason if a connected process has been silent since the last look.
+  // Returns a reason if a connected process has been silent since the last look, which was `since` ago.
   virtual std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) = 0;
   virtual void Write(Lock& lock, SocketPeer& peer) = 0;
   virtual void Fail(Lock& lock, SocketPeer& peer, const Status& why) = 0;
-  // Lets waiting peers go on.
+  // Reads again from the peers that wait.
   virtual void Resume(Lock& lock) = 0;
-  // Whether bytes wait that only the polling thread writes.
+  // Returns whether queued bytes wait for the polling thread to write them.
   virtual bool HasMore() const = 0;
-  // Waits for the sockets or for due work, at most for the limit, and does it.
+  // Waits for events of the sockets or for due work, but not longer than the limit. Handles these events and this work.
   virtual void Await(Lock& lock, std::chrono::nanoseconds limit) = 0;
-  // The progress thread pauses, at most for the limit.
+  // Runs before the progress thread pauses for up to the limit.
   virtual void OnPause(std::chrono::nanoseconds /*limit*/) {}
-  // Sends queued messages, and the goodbyes.
+  // Sends the queued messages, then a goodbye to each process.
   virtual void Depart(Lock& lock) = 0;
 
   Result<SocketPeer*> Find(uint32_t process);
@@ -150,10 +151,10 @@ class SocketTransport : public RailTransport {
   std::vector<SocketPeer*> queued_;
   bool has_woken_ = false;
   std::condition_variable changed_;
-  int64_t expected_ = 0;  // calls; may briefly be negative, as one may end before it is expected
+  int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect
   Clock::time_point quiet_since_;
-  Clock::time_point looked_ = Clock::now();  // for silent hosts
-  Yielding yielding_;                        // of the thread that helps
+  Clock::time_point looked_ = Clock::now();  // the last search for silent hosts
+  Yielding yielding_;                        // for the thread in Help
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// The promises of all kinds of transport over sockets.
+// Tests that every kind of transport over sockets must pass.
 #include "cc/transport/socket_transport.h"
 
 #include <chrono>
@@ -89,7 +89,7 @@ TYPED_TEST(SocketTransportTest, AfterHelpThatThrowsTheThreadGoesOn) {
   typename TestFixture::Node a(0), b(1);
   Connect(a, b);
   bool has_thrown = false;
-  for (uint32_t index = 0; !has_thrown; ++index) {  // soon after a call, as else the thread polls
+  for (uint32_t index = 0; !has_thrown; ++index) {  // calls Help soon after a call; later the progress thread polls
     ReceiveWithHelp(a, b, index, std::chrono::nanoseconds(0));
     try {
       b.transport->Help(std::chrono::milliseconds(1), /*yields=*/false, [&]() -> bool {
@@ -144,7 +144,7 @@ TYPED_TEST(SocketTransportTest, MoreThanMayBeEarlyIsReadOnWhenACallbackPosts) {
   a.Await([&] { return a.sent >= static_cast<int>(kEarly) - 1; });
   PostFromCallbacks(b, into, kMessages);
   EXPECT_TRUE(Same(into, data));
-  a.Await([&] { return a.sent == kMessages; });  // until then it may be read
+  a.Await([&] { return a.sent == kMessages; });  // until then the transport may read `data`
 }
 
 TYPED_TEST(SocketTransportTest, CallbacksMayCallTheTransport) {
@@ -234,7 +234,7 @@ TYPED_TEST(SocketTransportTest, WithoutAThreadCreationIsAnError) {
     void OnPeerGone(uint32_t, const Status&) override {}
   } events;
   EXPECT_EQ(TypeParam::Transport::Create(0, &events).status().message(),
-            std::string("no transport over ") + TypeParam::kName + " can be made: the system has no thread to give");
+            std::string("no transport over ") + TypeParam::kName + " can be made: the system cannot start a thread");
 }
 
 }  // namespace

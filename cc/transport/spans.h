@@ -1,10 +1,10 @@
-// The spans of a message: checks, and copies to and from them.
+// Checks the spans of a message, and copies bytes to and from spans.
 //
-//   Result<int64_t> bytes = CheckSpans(spans);   // that are carried, or an error of the spans
-//   const Extent extent = Measure(spans);        // sender's and receiver's must be equal
-//   Gather(spans, extent.at, memory);            // spans to memory that begins with byte extent.at of the message
-//   Scatter(memory, extent.at, spans);           // and back
-//   CopyBytes(to, from, bytes);                  // one span
+//   Result<int64_t> bytes = CheckSpans(spans);   // number of bytes sent, or an error if the spans are invalid
+//   const Extent extent = Measure(spans);        // must be equal for the sender and the receiver
+//   Gather(spans, extent.at, memory);            // from spans; `memory` begins with byte extent.at
+//   Scatter(memory, extent.at, spans);           // from `memory` back to spans
+//   CopyBytes(to, from, bytes);                  // for one span
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace jaxcomm {
 
-// The bytes that are carried: all but the gaps.
+// Returns the number of bytes sent: the bytes of the spans, without the gaps.
 template <typename Byte>
 Result<int64_t> CheckSpans(const std::vector<BasicSpan<Byte>>& spans) {
   int64_t bytes = 0, end = 0;
@@ -37,7 +37,7 @@ Result<int64_t> CheckSpans(const std::vector<BasicSpan<Byte>>& spans) {
   return bytes;
 }
 
-// Whether some byte `at` of the message is not byte `at` of the carried bytes.
+// Returns whether there is a gap before or between the spans.
 inline bool HasGaps(const std::vector<Span>& spans) {
   int64_t end = 0;
   for (const Span& span : spans) {
@@ -47,9 +47,9 @@ inline bool HasGaps(const std::vector<Span>& spans) {
   return false;
 }
 
-// As std::memcpy, which copies many bytes with an instruction (rep movsb) that takes ten times as long on some
-// processors where the destination lies just behind the source in its page, as the arrays of a call do that follow a
-// small one.
+// Copies as std::memcpy does. Copies in blocks if the offset of `to` in its page is only slightly larger than the
+// offset of `from`, as in arrays of a call that follow a small array. std::memcpy copies large arrays with `rep movsb`,
+// which takes ten times as long on some processors if the offsets differ so little.
 inline void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
   const uintptr_t behind = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % 4096;
   const int64_t block = behind > 0 && behind < 64 ? 1024 : bytes;
@@ -58,7 +58,7 @@ inline void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
   }
 }
 
-// To spans from memory that holds their bytes one after the other.
+// Fills the spans from memory that holds their bytes contiguously.
 inline void ScatterPacked(const std::byte* from, const std::vector<Span>& spans) {
   for (const Span& span : spans) {
     CopyBytes(span.data, from, span.bytes);
@@ -67,9 +67,9 @@ inline void ScatterPacked(const std::byte* from, const std::vector<Span>& spans)
 }
 
 struct Extent {
-  int64_t at = 0;       // the first byte
-  int64_t bytes = 0;    // gaps included
-  int64_t carried = 0;  // without them
+  int64_t at = 0;       // offset of the first byte in the message
+  int64_t bytes = 0;    // number of bytes, gaps included
+  int64_t carried = 0;  // number of bytes without gaps
 
   bool operator==(const Extent& other) const {
     return at == other.at && bytes == other.bytes && carried == other.carried;

@@ -1,21 +1,22 @@
-// Moves messages between this process and the others of its job, over one kind of connection.
+// Moves messages between this process and the other processes of its job, over one kind of connection.
 //
 //   transport.Notify(process, text);                                // a few bytes about a call, in order
-//   transport.Post(process, id, spans, /*accepts_view=*/true, done);  // where a message that is expected may go
-//   transport.Send({{process, id}}, spans, done);                   // the same bytes to each receiver
-//   transport.Flush();                                              // the messages that the three have queued go out
+//   transport.Post(process, id, spans, /*accepts_view=*/true, done);  // gives memory for an expected message
+//   transport.Send({{process, id}}, spans, done);                   // sends the same bytes to each receiver
+//   transport.Flush();                                              // sends the queued notices and messages
 //
-// Nothing here blocks, and everything may be called from any thread. A callback runs once, on a thread of the transport
-// or inside the function that it was given to; it must not block, and may call the transport. So no lock that it takes
-// may be held around a call.
+// Thread-safe. Only Help, TryExchange and Cancel block. A callback runs once, on a thread of the transport or inside
+// the function to which it was passed. The callback may call the transport. It must not block, and must not take a lock
+// that a caller of the transport holds.
 //
-// The bytes of a message go only into spans that were posted under its id, and only if both sides agree on its size; a
-// peer that disagrees is cut off. A message that comes before its Post is kept, up to kMaxEarlyBytes of a process;
-// above that the process is not read until something is posted, so large messages are sent only once the receiver has
-// announced that it has posted them. After Cancel no byte of the call is read or stored any more.
+// The bytes of a message go only into spans that were posted under the message's id, and only if both sides agree on
+// the size. A peer that disagrees on the size is cut off. A message that arrives before its Post is kept. If the kept
+// messages of a process exceed kMaxEarlyBytes, the transport reads nothing from that process until a message is posted.
+// Callers therefore send a large message only after the receiver has announced its Post. After Cancel no byte of the
+// call is read or stored.
 //
-// Two further interfaces add to this one: LossyTransport, of kinds that can lose part of a message, and RailTransport,
-// of kinds that can be one of several rails.
+// Two interfaces extend this one: LossyTransport for kinds that can lose part of a message, and RailTransport for kinds
+// that can be one of several rails.
 #pragma once
 
 #include <chrono>
@@ -33,12 +34,12 @@
 
 namespace jaxcomm {
 
-// One execution of one collective, by the same name in every process.
+// One execution of one collective. Every process gives the execution the same id.
 struct CallId {
-  uint64_t communicator = 0;  // the groups of devices that call
-  uint32_t launch = 0;        // the number of launches that called on it before, alike in all processes
-  uint32_t site = 0;          // the place among the launch's calls on it
-  uint32_t iteration = 0;     // how often the launch had executed it before, in a loop
+  uint64_t communicator = 0;  // identifies the groups of devices in the call
+  uint32_t launch = 0;        // number of earlier launches with calls on the communicator, equal in all processes
+  uint32_t site = 0;          // index among the launch's calls on the communicator
+  uint32_t iteration = 0;     // number of earlier executions of the site in the launch, if it is in a loop
 
   bool operator==(const CallId& other) const {
     return std::tie(communicator, launch, site, iteration) ==
@@ -50,13 +51,14 @@ struct CallId {
   }
 };
 
-// A segment of the index-th message that rank `from` of a call has for rank `to`, as both sides list them.
+// The id of a segment of the index-th message from rank `from` to rank `to` in a call. Both ranks list these messages
+// in the same order.
 struct MessageId {
   CallId call;
   uint32_t from = 0, to = 0;
   uint32_t index = 0;
   uint32_t segment = 0;
-  int64_t call_bytes = 0;  // no part of the name: how much each rank brings to the call
+  int64_t call_bytes = 0;  // bytes that each rank brings to the call; not part of the id
 
   bool operator==(const MessageId& other) const {
     return std::tie(call, from, to, index, segment) ==
@@ -68,7 +70,8 @@ struct MessageId {
   }
 };
 
-// Memory that holds the bytes [at, at + bytes) of a message. Spans ascend; nothing is carried of the gaps between them.
+// Memory that holds the bytes [at, at + bytes) of a message. The spans of a message ascend. The gaps between spans are
+// not sent.
 template <typename Byte>
 struct BasicSpan {
   Byte* data = nullptr;
@@ -83,25 +86,26 @@ struct Receiver {
   MessageId id;
 };
 
-// A message has come. Its bytes are in the spans that were posted; or, where a view was accepted, byte `at` of it may
-// be at view.get() + at instead, in memory of the transport's that stays as long as the view is held. Held views keep
-// the sender waiting: release them soon (Transport::MayKeep).
+// Reports that a message has arrived. If `view` is null, the bytes are in the posted spans. Otherwise byte `at` of the
+// message is at view.get() + at, in memory of the transport that stays valid while the view is held. Only a Post that
+// accepts a view may get one. A held view may block the sender, so release it soon (Transport::MayKeep).
 using Received = std::function<void(const Status&, std::shared_ptr<const std::byte> view)>;
 
-// The spans may be used again: the message has been copied or has left. An error: the process is gone.
+// Reports that the spans may be reused, because the message has been copied or sent. The status is an error if a
+// receiver is gone.
 using Sent = std::function<void(const Status&)>;
 
-// The bytes that a process brings to a call of a group, whose processes give each other theirs.
+// The bytes that a process gives to all other processes of a group in one call.
 struct Exchange {
   CallId call;
-  const std::vector<uint32_t>& processes;  // of the group, one for each rank
-  size_t rank;                             // this process's
-  uint64_t fingerprint;                    // alike on all ranks
+  const std::vector<uint32_t>& processes;  // the processes of the group, by rank
+  size_t rank;                             // the rank of this process
+  uint64_t fingerprint;                    // must be equal on all ranks
   std::vector<ConstSpan> spans;
-  std::chrono::steady_clock::time_point at;  // when the rank came
+  std::chrono::steady_clock::time_point at;  // time at which this rank arrived
 };
 
-// The bytes of one rank; byte `at` of them is at bytes + at.
+// The bytes of one rank; byte i is at bytes + i.
 struct Exchanged {
   const std::byte* bytes;
   std::chrono::steady_clock::time_point at;
@@ -115,20 +119,21 @@ class Transport {
   static constexpr size_t kMaxNotice = 20 << 10;              // bytes
   static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
-  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes of a message that rails carry with the notices
+  static constexpr int64_t kMaxSmall = 16 << 10;  // rails send messages of up to this size with the notices
   static constexpr int64_t kMaxExchanged = 64 << 10;
 
-  // The events of a transport; the functions run as callbacks do.
+  // The events of a transport. They run under the same rules as callbacks.
   class Events {
    public:
     virtual ~Events() = default;
-    // Those of one process come in the order in which it sent them. Messages that it sent later may come before them.
+    // A notice has arrived. The notices of one process arrive in the order in which they were sent. A message may
+    // arrive before notices that its process sent earlier.
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
-    // Nothing comes from the process any more, for the reason `why`, in words for the user. Once for each process,
-    // after all its notices and messages that have come. Messages that came before their Post can still be posted; all
-    // others that are posted or sent end with an error, mostly after this event.
+    // Nothing more will arrive from the process. `why` is the reason, in words for the user. Runs once per process,
+    // after all notices and messages that arrived from the process. Messages that arrived before their Post can still
+    // be posted. All other Posts and Sends for the process fail, mostly after this event.
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
-    // The same, where one of the two sides has announced its end.
+    // Runs in place of OnPeerGone if one of the two sides has announced its end.
     virtual void OnPeerLeft(uint32_t process, const Status& why) { OnPeerGone(process, why); }
     // One of several rails to the process has been fenced, or is open again.
     virtual void OnRail(uint32_t /*process*/, uint32_t /*rail*/, bool /*is_open*/) {}
@@ -140,37 +145,43 @@ class Transport {
   virtual void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view,
                     Received done) = 0;
   virtual void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) = 0;
+  // Sends the spans as Send does. Returns true if the transport keeps a copy. The spans may then change at once, before
+  // `done` runs.
+  virtual bool SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+    Send(to, std::move(spans), std::move(done));
+    return false;
+  }
   virtual void Flush() = 0;
 
-  // Whether a view that has just come from the process may be kept until other messages come. Otherwise these could
-  // wait for it: consume it at once, or copy and release it.
+  // Returns whether a view that has just arrived from the process may be held until other messages arrive. If not, use
+  // the view at once, or copy its bytes and release it, because the other messages may need the memory of the view.
   virtual bool MayKeep(uint32_t /*process*/) { return true; }
 
-  // The call is over here. Callbacks of its messages that have not begun never run; what still comes of it is dropped.
-  // Waits for a copy of its bytes that is being made, never for another process. Not to be called from a callback of
-  // the same call.
+  // Ends the call in this process. Callbacks that have not begun never run, and bytes that still arrive are dropped.
+  // Waits until no copy of the call's bytes is in progress, but never waits for another process. A callback of the call
+  // must not call Cancel for the call.
   virtual void Cancel(const CallId& call) = 0;
 
-  // Null: this kind loses no part of a message.
+  // Returns nullptr if this kind loses no part of a message.
   virtual LossyTransport* lossy() { return nullptr; }
 
-  // Exchanges up to kMaxExchanged bytes of each rank, if all ranks come within the limit: then `take` gets them, by
-  // rank, and all processes return true. Otherwise all return false, and the call is free to go on by messages. `take`
-  // must not throw.
-  // `yields`: as of Help.
+  // Exchanges up to kMaxExchanged bytes of each rank. If all ranks arrive within the limit, `take` gets the bytes of
+  // all ranks, by rank, and the function returns true in all processes. Otherwise the function returns false in all
+  // processes, and the call may continue with messages. `take` must not throw. `yields`: see Help.
   virtual bool TryExchange(const Exchange& /*mine*/, std::chrono::nanoseconds /*limit*/, bool /*yields*/,
                            const TakeExchanged& /*take*/) {
     return false;
   }
 
-  // A thread waits for the messages of a call, and no longer waits; in either order.
+  // A thread calls Expect when it starts to wait for the messages of a call, and EndExpecting when it stops. For one
+  // call, EndExpecting may run before Expect.
   virtual void Expect() {}
   virtual void EndExpecting() {}
 
-  // Flushes and, if that saves a wake-up of the transport's thread, takes on this thread the messages that come, until
-  // `over` returns true, which is asked after each look, or until the limit. A process in which no thread waits may
-  // receive outgoing messages as late as the limit. `yields`: this thread stays awake for a while before it sleeps, and
-  // leaves its processor to other threads meanwhile. Not to be called from a callback.
+  // Flushes. If this saves a wake-up of a thread of the transport, the calling thread then receives messages until
+  // `over` returns true or the limit has passed. It calls `over` after each poll. A process without a waiting thread
+  // may get messages from this process only at the limit. `yields`: before the calling thread sleeps, it polls for a
+  // while and yields its processor to other threads. Must not be called from a callback.
   virtual void Help(std::chrono::nanoseconds /*limit*/, bool /*yields*/, const std::function<bool()>& /*over*/) {
     Flush();
   }

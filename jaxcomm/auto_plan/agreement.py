@@ -1,13 +1,14 @@
-"""How the processes of a job switch to a plan at one launch on each of their communicators, the groups that call.
+"""Switches the processes of a job to a plan, all at the same launch on each communicator.
 
-The first process publishes its proposals and decisions; the others publish their answers. All load the plan and count
-the launches on each communicator. The first process names a later launch of each, and all prepare to switch there. If
-all could prepare, it commits, else it aborts. Between preparing and the outcome a process's calls of those launches
-wait.
+A communicator is a group of devices that call together. The first process publishes its proposals and decisions; the
+other processes publish their replies. All processes load the plan and count the launches on each communicator. For each
+communicator the first process names a later launch, and all processes prepare to switch at that launch. If all could
+prepare, the first process commits the switch, otherwise it aborts it. From its preparation until this outcome, a
+process's calls in the named launches wait.
 
-A pause works the same way: all prepare, each process acts while its calls wait, and nothing is switched.
+A pause works like a switch: all processes prepare, and each process acts while its calls wait, but nothing is switched.
 
-Once a process has ended, agreements stop. Waiting calls then continue, and fail themselves if they need that process.
+After a process has ended there are no more agreements. Waiting calls then continue, and fail if they need that process.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
-from jaxcomm.distributed import outages, store
-from jaxcomm.distributed.outages import ProcessGone
+from jaxcomm.distributed import store
+from jaxcomm.distributed.rails import outages
+from jaxcomm.distributed.rails.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 
 _POLL_S: Final = 0.02
-_ANSWERS_S: Final = 60.0  # in which all processes must answer the first one
-_OUTCOME_S: Final = 150.0  # in which the first process must publish the outcome
-_AHEAD_S: Final = 1.0  # from counting the launches to the launch that switches
-_AHEAD: Final = 4  # further launches
-_HELD_S: Final = 30.0  # the longest wait for calls of this process to be held, before it acts in a pause
+_ANSWERS_S: Final = 60.0  # time limit for all processes' replies to the first process
+_OUTCOME_S: Final = 150.0  # time limit for the first process to publish the outcome
+_AHEAD_S: Final = 1.0  # seconds from the count of launches to the switch, without the _AHEAD further launches
+_AHEAD: Final = 4  # number of further launches before the switch
+_HELD_S: Final = 30.0  # in a pause, a process acts after this time even if none of its calls waits yet
 
 _T = TypeVar("_T")
 
@@ -46,12 +48,12 @@ class SwitchingCore(Protocol):
 
 
 class Agreement(Generic[_T]):
-    """Switches and pauses of all processes, one after the other.
+    """Agrees with all processes on switches and pauses, one after the other.
 
     agreement = Agreement(Switches(), 0, range(4), "auto", end=threading.Event(), in_pause=measure)
-    switched = agreement.propose(plan)  # the first process
+    switched = agreement.propose(plan)  # in the first process
     measured = agreement.pause()
-    switched = agreement.follow()  # the other processes, repeatedly
+    switched = agreement.follow()  # in the other processes, repeatedly
     """
 
     def __init__(
@@ -63,13 +65,13 @@ class Agreement(Generic[_T]):
         end: threading.Event,
         in_pause: Callable[[int], _T],
     ) -> None:
-        """Starts with the first number.
+        """Begins before the first switch or pause, which has number 1.
 
         Args:
-          core: this process's.
+          core: this process's core.
           process: the number of this process.
-          processes: the processes that agree; the first one proposes.
-          name: prefix of their keys in the key-value store.
+          processes: the processes that agree; the first of these processes proposes.
+          name: prefix of these processes' keys in the key-value store.
           end: set when the run ends.
           in_pause: called in a pause in all processes; takes the pause's number.
         """
@@ -77,19 +79,20 @@ class Agreement(Generic[_T]):
         self._process, self._processes, self._name, self._end = process, processes, name, end
         self._in_pause = in_pause
         self._number = 0
-        self._published: list[int] = []  # numbers with keys in the store
+        self._published: list[int] = []  # the numbers whose keys are in the store
 
     def propose(self, plan: str) -> bool:
         """Switches all processes to a plan.
 
         Args:
-          plan: the text of its file; "" for the schedules of no plan.
+          plan: the text of the plan's file; "" for the default schedules, without a plan.
 
         Returns:
-          Whether all have switched. Not if launches came too fast, or a process has no launch on a communicator yet.
+          Whether all processes have switched. False if launches follow each other too fast, or if there is no
+          communicator on which every process has launched.
 
         Raises:
-          JaxcommError: a process cannot load the plan, or does not answer.
+          JaxcommError: a process cannot load the plan, or does not reply.
           ProcessGone: a process has ended.
         """
         own = self._core.load(plan)
@@ -105,10 +108,10 @@ class Agreement(Generic[_T]):
     def pause(self) -> _T | None:
         """Calls `in_pause` in all processes while their calls wait, and returns this process's result.
 
-        None: the calls could not be held, as `propose` says.
+        Returns None if the calls could not be held, for the reasons for which `propose` returns False.
 
         Raises:
-          JaxcommError: as `propose`; and the error of the first process in the pause.
+          JaxcommError: as for `propose`; an error of `in_pause` in this process is raised, too.
         """
         key = self._next_key()
         prepared, first = self._prepare(key, {"plan": None}, self._core.load(""))
@@ -123,7 +126,10 @@ class Agreement(Generic[_T]):
             self._end_switch(prepared, lambda: self._publish_outcome(key, commit=False))
 
     def _prepare(self, key: str, proposal: Mapping[str, Any], own: PlannedLists) -> tuple[bool, dict[str, int]]:
-        """Publishes a proposal and has calls wait from the returned launches on; whether they do in this process."""
+        """Publishes a proposal, and makes calls of this process wait from certain launches on.
+
+        Returns whether the calls wait, and these launches.
+        """
         before, since = self._core.launches(), time.monotonic()
         first: dict[str, int] = {}
         self._published.append(self._number)
@@ -150,7 +156,7 @@ class Agreement(Generic[_T]):
         """Takes part in the first process's next proposal, if there is one; returns whether this process has switched.
 
         Raises:
-          JaxcommError: the first process does not answer.
+          JaxcommError: the first process does not reply.
           ProcessGone: a process has ended.
         """
         self.require_all()
@@ -173,7 +179,7 @@ class Agreement(Generic[_T]):
         def outcome() -> bool:
             store.publish(f"{key}/prepared/{self._process}", "yes" if prepared else "no")
             if plan is None and json.loads(self._await(f"{key}/begins", _OUTCOME_S, to_the_end=not prepared)):
-                with contextlib.suppress(Exception):  # the first process reports it, and calls continue
+                with contextlib.suppress(Exception):  # the first process reports the failure, and calls continue
                     self._do_in_pause(first)
             return self._await(f"{key}/outcome", _OUTCOME_S, to_the_end=not prepared) == "commit"
 
@@ -184,11 +190,11 @@ class Agreement(Generic[_T]):
         outages.require_processes(self._processes, "the processes do not switch plans any more")
 
     def _end_switch(self, prepared: bool, outcome: Callable[[], bool]) -> bool:
-        """Carries out the decision that `outcome` returns, and returns it."""
+        """Carries out the decision that `outcome` returns, and returns this decision."""
         try:
             commit = outcome()
         except ProcessGone:
-            if prepared:  # calls of all ranks fail anyhow, and calls of fewer ranks follow no switch
+            if prepared:  # calls of all ranks fail anyway, and a switch does not affect calls of fewer ranks
                 self._core.decide(commit=False)
             raise
         except Exception as error:
@@ -200,7 +206,7 @@ class Agreement(Generic[_T]):
         return commit
 
     def _do_in_pause(self, first: Launches) -> _T:
-        """Calls `in_pause` once calls of this process wait, or no call has come for _HELD_S."""
+        """Calls `in_pause` when a call of this process waits, or after _HELD_S without a waiting call."""
         deadline = time.monotonic() + _HELD_S
         while time.monotonic() < deadline and not self._end.is_set():
             self.require_all()
@@ -215,7 +221,7 @@ class Agreement(Generic[_T]):
         return commit
 
     def _answers(self, key: str) -> list[str]:
-        """The answers of the other processes."""
+        """The replies of the other processes."""
         deadline = time.monotonic() + _ANSWERS_S
         return [self._await(f"{key}/{each}", deadline - time.monotonic()) for each in self._processes[1:]]
 
@@ -225,14 +231,14 @@ class Agreement(Generic[_T]):
         return f"{self._name}/{self._number}"
 
     def _forget_older(self) -> None:
-        """Removes the keys of earlier numbers, once all processes have reached the present one."""
+        """Removes the keys of earlier numbers. To be called when all processes have reached the present number."""
         for number in self._published[:-1]:
-            with contextlib.suppress(Exception):  # a key that stays only takes room
+            with contextlib.suppress(Exception):  # a remaining key only takes memory
                 store.remove(f"{self._name}/{number}")
         del self._published[:-1]
 
     def _await(self, key: str, seconds: float, *, to_the_end: bool = True) -> str:
-        """Waits for a key and returns its value; with `to_the_end` only until the run ends."""
+        """Waits for a key and returns its value. With `to_the_end`, fails when the run ends."""
         deadline = time.monotonic() + seconds
         while (found := store.find(key)) is None:
             self.require_all()

@@ -23,21 +23,21 @@ from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.speed_change import SpeedChange
 from jaxcomm.collectives.choice import AUTO
 from jaxcomm.distributed.forks import run_at_exit
-from jaxcomm.distributed.outages import ProcessGone
+from jaxcomm.distributed.rails.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.schedules import Schedule
 
-_RARELY: Final = 100  # times the duration of a measurement of the links, until the next one: one percent of the time
-_FIRST_S: Final = 30.0  # from the start to the first new measurement
-_SELDOM_S: Final = 3600.0  # the longest time between two measurements
+_RARELY: Final = 100  # time between two measurements of links, divided by a measurement's time; they take at most 1 %
+_FIRST_S: Final = 30.0  # time from the start until the links may be measured again
+_SELDOM_S: Final = 3600.0  # after this time the links may always be measured again
 _LOOK_S: Final = 0.5
-_COST: Final = 200  # times the duration of a look, until the next one: half a percent of a core at most
+_COST: Final = 200  # time between two looks, divided by a look's CPU time; looks take at most 0.5 % of a core
 _FOLLOW_S: Final = 0.1
-_TRIES: Final = 5  # at finding a launch at which all processes can switch
-_IDLE_S: Final = 60.0  # without a call under the plan, until the comparison ends
-_FAILURES: Final = 5  # within an hour of each other, after which the thread ends
+_TRIES: Final = 5  # attempts to find a launch at which all processes can switch
+_IDLE_S: Final = 60.0  # the comparison ends after this time without a call under the plan
+_FAILURES: Final = 5  # the thread ends after this number of failures, each within an hour of the previous one
 _FORGOTTEN_S: Final = 3600.0
 _RETRY_S: Final = 30.0
 
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class _Followed(NamedTuple):
-    """A plan and the periods of steps under it."""
+    """A plan, and the periods of steps under this plan."""
 
     text: str
     name: str
@@ -69,10 +69,10 @@ class AutoPlan:
         Args:
           measured: the fields of a profile that describe the links.
           process: the number of this process.
-          processes: the processes whose ranks the plans are for; the first one decides.
-          ranks: the number of their ranks.
-          name: prefix of their keys in the key-value store.
-          measure: measures their links again; its argument counts these measurements.
+          processes: the processes whose ranks the plans are for; the first of these processes decides.
+          ranks: the number of these processes' ranks.
+          name: prefix of these processes' keys in the key-value store.
+          measure: measures the links again; takes the number of the pause in which it runs.
         """
         self._links = measured
         self._hosts = [measured["hosts"].index(host) for host in measured["hosts"]]
@@ -81,11 +81,11 @@ class AutoPlan:
         self._agreement = Agreement(self._switches, process, processes, name, self._end, measure)
         self._latest_calls = LatestCalls(ranks)
         self._speed = SpeedChange()
-        self._plan, self._text = AUTO, ""  # its name in statistics and its file's text
+        self._plan, self._text = AUTO, ""  # the plan's name in statistics, and the text of its file
         self._file: Plan | None = None
         self._planned_for: Situation | None = None
         self._measure_from = time.monotonic() + _FIRST_S
-        self._in_vain = 0  # consecutive measurements of the links after which no plan gained
+        self._in_vain = 0  # number of consecutive measurements of the links after which no plan gained
         self._too_little_s = 0.0  # lateness up to which no plan gains with these links
         self._pause = _LOOK_S
         self._run = self._decide if process == processes[0] else self._follow
@@ -115,7 +115,7 @@ class AutoPlan:
                 self._run()
             except ProcessGone as error:
                 statistics.record_plans([{"axes": [], "plan": AUTO}])
-                if not (error.has_left or self._end.is_set()):  # the other processes may only have ended earlier
+                if not (error.has_left or self._end.is_set()):  # a process that has left may only have finished earlier
                     report(f"{error.why}; {ENDED}", "ended")
                 return
             except Exception as error:  # no error of planning may end the run
@@ -149,7 +149,7 @@ class AutoPlan:
             is_little = self._plan == AUTO and 0 < situation.by_s <= self._too_little_s
             if not is_known and not is_little:
                 self._renew(situation, str(situation), site, calls[key], sites)
-            elif plan != self._plan:  # a step whose first launch came after the switch
+            elif plan != self._plan:  # this step was first launched after the switch and has no plan yet
                 self._switch(self._text, self._plan)
             elif (change := self._speed.change(site, calls[key].after_s)) and time.monotonic() >= self._measure_from:
                 took = "sums took {:.3g} ms from the last arrival to the end, and take {:.3g} now"
@@ -162,13 +162,13 @@ class AutoPlan:
         return calls
 
     def _renew(self, situation: Situation, why: str, site: Site, calls: Calls, sites: Collection[Site]) -> None:
-        """Plans for a situation, and follows the plan if it gains.
+        """Plans for a situation, and follows the plan if steps become shorter.
 
         Args:
           situation: the late ranks.
           why: the reason for planning, in words.
           site: the call site of `calls`.
-          calls: the latest calls, to plan from.
+          calls: the site's latest calls; the plan is made from them.
           sites: all call sites that follow the present plan.
         """
         is_other = self._planned_for is None or not situation.is_like(self._planned_for)
@@ -195,7 +195,7 @@ class AutoPlan:
     def _compare(
         self, situation: Situation, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]
     ) -> None:
-        """Follows the one of the new plan, the present one and none that makes steps shortest."""
+        """Follows whichever makes steps shortest: the new plan, the present plan, or no plan."""
         kept = _Followed(self._text, self._plan, self._switches.periods())
         if kept.text and not self._switch("", AUTO):
             return
@@ -233,16 +233,19 @@ class AutoPlan:
             if not self._switch(best.text, best.name) or after is None or not is_shorter(after, best.periods):
                 return
             if (back := self._periods(sites)) and not is_shorter(after, back):
-                self._planned_for = None  # steps have become longer for another reason than the plan
+                self._planned_for = None  # steps have become longer, but not because of the plan
 
     def _under_plan(self, site: Site, planned: Situation) -> Situation:
-        """The late ranks while the plan gained, which its own calls may make: they end later on some ranks."""
+        """The late ranks under the plan.
+
+        Under the plan, calls end later on some ranks. This may make further ranks late.
+        """
         calls = self._look().get((self._plan, site))
         found = steady(self._profile(site, calls), calls.arrivals) if calls else None
         return found if found and {*planned.late} <= {*found.late} else planned
 
     def _remember_in_vain(self) -> None:
-        """Remembers that no plan gains for such a lateness, or a little more."""
+        """Remembers that no plan gains for this lateness, or a slightly greater one."""
         if self._planned_for is not None:
             self._too_little_s = max(self._too_little_s, CHANGED * self._planned_for.by_s)
 
@@ -257,7 +260,7 @@ class AutoPlan:
         self._in_vain += 1
 
     def _switch(self, text: str, name: str) -> bool:
-        """Switches all processes to a plan; returns whether they have."""
+        """Switches all processes to a plan; returns whether all have switched."""
         switched = self._try(lambda: self._agreement.propose(text) or None)
         self._latest_calls.mark()
         self._speed.forget()
@@ -267,7 +270,7 @@ class AutoPlan:
         return bool(switched)
 
     def _try(self, agree: Callable[[], _T | None]) -> _T | None:
-        """Repeats `agree` until it returns a result; None: the processes have found no common launch."""
+        """Repeats `agree` until it returns a result. Returns None if the processes have found no common launch."""
         for _ in range(_TRIES):
             if (agreed := agree()) is not None:
                 return agreed
@@ -279,7 +282,7 @@ class AutoPlan:
         return None
 
     def _periods(self, sites: Collection[Site]) -> Periods | None:
-        """The periods of steps under the present plan, once there are enough; None: such steps have stopped."""
+        """Waits for enough periods of steps under the present plan. Returns None if these steps have stopped."""
         latest = time.monotonic()
         while not self._end.wait(self._pause) and time.monotonic() - latest < _IDLE_S:
             self._agreement.require_all()

@@ -1,4 +1,4 @@
-"""The log's lines of plan="auto", which are also its events in `jaxcomm.stats()`."""
+"""The log lines of plan="auto", which are also events in `jaxcomm.stats()`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def report(text: str, outcome: Outcome, situation: Situation | None = None, **ab
 
     Args:
       text: the line without its prefix.
-      outcome: in a word.
-      situation: the late ranks, where they matter.
+      outcome: the outcome, in a word or two.
+      situation: the late ranks, if they matter.
       about: the event's other fields.
     """
     late = {"late": [*situation.late], "late_by_s": situation.by_s} if situation else {}

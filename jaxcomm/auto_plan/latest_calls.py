@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jaxcomm import ffi
 
-_KEPT = 64  # calls of a site, the latest ones
+_KEPT = 64  # number of latest calls that are kept for each site
 
 Site = tuple[str, str, int]  # name, axes and bytes
 
@@ -19,9 +19,9 @@ class Calls(NamedTuple):
     """The latest calls of a site under a plan.
 
     Attributes:
-      number: of calls since the mark.
-      lately: number of calls since the previous look.
-      arrivals: seconds after the first rank; a row for each call, a column for each rank.
+      number: number of calls since the latest `mark`.
+      lately: number of calls since the previous `look`.
+      arrivals: seconds after the first rank's arrival; a row for each call, a column for each rank.
       after_s: seconds from the last arrival to the end, for each call.
     """
 
@@ -32,7 +32,7 @@ class Calls(NamedTuple):
 
 
 class LatestCalls:
-    """The all-reduces over all ranks, since a mark."""
+    """The all-reduces over all ranks since the latest `mark`."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -40,14 +40,14 @@ class LatestCalls:
         self._seen: dict[tuple[str, Site], int] = {}
 
     def mark(self) -> None:
-        """Restarts the counts."""
+        """Counts calls from now on."""
         self._marks = {(site["plan"], _key(site)): site["calls"] for site in self._sites()}
 
     def look(self, *plans: str) -> dict[tuple[str, Site], Calls]:
         """The calls under these plans, by plan and site.
 
         Args:
-          plans: their names in statistics; "auto" for none.
+          plans: the plans' names in statistics; "auto" stands for no plan.
         """
         found, seen = {}, {}
         for site in self._sites():
@@ -68,7 +68,7 @@ class LatestCalls:
 
 
 def busiest(calls: Mapping[tuple[str, Site], Calls]) -> tuple[str, Site] | None:
-    """The plan and site that moved most bytes since the previous look; None: no call came."""
+    """The plan and site that moved most bytes since the previous `look`; None if there was no call."""
     lately = {key: each.lately * key[1][2] for key, each in calls.items() if each.lately}
     return max(lately, key=lambda key: (lately[key], key), default=None)
 

@@ -10,18 +10,18 @@ import jax
 
 
 class MeasuredLinks(NamedTuple):
-    """The fields of a profile that describe the links, and the seconds of their measurement."""
+    """The fields of a profile that describe the links, and how many seconds the measurement took."""
 
     links: dict[str, Any]
     took_s: float
 
 
 def measure(devices: Sequence[jax.Device], measurement: int | None = None) -> MeasuredLinks:
-    """Measures the links between these devices; all of their processes call it together.
+    """Measures the links between these devices; all processes of the devices call this together.
 
     Args:
-      devices: of several processes.
-      measurement: its number; None at the start.
+      devices: devices of several processes.
+      measurement: the number of this measurement; None at the start.
 
     Raises:
       JaxcommError: a process has ended, or does not arrive before the deadline.

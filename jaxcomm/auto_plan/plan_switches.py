@@ -1,4 +1,4 @@
-"""Switches this process's calls to another plan; the core carries it out."""
+"""Switches this process's calls to another plan; the core carries the switch out."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxcomm import ffi, statistics
 from jaxcomm.collectives.choice import AUTO, planned_messages
+from jaxcomm.ffi.arguments import PlanSwitch
 from jaxcomm.ffi.cpu import CPU
 
-Launches = Mapping[str, int]  # by communicator: the groups of devices that call
-Periods = Mapping[str, list[float]]  # by step
+Launches = Mapping[str, int]  # the launch on each communicator, a group of devices that call together
+Periods = Mapping[str, list[float]]  # for each step, the seconds from launch to launch
 
 
 class PlannedLists(NamedTuple):
     """The message lists of a plan.
 
     Attributes:
-      name: the plan's in statistics and messages; "" for no plan.
-      ranks: the number that the plan is for.
-      lists: pairs of the least bytes and the encoded lists of all ranks; () for the default schedule.
+      name: the plan's name in statistics and error texts; "" for no plan.
+      ranks: the number of ranks that the plan is for.
+      lists: a pair for each byte range: its lower limit in bytes, and the encoded lists of all ranks. Instead of the
+        lists, () stands for the default schedule.
     """
 
     name: str
@@ -33,16 +37,16 @@ class Switches:
     """The switches of this process."""
 
     def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}  # the record of the plan that was loaded last
+        self._loaded: dict[str, Any] = {}  # record of the plan that was loaded last
 
     def load(self, text: str) -> PlannedLists:
         """Proves a plan and compiles its lists.
 
         Args:
-          text: of its file; "" for no plan.
+          text: the text of the plan's file; "" for no plan.
 
         Raises:
-          PlanError: it cannot be read, or does not compute the sum.
+          PlanError: the plan cannot be read, or does not compute the sum.
         """
         self._loaded = {"plan": AUTO}
         if not text:
@@ -56,44 +60,44 @@ class Switches:
         return PlannedLists(plan.hash[:8], plan.ranks, lists)
 
     def launches(self) -> dict[str, int]:
-        """The next launch on each communicator that has had one."""
+        """The number of the next launch on each communicator that has had launches."""
         lines = CPU.text("switch_launches").splitlines()
         return {communicator: int(launch) for communicator, launch in map(str.split, lines)}
 
     def periods(self) -> Periods:
-        """Seconds from each of a step's latest launches to the next one, under the plan that it follows now."""
+        """For each step, the seconds between its latest launches under the plan that the step follows now."""
         lines = map(str.split, CPU.text("switch_periods").splitlines())
         return {step: [*map(float, seconds)] for step, *seconds in lines}
 
     def prepare(self, plan: PlannedLists, first: Launches) -> bool:
-        """Has calls wait from these launches on, until `decide` or `fail`; False: a launch has begun, so nothing waits.
+        """Makes calls wait from these launches on, until `decide` or `fail`.
 
-        The core keeps the plan's lists as long as calls may follow it.
+        Returns False if one of the launches has already begun; then no call waits. The core keeps the plan's lists
+        while calls may follow the plan.
         """
         prepared = ctypes.c_int()
         sizes = [len(data) for _, lists in plan.lists for data in lists or [b""] * plan.ranks]
-        CPU.call(
-            "switch_prepare",
+        switch = PlanSwitch(
             plan.name,
             plan.ranks,
-            (ctypes.c_int64 * len(plan.lists))(*(low for low, _ in plan.lists)),
+            np.array([low for low, _ in plan.lists], np.int64),
             "".join(f"{ffi.messages_name(lists)}\n" for _, lists in plan.lists),
-            (ctypes.c_int64 * len(sizes))(*sizes),
+            np.array(sizes, np.int64),
             b"".join(data for _, lists in plan.lists for data in lists),
             len(plan.lists),
-            (ctypes.c_uint64 * len(first))(*map(int, first)),
-            (ctypes.c_uint32 * len(first))(*first.values()),
+            np.array([*map(int, first)], np.uint64),
+            np.array([*first.values()], np.uint32),
             len(first),
-            ctypes.byref(prepared),
         )
+        CPU.call("switch_prepare", switch, ctypes.byref(prepared))
         return bool(prepared.value)
 
     def decide(self, commit: bool) -> None:
-        """Carries out the prepared switch, or drops it."""
+        """Carries out the prepared switch if `commit`, otherwise drops the switch."""
         CPU.call("switch_decide", commit)
         if commit:
             statistics.record_plans([{"axes": [], **self._loaded}])
 
     def fail(self, why: str) -> None:
-        """Ends the waiting calls and all later ones with this error, where the outcome cannot be known."""
+        """Fails the waiting calls and all later calls with the error `why`, because the outcome is unknown."""
         CPU.call("switch_fail", why)

@@ -1,22 +1,22 @@
-"""The schedules that a plan gives the sums of call sites, where they differ from the default ones."""
+"""The schedules that a plan gives to the sums of call sites, if they differ from the default schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from jaxcomm.auto_plan.latest_calls import Site
-from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.plan import Plan
 from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.default_schedules import default_schedule
 
 
 def planned_schedules(plan: Plan | None, sites: Iterable[Site], hosts: Sequence[int]) -> list[Schedule | None]:
-    """The schedule of each call site; None where it is the default one.
+    """The schedule of each call site; None if it is the default schedule.
 
     Args:
-      plan: None for no plan.
+      plan: the plan; None for no plan.
       sites: the call sites.
-      hosts: by rank, a number of its host.
+      hosts: the host number of each rank.
     """
     found: list[Schedule | None] = []
     for _, _, nbytes in sites:

@@ -27,7 +27,7 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
     """The profile of a run.
 
     Args:
-      links: as `jaxcomm.measure.placement.describe` returns them.
+      links: the profile's fields on links, as `jaxcomm.measure.placement.describe` returns them.
       arrivals: a row for each call, a column for each rank.
       nbytes: bytes of a call.
       after_s: seconds of a call from its last arrival to its end.
@@ -46,14 +46,14 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
 
 
 def plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
-    """The text of the plan's file.
+    """Plans from a profile, and returns the text of the plan's file.
 
     Args:
-      profile: to plan from.
+      profile: the profile to plan from.
       has_ended: waits for the given seconds; returns whether the run has ended.
 
     Raises:
-      JaxcommError: it cannot be planned, or the run has ended.
+      JaxcommError: the planner failed or took too long, or the run has ended.
     """
     try:
         return _plan_text(profile, has_ended)
@@ -84,7 +84,7 @@ def _plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
                     raise JaxcommError("the run has ended")
             else:
                 planner.kill()
-                raise JaxcommError(f"the planner was not done after {_LONGEST_S:g} s")
+                raise JaxcommError(f"the planner did not finish within {_LONGEST_S:g} s")
         if planner.returncode:
             raise JaxcommError(f"the planner failed: {Path(folder, 'errors').read_text(errors='replace').strip()}")
         return made.read_text()

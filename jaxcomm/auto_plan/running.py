@@ -14,41 +14,43 @@ from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError, is_installed, missing_extra
 from jaxcomm.log import say
 
-# First number of measurements in the run; with fewer processes, the second number is added for each missing one.
+# Measurements in the run are numbered from _MEASUREMENTS on. _OF_FEWER is added once for each process of the job that
+# is not among the processes of plan="auto".
 _MEASUREMENTS: Final = 1 << 20
 _OF_FEWER: Final = 1 << 24
 _NO_PLANNER: Final = "no planner"
 
 
 class _Running(NamedTuple):
-    """The processes of plan="auto" and their key-value store."""
+    """The key-value store, the processes of plan="auto", and the thread that follows them."""
 
     client: Any
     processes: tuple[int, ...]
-    auto_plan: AutoPlan | None  # None: without a planner
+    auto_plan: AutoPlan | None  # None: there is no planner
 
 
 _running: _Running | None = None
 
 
 def begin(mesh: jax.sharding.Mesh | None) -> None:
-    """Starts to follow the run, or continues; all processes call it once they are connected.
+    """Starts to follow the run, or continues. All processes call this function after they have been connected.
 
-    Without OR-Tools in the first process, which plans, one line in its log says so, and sums run without a plan.
+    The first process plans. If it has no OR-Tools, one line in its log says so, and sums run without a plan.
 
     Args:
-      mesh: of the processes whose calls are planned for; None: all of the job.
+      mesh: the mesh of the processes whose calls are planned; None: all processes of the job.
 
     Raises:
-      JaxcommError: a process does not call it or has ended, or the links cannot be measured.
+      JaxcommError: a process does not call this function or has ended, or the links cannot be measured.
     """
     global _running
     devices = sorted(jax.devices("cpu") if mesh is None else mesh.devices.flat, key=lambda device: device.id)
     process, processes = jax.process_index(), tuple(sorted({device.process_index for device in devices}))
     if process not in processes or len(processes) < 2:
         raise JaxcommError(
-            f"plan='auto' is for several processes; the mesh has devices of {', '.join(map(str, processes))}, and this "
-            f"is process {process}.\n  Cure: jaxcomm.init(mesh, plan='auto') with a mesh of this and other processes."
+            "plan='auto' needs several processes, this one among them; the mesh has devices of "
+            f"{', '.join(map(str, processes))}, and this is process {process}.\n"
+            "  Cure: jaxcomm.init(mesh, plan='auto') with a mesh of this and other processes."
         )
     if _running is not None and _running[:2] == (store.client(), processes):
         if _running.auto_plan is not None:
@@ -83,6 +85,6 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
 
 
 def end() -> None:
-    """Ends it until `begin`; the run keeps its plan."""
+    """Stops following the run until `begin`; the run keeps its plan."""
     if _running is not None and _running.auto_plan is not None:
         _running.auto_plan.close()

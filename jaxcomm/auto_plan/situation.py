@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from jaxcomm.profile import Profile, straggler
 
-CALLS: Final = 32  # calls that say who is late; both halves must agree
-CHANGED: Final = 1.5  # times as late, from which on a new plan is due
-_MATTERS: Final = 0.1  # of what a call takes: no plan gains more than that, and calls themselves end apart
+CALLS: Final = 32  # number of calls that determine the late ranks; both halves of these calls must agree
+CHANGED: Final = 1.5  # factor by which lateness must change for a new plan
+# Least lateness that matters, as a share of a call's time. A plan gains at most the lateness, and even without late
+# ranks, a call's ends on different ranks are this far apart.
+_MATTERS: Final = 0.1
 
 
 class Situation(NamedTuple):
@@ -19,7 +21,7 @@ class Situation(NamedTuple):
 
     Attributes:
       late: the ranks, the latest last.
-      by_s: how far that one is behind the next, by the median.
+      by_s: median seconds by which the latest rank arrives after the next-latest rank.
     """
 
     late: tuple[int, ...]
@@ -38,10 +40,10 @@ class Situation(NamedTuple):
 
 
 def steady(profile: Profile, arrivals: NDArray[np.float64]) -> Situation | None:
-    """The situation of the latest calls; None where there are too few, or it is changing.
+    """The situation of the latest calls; None if there are too few calls, or the situation is changing.
 
     Args:
-      profile: of the run, with the time of its collective; its own arrivals do not count.
+      profile: the run's profile with the time of the run's collective; the profile's arrivals are ignored.
       arrivals: a row for each call, a column for each rank.
     """
     if len(arrivals) < CALLS:

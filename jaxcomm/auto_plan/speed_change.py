@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from jaxcomm.auto_plan.situation import CALLS
 
-REMEASURE_FACTOR: Final = 1.3  # times as long or as short as when the plan was made: links are measured again
+REMEASURE_FACTOR: Final = 1.3  # links are measured again if calls became slower or faster by this factor
 
 
 class SpeedChange:
-    """Seconds from the last arrival to the end, of the calls of each site under one plan.
+    """Follows the time of each site's calls under one plan, from the last arrival to the end.
 
     speed = SpeedChange()
     change = speed.change(site, seconds)  # repeatedly; compares with the first steady seconds
@@ -23,15 +23,15 @@ class SpeedChange:
         self._usual: dict[object, float] = {}
 
     def forget(self) -> None:
-        """Starts again, after a switch of plans or a measurement of the links."""
+        """Forgets all times. To be called after a switch of plans or a measurement of the links."""
         self._usual.clear()
 
     def change(self, site: object, seconds: NDArray[np.float64]) -> tuple[float, float] | None:
-        """The median seconds of a call then and now; None: no change, or too few calls.
+        """A call's median seconds at first and now; None if they have not changed, or there are too few calls.
 
         Args:
           site: the call site.
-          seconds: of each of the latest calls.
+          seconds: seconds of each of the latest calls.
         """
         if len(seconds) < CALLS:
             return None

@@ -1,11 +1,11 @@
-"""Every collective of unchanged JAX programs between CPU processes, carried by jaxcomm's core in place of Gloo.
+"""Runs every collective of unchanged JAX programs between CPU processes on jaxcomm's core in place of Gloo.
 
-jaxlib can load an MPI library for its collectives on CPUs. `libjaxcomm_backend.so` is one by name only: it hands what
-XLA calls to the core. `jaxlib_variables` says whether it is turned on, `loaded_jaxlib` turns it on where JAX is
-imported already, `start` runs when JAX makes its CPU client, and `groups` makes each group of devices known before XLA
-first asks for it.
+jaxlib can load an MPI library for its collectives on CPUs. `libjaxcomm_backend.so` has the functions of such a library,
+and passes XLA's calls to the core. `jaxlib_variables` turns this library on, `gloo_replacement` keeps it on if the
+program asks for Gloo, and `loaded_jaxlib` turns it on if JAX is already imported. `start` runs when JAX makes its CPU
+client. `groups` makes each group of devices known before XLA first asks for the group.
 
-May be imported by cli; imports auto_plan, choice, collectives, communicator, distributed, ffi and jax_compat.
+May be imported by cli; imports auto_plan, collectives, distributed, ffi and jax_compat.
 """
 
 from jaxcomm.backend.jaxlib_variables import use

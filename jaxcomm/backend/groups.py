@@ -1,9 +1,9 @@
-"""The groups of devices for whose communicators XLA asks, known before it does.
+"""Makes the communicators of a program's groups of devices before XLA asks for them.
 
-XLA asks for a communicator by the group's first device and the asking device's rank, which does not say who else
-belongs to it. So before a program runs for the first time, its groups are read from its text, and each that is new runs
-a sum of its own: while that runs, XLA can ask for no other group with the same first device, and it keeps the
-communicator for good. At any other time such a question is an error.
+XLA asks for a communicator by the group's first device and the asking device's rank. Such a request does not name the
+group's other members. So before a program runs for the first time, its groups are read from the program's text, and
+each new group runs a sum. While this sum runs, XLA can ask for no other group with the same first device. XLA keeps the
+communicator afterwards. A request at any other time is an error.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcomm import jax_compat
 from jaxcomm.backend import plans
-from jaxcomm.backend.collective_text import groups_in
+from jaxcomm.backend.hlo_groups import groups_in
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.cpu import CPU
 
 Devices = Sequence[Any]
 
-_lock = threading.Lock()  # of what follows
-_locks: dict[int, threading.RLock] = {}  # of one group at a time, by the number of its first device
-_made: set[tuple[int, ...]] = set()  # by the numbers of their devices
+_lock = threading.Lock()  # guards the following variables
+_locks: dict[int, threading.RLock] = {}  # by a device's number: groups with this first device are made one by one
+_made: set[tuple[int, ...]] = set()  # groups, by the numbers of their devices
 _client: Any = None  # the client that has the communicators
 
 
 def make_known(executable: Any, devices: Devices) -> None:
     """Makes the communicators of a program's groups that have devices of this process.
 
-    All processes of a group come here in one order, as they run their programs in one order.
+    All processes of a group call this in the same order, because they run their programs in the same order.
 
     Args:
-      executable: XLA's, loaded.
-      devices: that it runs on, in the order of its assignment.
+      executable: XLA's loaded executable of the program.
+      devices: the devices that the program runs on, in the order of the program's device assignment.
 
     Raises:
-      JaxcommError: the processes of the job cannot be connected, or a group's own sum is wrong.
+      JaxcommError: the processes of the job cannot be connected, or the result of a group's sum is wrong.
     """
     global _client
     if devices[0].platform != "cpu":
@@ -71,7 +71,7 @@ def _numbers(devices: Devices) -> tuple[int, ...]:
 
 
 def _make(groups: Sequence[Devices], run: Callable[[], None]) -> None:
-    """Runs a program that has these groups, and no others with devices of this process, unless they are made."""
+    """Calls `run` unless these groups are made. Its program must have no other groups with devices of this process."""
     with contextlib.ExitStack() as locks:
         for first in sorted(group[0].id for group in groups):
             with _lock:
@@ -93,7 +93,7 @@ def _make(groups: Sequence[Devices], run: Callable[[], None]) -> None:
 
 
 def _on_a_thread(run: Callable[[], None]) -> None:
-    """Runs it where none of the user's contexts (meshes, defaults) holds; those of `jax.config` still do."""
+    """Calls `run` on a thread without the user's contexts (meshes, defaults). Settings of `jax.config` still apply."""
     failure: list[BaseException] = []
 
     def catch() -> None:
@@ -111,14 +111,17 @@ def _on_a_thread(run: Callable[[], None]) -> None:
 
 
 def _sum(group: Devices) -> None:
-    """A sum over the devices of a group."""
+    """Runs a sum over the devices of a group."""
     mesh = Mesh(np.array(group), ("devices",))
     total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(_ones(mesh))
     _check(total, len(group))
 
 
 def _sums_alone(here: Devices) -> None:
-    """A sum over each of these devices by itself. A sum in a program of one device is left out, so there are two."""
+    """Runs a sum over each of these devices alone.
+
+    XLA omits such sums from a program of one device, so the program has at least two devices.
+    """
     both = here if len(here) > 1 else [*here, next(device for device in here[0].client.devices() if device not in here)]
     mesh = Mesh(np.array(both).reshape(-1, 1), ("devices", "alone"))
     spec = PartitionSpec("devices")

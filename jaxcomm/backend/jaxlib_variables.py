@@ -1,7 +1,7 @@
-"""Whether jaxlib loads jaxcomm's library for its collectives: by two variables, before jaxlib is imported.
+"""The two environment variables that make jaxlib load jaxcomm's library, if they are set before jaxlib is imported.
 
-No package is imported here but the standard library's: every Python process of an environment may run this when it
-starts.
+Every Python process of an environment may run this module at its start, so besides jaxcomm it imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -13,36 +13,47 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from jaxcomm.backend import gloo_replacement
 from jaxcomm.environment import EVERY_COLLECTIVE
+from jaxcomm.environment import is_on as is_set
+from jaxcomm.errors import JaxcommError
 
-# Of XLA's pool, where a process has several devices: each execution in flight may block one in a collective.
+# Threads of XLA's pool if a process has several devices. Each execution in flight may block a thread in a collective.
 THREADS: Final = 64
 LIBRARY: Final = Path(__file__).parent / "libjaxcomm_backend.so"
 _IMPLEMENTATION: Final = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
 _MPI: Final = "MPITRAMPOLINE_LIB"
-_JAXLIB: Final = ((0, 10, 2), (0, 13))  # from, before
+_JAXLIB: Final = ((0, 10, 2), (0, 13))  # the oldest tested version, and the first version after the tested ones
 
 
 def use() -> None:
-    """Has JAX's collectives between CPU processes carried by jaxcomm, all of them, in unchanged programs.
+    """Makes jaxcomm run all of JAX's collectives between CPU processes, in unchanged programs.
 
-    To be called before JAX's first device, in all processes of the job; `jax.distributed.initialize()` may come before
-    or after. Where it is not possible, a line on stderr says why, and JAX keeps its own collectives.
+    Call it in all processes of the job before JAX's first device, and before or after `jax.distributed.initialize()`.
+    If jaxcomm cannot run them, a line on stderr says why, and JAX keeps its own collectives.
     """
     if "jaxlib" not in sys.modules:
-        turn_on(os.environ)
+        _turn_on_here()
     elif reason := why_not(os.environ) or _why_not_now():
         _say(reason)
 
 
 def use_if_asked() -> None:
-    """Does so where the environment asks for it. The package's .pth file runs it."""
-    if os.environ.get(EVERY_COLLECTIVE, "0") not in ("", "0") and "jaxlib" not in sys.modules:
-        turn_on(os.environ)
+    """Turns jaxcomm's collectives on if the environment asks for them. The package's .pth file calls this.
+
+    An invalid value only prints a line on stderr, because an error would end every Python program of the environment.
+    """
+    try:
+        is_asked = is_set(EVERY_COLLECTIVE)
+    except JaxcommError as error:
+        _say(str(error))
+        return
+    if is_asked and "jaxlib" not in sys.modules:
+        _turn_on_here()
 
 
 def turn_on(environment: MutableMapping[str, str]) -> bool:
-    """Sets the variables by which jaxlib loads the library; whether it will."""
+    """Sets the variables that make jaxlib load the library. Returns whether jaxlib can load the library."""
     if reason := why_not(environment):
         _say(reason)
         return False
@@ -51,22 +62,22 @@ def turn_on(environment: MutableMapping[str, str]) -> bool:
 
 
 def variables() -> dict[str, str]:
-    """By which jaxlib loads the library."""
+    """The variables that make jaxlib load the library."""
     return {_IMPLEMENTATION: "mpi", _MPI: str(LIBRARY)}
 
 
 def implementation() -> tuple[str, str]:
-    """The library that carries collectives between CPU processes, and why it is not jaxcomm's; "" if it is.
+    """The library that runs collectives between CPU processes, and the reason if it is not jaxcomm's.
 
     Returns:
-      "jaxcomm", or JAX's own name of another, and the reason in words for the user.
+      "jaxcomm" and "", or JAX's name of another library and the reason, in words for the user.
     """
     if is_on():
         return "jaxcomm", ""
     if reason := why_not(os.environ):
         pass
-    elif os.environ.get(EVERY_COLLECTIVE, "0") in ("", "0"):
-        reason = f"{EVERY_COLLECTIVE} is not set"
+    elif not is_set(EVERY_COLLECTIVE):
+        reason = f"{EVERY_COLLECTIVE} is not on"
     else:
         reason = f"{EVERY_COLLECTIVE} is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"
     return os.environ.get(_IMPLEMENTATION, "gloo"), reason
@@ -96,15 +107,21 @@ def why_not(environment: Mapping[str, str]) -> str:
 
 
 def _why_not_now() -> str:
-    """Has a jaxlib that is loaded already load the library; why it cannot, in words for the user."""
-    from jaxcomm.backend import loaded_jaxlib  # which imports JAX
+    """Makes the already loaded jaxlib load the library. Returns why it cannot, in words for the user; "" if it can."""
+    from jaxcomm.backend import loaded_jaxlib  # imports JAX
 
     try:
         loaded_jaxlib.load(variables())
     except (LookupError, OSError) as error:
         return str(error.args[0]) if isinstance(error, LookupError) else str(error)
+    gloo_replacement.replace()
     return ""
 
 
+def _turn_on_here() -> None:
+    if turn_on(os.environ):
+        gloo_replacement.replace()
+
+
 def _say(reason: str) -> None:
-    print(f"jaxcomm: JAX keeps its own collectives between CPU processes: {reason}.", file=sys.stderr)
+    print(f"jaxcomm: JAX keeps its own collectives between CPU processes: {reason.removesuffix('.')}.", file=sys.stderr)

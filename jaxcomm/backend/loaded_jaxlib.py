@@ -1,7 +1,8 @@
-"""Has a jaxlib that is loaded already load an MPI library, as it does by itself when it is imported.
+"""Makes an already loaded jaxlib load an MPI library, as jaxlib does when it is imported.
 
-jaxlib reads MPITRAMPOLINE_LIB in a function that runs once, when the library is loaded, and that no header declares.
-jaxlib's own table of symbols says where the function lies, and the process's list of mapped files where that is here.
+jaxlib reads MPITRAMPOLINE_LIB in a function that no header declares. The function runs once, when jaxlib is loaded.
+The symbol table in jaxlib's file has the function's place in the file. The list of files that are mapped in this
+process then gives the function's address.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from jaxcomm import jax_compat
 
 _INITIALIZE, _IS_DONE = "mpitrampoline_init", "did_init_mpitrampoline"
 _SYMBOL_TABLE: Final = 2  # SHT_SYMTAB of ELF
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")  # of Elf64_Shdr: type 1, address 3, offset 4, bytes 5, link 6
-_SYMBOL: Final = struct.Struct("<IBBHQQ")  # of Elf64_Sym: name 0, section 3, address 4
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")  # fields of Elf64_Shdr: type 1, address 3, offset 4, bytes 5, link 6
+_SYMBOL: Final = struct.Struct("<IBBHQQ")  # fields of Elf64_Sym: name 0, section 3, address 4
 
 
 class _Place(NamedTuple):
-    address: int  # as the file counts
-    offset: int  # in the file
+    address: int  # the place in the file's address space
+    offset: int  # the place in the file
 
 
 def load(variables: dict[str, str]) -> None:
     """Loads the library that the variables name, for the client that JAX will make.
 
     Args:
-      variables: those of `environment.variables`, which this process then has.
+      variables: the result of `jaxlib_variables.variables`; set in this process's environment.
 
     Raises:
-      LookupError: JAX has made its client, or jaxlib's file does not say where its function is.
+      LookupError: JAX has made its client, or the place of jaxlib's function cannot be found in jaxlib's file.
       OSError: the library cannot be loaded.
     """
     library, is_loaded = variables["MPITRAMPOLINE_LIB"], _mapped(variables["MPITRAMPOLINE_LIB"])
@@ -47,7 +48,7 @@ def load(variables: dict[str, str]) -> None:
         raise LookupError("JAX has its devices already: call jaxcomm.backend.use() before their first use")
     if not is_loaded:
         initialize, is_done = _addresses()
-        ctypes.CDLL(library)  # an error here is one that would end the process in jaxlib
+        ctypes.CDLL(library)  # raises OSError on failure, while jaxlib would end the process
         os.environ.update(variables)
         ctypes.c_ubyte.from_address(is_done).value = 0
         ctypes.CFUNCTYPE(None)(initialize)()
@@ -56,7 +57,7 @@ def load(variables: dict[str, str]) -> None:
 
 
 def _addresses() -> tuple[int, int]:
-    """Of the function that loads the library, and of the byte by which it runs once."""
+    """The addresses of the function that loads the library, and of the byte that records that it ran."""
     spec = importlib.util.find_spec("jaxlib")
     path = os.path.realpath(Path(spec.origin).parent / "libjax_common.so") if spec and spec.origin else ""
     try:
@@ -72,7 +73,7 @@ def _addresses() -> tuple[int, int]:
 
 
 def _mapped(path: str) -> list[tuple[int, int, int]]:
-    """Where the file lies in this process: (address, bytes, offset in the file) of each mapping."""
+    """The mappings of the file in this process: (address, bytes, offset in the file) of each mapping."""
     line = re.compile(rf"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +{re.escape(os.path.realpath(path))}")
     found = filter(None, map(line.fullmatch, Path("/proc/self/maps").read_text().splitlines()))
     bounds = [[int(number, 16) for number in each.groups()] for each in found]
@@ -80,7 +81,7 @@ def _mapped(path: str) -> list[tuple[int, int, int]]:
 
 
 def _places(path: str, names: list[str]) -> dict[str, _Place]:
-    """Where the symbols of an ELF file of 64 bits lie, local ones too."""
+    """The places of symbols, also of local symbols, in an ELF file of 64 bits."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:6] != b"\x7fELF\2\1":
             raise ValueError("no ELF file of 64 bits, little-endian")
@@ -100,7 +101,7 @@ def _places(path: str, names: list[str]) -> dict[str, _Place]:
 def _symbol(data: mmap.mmap, table: tuple[int, ...], strings: tuple[int, ...], name: str) -> tuple[int, ...]:
     end = strings[4] + strings[5]
     at = data.find(name.encode() + b"\0", strings[4], end)
-    while at >= 0:  # the name may end a longer one
+    while at >= 0:  # the name may be the end of a longer name
         index = struct.pack("<I", at - strings[4])
         place = data.find(index, table[4], table[4] + table[5])
         while place >= 0:

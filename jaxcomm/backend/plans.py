@@ -1,64 +1,67 @@
-"""The plan that all-reduces of unchanged programs follow: that of JAXCOMM_PLAN, or of `jaxcomm.init`.
+"""The plan that all-reduces of unchanged programs follow, from JAXCOMM_PLAN or `jaxcomm.init`.
 
-It sets the lists of messages that their collectives run: a plan's, or the default ones; with "auto" the run makes plans
-as it does for calls of jaxcomm.
+Sets the message lists that the programs' collectives run: a plan's lists or the default lists. With "auto" the run
+itself makes plans, as it does for calls of jaxcomm.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 from collections.abc import Iterable, Sequence
 
 import jax
+import numpy as np
 
 from jaxcomm import environment, ffi
-from jaxcomm.collectives import choice, communicator, default_schedules
+from jaxcomm.collectives import active_plan, choice
+from jaxcomm.collectives.active_plan import Hashes
 from jaxcomm.collectives.choice import AUTO, PLANS
-from jaxcomm.collectives.communicator import Hashes
-from jaxcomm.distributed import members
+from jaxcomm.distributed.connect import members
+from jaxcomm.ffi.arguments import CollectiveLists
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import say, say_once
+from jaxcomm.schedules import default_schedules
 
-_lock = threading.Lock()  # of what follows
-_hashes: Hashes = ()  # of the plans by axes, as `communicator.load` returns them
-_begins_auto = False  # once all processes come to a program over all of them
-_sizes: set[int] = set()  # the ranks of groups that all-reduce
+_lock = threading.Lock()  # guards the following variables
+_hashes: Hashes = ()  # the plans' axes and hashes, as `active_plan.load` returns them
+_begins_auto = False  # whether plan="auto" is to begin at the first program over all processes
+_sizes: set[int] = set()  # numbers of ranks of groups that all-reduce
 
 
 def start() -> None:
-    """Follows the plan of JAXCOMM_PLAN: a file, "auto" or none. Waits for no process.
+    """Follows the plan that JAXCOMM_PLAN names: a file, "auto" or no plan. Does not wait for other processes.
 
     Raises:
-      PlanError: as `communicator.load`.
+      PlanError: as `active_plan.load`.
     """
     global _begins_auto
     named = os.environ.get(environment.PLAN)
     _begins_auto = named == AUTO
-    hashes = (((), AUTO),) if _begins_auto else communicator.load(named or None)
-    communicator.record(hashes)
+    hashes = (((), AUTO),) if _begins_auto else active_plan.load(named or None)
+    active_plan.record(hashes)
     _set(hashes)
 
 
 def follow(hashes: Hashes) -> None:
-    """Has all-reduces follow a plan from now on, in all processes; calls in flight end first.
+    """Makes all-reduces follow a plan from now on, in all processes; waits for calls in flight first.
 
-    A communicator has no name of an axis, so it is the plan for all axes that counts, for groups of the plan's ranks.
+    Communicators do not name an axis. So all-reduces follow only the plan for all axes, and only in groups that have
+    the plan's number of ranks.
 
     Args:
-      hashes: of the plans by axes, as `communicator.load` returns them; with AUTO in place of a hash, the plans that
-        the run makes.
+      hashes: the plans' axes and hashes, as `active_plan.load` returns them. AUTO in place of a hash stands for the
+        plans that the run makes.
     """
     global _begins_auto
     for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # of steps that failed, or arrays that were donated
+        with contextlib.suppress(Exception):  # the error of a failed step or a donated array
             array.block_until_ready()
     if others := [axes for axes, _ in hashes if axes]:
         say_once(
-            f"collectives of the program's own have no axis: the plans for {', '.join(map(str, others))} are followed "
-            "by jaxcomm's calls only."
+            "the program's own collectives have no axis: only jaxcomm's calls follow the plans for "
+            f"{', '.join(map(str, others))}."
         )
     _begins_auto = False
     _set(hashes)
@@ -70,11 +73,11 @@ def connected() -> None:
     Raises:
       JaxcommError: as `members.connected`.
     """
-    members.connected((), *communicator.network(_hashes))
+    members.connected((), *active_plan.network(_hashes))
 
 
 def begin_auto() -> None:
-    """Begins to make plans if JAXCOMM_PLAN is "auto": all processes call it, after a first sum over all of them."""
+    """Begins to make plans if JAXCOMM_PLAN is "auto". All processes call this, after a first sum over all processes."""
     global _begins_auto
     with _lock:
         begins, _begins_auto = _begins_auto, False
@@ -84,15 +87,15 @@ def begin_auto() -> None:
 
     try:
         auto_plan.begin(None)
-    except Exception as error:  # the program runs without a plan as well
+    except Exception as error:  # the program also runs without a plan
         say(f"plan='auto': sums run without a plan: {error}")
 
 
 def check_sizes(sizes: Iterable[int]) -> None:
-    """Logs one line for each number of ranks for which the plan is not.
+    """Logs one line for each number of ranks that the plan does not fit.
 
     Args:
-      sizes: the ranks of groups that all-reduce.
+      sizes: the number of ranks of each group that all-reduces.
     """
     with _lock:
         _sizes.update(sizes)
@@ -109,7 +112,7 @@ def check_sizes(sizes: Iterable[int]) -> None:
 
 
 def _set(hashes: Hashes) -> None:
-    """Hands the lists of a plan to the core, or those of none."""
+    """Gives the core the message lists of the plan for all axes. Without this plan the core runs its default lists."""
     global _hashes
     _hashes = hashes
     digest = dict(hashes).get((), "")
@@ -120,14 +123,14 @@ def _set(hashes: Hashes) -> None:
     least = [min_bytes for min_bytes, *_ in ranges]
     if least and least[0] > 0:
         least, names = [0, *least], ["", *names]
-    CPU.call(
-        "backend_lists",
+    lists = CollectiveLists(
         *default_schedules.bounds(),
         digest[:8],
         PLANS[digest].ranks if digest in PLANS else 0,
-        (ctypes.c_int64 * len(least))(*least),
+        np.array(least, np.int64),
         "".join(f"{name}\n" for name in names),
         len(least),
-        communicator.tries(digest),
+        active_plan.tries(digest),
     )
+    CPU.call("backend_lists", lists)
     check_sizes(())

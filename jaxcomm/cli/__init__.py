@@ -1,8 +1,8 @@
-"""The `jaxcomm` command line: runs the command, turns failures into exit codes.
+"""The `jaxcomm` command line: runs the command, and turns failures into exit codes.
 
-A command is a module of this folder with `EXAMPLE`, `add_arguments(parser)` and `run(args) -> int`. It is imported only
-when it is asked for, so that `jaxcomm --help` is quick and `jaxcomm plan` needs no JAX. Anything may be imported here;
-nothing of jaxcomm imports this folder.
+A command is a module of this folder with `EXAMPLE`, `add_arguments(parser)` and `run(args) -> int`. The module is
+imported only when its command runs, so that `jaxcomm --help` is quick and `jaxcomm plan` needs no JAX. Commands may
+import any part of jaxcomm; no other part imports this folder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-      argv: the words after `jaxcomm`; None takes them from the process, which an interrupt (Ctrl-C) then ends.
+      argv: the words after `jaxcomm`. None takes the words of this process, and lets Ctrl-C end the process.
 
     Returns:
-      0 on success, 1 when the input or a check failed, 2 on bad usage. Errors go to standard error: `error: …`, or with
-      `--json` one line of JSON.
+      0 on success, 1 when the input or a check failed, 2 on bad usage. Errors go to standard error: as `error: …`, or
+      with `--json` as one line of JSON.
     """
     words = [*(sys.argv[1:] if argv is None else argv)]
     errors = _Errors("--json" in words)
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:
             return errors.show(f"{error.filename}: {error.strerror}.\n  Cure: check the path.")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more when it ends
-        if isinstance(error, BrokenPipeError):  # the reader of a pipe, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at exit
+        if isinstance(error, BrokenPipeError):  # the pipe's reader, such as `head`, closed the pipe
             return OK
         return errors.show(f"the output cannot be written: {error.strerror}.\n  Cure: print to another place.")
     except ModuleNotFoundError as error:
@@ -81,7 +81,7 @@ class _Errors:
         return exit_code
 
     def text(self, message: str, exit_code: int, kind: str = "JaxcommError") -> str:
-        """The error in words with its cure, or one line of JSON."""
+        """The error and its cure in words, or as one line of JSON."""
         if not self.as_json:
             return f"error: {printable(message, keep=chr(10))}"
         error, _, cure = message.partition("\n  Cure: ")
@@ -90,8 +90,8 @@ class _Errors:
 
 
 def _end_on_interrupt(errors: _Errors) -> None:
-    """Has SIGINT end the process with one line, at once: also while it imports, or waits for compiled code."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a job in the background
+    """Makes SIGINT end the process at once with one line, even during imports or compiled code."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # background jobs ignore SIGINT
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -104,12 +104,12 @@ def _end_on_interrupt(errors: _Errors) -> None:
         os._exit(INTERRUPTED)
 
     threading.Thread(target=wait, daemon=True).start()
-    signal.signal(signal.SIGINT, lambda *_: None)  # no KeyboardInterrupt, which imports may turn into other errors
+    signal.signal(signal.SIGINT, lambda *_: None)  # imports may turn a KeyboardInterrupt into other errors
 
 
 def _open_streams() -> None:
-    """Opens closed output streams on /dev/null, and prints letters that a terminal lacks as `?`."""
+    """Opens closed output streams on /dev/null, and prints letters outside the encoding as `?`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # to the end
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # stays open
         getattr(sys, name).reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""Lets `python -m jaxcomm.cli` be `jaxcomm`."""
+"""Makes `python -m jaxcomm.cli` run `jaxcomm`."""
 
 import sys
 

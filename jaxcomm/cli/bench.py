@@ -1,6 +1,6 @@
-"""`jaxcomm bench`: jaxcomm's collectives beside lax's or MPI's, or one schedule beside another when a rank is late.
+"""`jaxcomm bench`: times jaxcomm's collectives beside lax's or MPI's, or schedules beside each other with a late rank.
 
-Of a job of several processes all run it, and the first one prints.
+In a job, every process runs this command, and the first process prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxcomm import files, plan
 from jaxcomm.cli.common import arguments, job, options, output, progress
-from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
@@ -25,11 +25,11 @@ EXAMPLE = """
 """
 
 _NOTE = """\
-Medians. Both sides donate their inputs, zeros, and take their outputs as the next ones. GB/s: bytes of one rank by
+Medians. Both sides donate their inputs (zeros) and take their outputs as next inputs. GB/s: bytes of one rank per
 time; bus: times 2(n-1)/n. floor: one pass that reads the buffers of all ranks and stores the sum to all of them."""
 _HALF_NOTE = """\
-Medians. Both sides keep their inputs, zeros, and donate their last outputs. Bytes: of the whole buffer, the operand of
-psum_scatter and the result of all_gather. GB/s: these by time; bus: times (n-1)/n."""
+Medians. Both sides keep their inputs (zeros) and donate their last outputs. Bytes: the whole buffer, which is
+psum_scatter's operand and all_gather's result. GB/s: these bytes per time; bus: times (n-1)/n."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -41,12 +41,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--peer",
         choices=["lax", "mpi", "mpi4py"],
         default="lax",
-        help="what to compare with: jax.lax, which between processes is Gloo; or the MPI of a job that mpirun has "
-        "started: in a jitted step by mpi4jax (mpi), or on host buffers without JAX (mpi4py) (lax)",
+        help="library to compare with: jax.lax (Gloo between processes); or, in a job that mpirun started, MPI: in a "
+        "jitted step by mpi4jax (mpi), or on host buffers without JAX (mpi4py) (lax)",
     )
-    parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule); with --late beside the others")
-    parser.add_argument("--calls", type=arguments.counts, help="instead: this many independent 1 KiB psums in one jit")
-    options.late(parser, None, "instead: this rank arrives late")
+    parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule); with --late, beside --schedules")
+    parser.add_argument("--calls", type=arguments.counts, help="instead of --sizes: numbers of 1 KiB psums in one jit")
+    options.late(parser, None, "instead: compare --schedules while this rank is late")
     parser.add_argument(
         "--schedules",
         type=lambda text: text.split(","),
@@ -72,14 +72,14 @@ def run(args: Namespace) -> int:
     files.check_writable(args.out)
     devices = job.use_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
-    from jaxcomm.collectives import communicator
+    from jaxcomm.collectives import active_plan
 
-    communicator.set_trial(False)  # every call runs the schedule that it is timed for
+    active_plan.set_trial(False)  # without trials, so that every call runs the timed schedule
     loaded = plan.load(args.plan, ranks=devices) if args.plan else None
     if loaded and is_job():
         from jaxcomm import init
 
-        init(plan=loaded)  # its rails, and the way between hosts
+        init(plan=loaded)  # uses the plan's rails, and its transport between hosts
     plans = {name: bench_late.single(name, devices, args.late) for name in args.schedules} if args.late else {}
     if loaded and args.late:
         plans["plan"] = loaded

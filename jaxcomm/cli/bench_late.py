@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jaxcomm import collectives, ffi
 from jaxcomm.cli.common import job, spmd
 from jaxcomm.cli.common.arguments import Late
-from jaxcomm.collectives import permutes
+from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure import psum_loop
 from jaxcomm.plan import Plan, timed
@@ -23,16 +23,16 @@ from jaxcomm.plan.timed import ROLE
 from jaxcomm.plan.values import Broadcast, Plain, Spec, StragglerSpec
 
 _CHUNKS = re.compile("[1-9][0-9]{0,3}")
-CALLS = 10  # of one turn
+CALLS = 10  # calls per turn
 
 
 class Turns(NamedTuple):
     """A schedule's calls in all of its turns.
 
     Attributes:
-      seconds: from the last arrival to the end, of each call in which the latest rank was the last to arrive.
-      early_share: share of the work that was done before the last arrival, of all calls.
-      calls: their number.
+      seconds: time from the last arrival to the end, for each call in which the latest rank arrived last.
+      early_share: share of the work that was done before the last arrival, over all calls.
+      calls: number of all calls.
     """
 
     seconds: list[float]
@@ -43,13 +43,14 @@ class Turns(NamedTuple):
 def time_plans(
     plans: Mapping[str, Plan | None], delays: Mapping[int, float], nbytes: int, rounds: Iterable[object]
 ) -> dict[str, Turns]:
-    """Times plans by turns, A B A B, with ranks late in every call.
+    """Times plans in turns, A B A B, with ranks late in every call.
 
     Args:
-      plans: the plans to time, by name, for the same number of ranks; None runs the default schedule, beside a plan.
-      delays: seconds by which ranks are late; none: nobody is.
-      nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
-      rounds: in each every plan has one turn; alike in all processes.
+      plans: plans for the same number of ranks, by name. None instead of a plan runs the default schedule; at least
+        one plan is needed.
+      delays: each late rank's delay in seconds; empty if no rank is late.
+      nbytes: bytes of one rank's f32 buffer, rounded up to a multiple of 4.
+      rounds: every plan has one turn for each item. All processes need the same number of items.
 
     Raises:
       JaxcommError: the latest rank was never the last to arrive.
@@ -63,10 +64,10 @@ def time_plans(
     early: dict[str, list[float]] = {name: [] for name in steps}
     for _ in rounds:
         for name, step in steps.items():
-            values[name] = spmd.wait(step(values[name]))  # not counted: the other side's buffers filled the caches
+            values[name] = spmd.wait(step(values[name]))  # untimed: another plan's buffers filled the caches
             ffi.reset_stats()
             for _ in range(CALLS):
-                job.barrier()  # else a process that ends its call before the others is less late in the next
+                job.barrier()  # otherwise a process that ends a call early is less late in the next call
                 values[name] = spmd.wait(step(values[name]))
             site = psum_loop.recorded(CALLS)
             last = np.full(len(site["arrivals"]), True)
@@ -79,7 +80,7 @@ def time_plans(
         raise JaxcommError(
             f"rank {max(delays, key=lambda rank: delays[rank])} was never the last to arrive under {never[0]}, in "
             f"{len(early[never[0]]) * CALLS} calls.\n"
-            "  Cure: make it later with --late, or leave the machine to this command"
+            "  Cure: make the rank later with --late, or end other programs on this machine"
         )
     return {
         name: Turns(seconds, statistics.mean(early[name]), CALLS * len(early[name])) for name, seconds in found.items()
@@ -89,17 +90,18 @@ def time_plans(
 def measure(
     plans: Mapping[str, Plan], late: Late, nbytes: int, rounds: int, each_round: Callable[[], object]
 ) -> dict[str, Any]:
-    """One row: the plans take turns, A B A B, and in every call the late rank is late.
+    """Times plans in turns, A B A B, with one late rank in every call; returns one row.
 
     Args:
       plans: the plans to time, by name; all for the same number of ranks.
       late: the late rank.
-      nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
+      nbytes: bytes of one rank's f32 buffer, rounded up to a multiple of 4.
       rounds: turns of every plan.
       each_round: called after every round.
 
     Returns:
-      For each plan the median seconds from the late rank's arrival to the end, over the calls in which it was last.
+      For each plan, the seconds from the late rank's arrival to the end, in each call in which the late rank arrived
+      last, and the median of these seconds.
 
     Raises:
       JaxcommError: the late rank was never the last to arrive.
@@ -110,6 +112,7 @@ def measure(
             yield
             each_round()
 
+    timed = time_plans(plans, {late.rank: late.seconds}, nbytes, counted())
     rows = [
         {
             "schedule": name,
@@ -118,9 +121,10 @@ def measure(
             "calls": turns.calls,
             "early_share": turns.early_share,
         }
-        for name, turns in time_plans(plans, {late.rank: late.seconds}, nbytes, counted()).items()
+        for name, turns in timed.items()
     ]
-    return {"bytes": 4 * -(-nbytes // 4), "late": late._asdict(), "schedules": rows}
+    times = {name: turns.seconds for name, turns in timed.items()}
+    return {"bytes": 4 * -(-nbytes // 4), "late": late._asdict(), "schedules": rows, "times": times}
 
 
 def single(name: str, ranks: int, late: Late) -> Plan:

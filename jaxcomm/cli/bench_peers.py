@@ -1,4 +1,4 @@
-"""The peers of `jaxcomm bench`: JAX's own collectives, and MPI's, in a jitted step by mpi4jax or without JAX."""
+"""The peers of `jaxcomm bench`: collectives of JAX, of MPI in a jitted step by mpi4jax, and of MPI without JAX."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Buffers = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def by_lax(collective: CollectiveKind) -> Body:
-    """JAX's own, of a rank's row, within a `shard_map`."""
+    """JAX's own collective, on the row of a rank within a `shard_map`."""
     lax: Any = jax.lax  # untyped in JAX
     bodies: dict[CollectiveKind, Body] = {
         "all_reduce": lambda x: lax.psum(x, spmd.AXIS),
@@ -31,10 +31,10 @@ def by_lax(collective: CollectiveKind) -> Body:
 
 
 def by_mpi(collective: CollectiveKind) -> Body:
-    """MPI's in a jitted step, of a process's row: its ranks are processes, which know nothing of a mesh.
+    """MPI's collective in a jitted step, on the row of a process. MPI's ranks are processes, so there is no mesh.
 
     Raises:
-      JaxcommError: mpi4jax is not here, has no such collective, or MPI's processes are not JAX's.
+      JaxcommError: mpi4jax is missing or has no such collective, or MPI's processes are not JAX's.
     """
     if collective == "reduce_scatter":
         raise JaxcommError(
@@ -48,11 +48,10 @@ def by_mpi(collective: CollectiveKind) -> Body:
 
 
 def by_mpi4py(collective: CollectiveKind) -> Callable[[list[Buffers]], list[Buffers]]:
-    """MPI's own allreduce on host buffers, without JAX: from the first of each pair into the second, which is the
-    next call's first.
+    """MPI's own allreduce without JAX, on pairs of host buffers. Sums the first buffer into the second and swaps both.
 
     Raises:
-      JaxcommError: mpi4py is not here, MPI's processes are not JAX's, or it is another collective.
+      JaxcommError: mpi4py is missing, MPI's processes are not JAX's, or the collective is not all_reduce.
     """
     if collective != "all_reduce":
         raise JaxcommError(f"--peer mpi4py is for all_reduce, not for {collective}.\n  Cure: --peer mpi or lax.")
@@ -67,18 +66,18 @@ def by_mpi4py(collective: CollectiveKind) -> Callable[[list[Buffers]], list[Buff
 
 
 def row(array: jax.Array) -> jax.Array:
-    """This process's part of an array, as an array of its own."""
+    """This process's part of an array, as a separate array."""
     return jnp.asarray(spmd.here(array))
 
 
 def buffers(array: jax.Array) -> Buffers:
-    """The same in memory of the host's, and room for as much."""
+    """This process's part of an array in host memory, and zeros of the same shape."""
     own = np.array(spmd.here(array))
     return own, np.zeros_like(own)
 
 
 def _world(peer: Peer) -> tuple[Any, Any]:
-    """MPI's processes, which are JAX's in the same order, and its module."""
+    """MPI's communicator, with JAX's processes in the same order, and MPI's module."""
     if jax.process_count() == 1:
         raise _start(peer, "MPI's ranks are processes, and this is the only one")
     if jax.local_device_count() > 1:
@@ -94,7 +93,7 @@ def _world(peer: Peer) -> tuple[Any, Any]:
 def _module(peer: Peer, name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except (ImportError, RuntimeError) as error:  # the latter where mpi4py finds no MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
         raise JaxcommError(
             f"--peer {peer} needs {name.partition('.')[0]} and an MPI library: {error}.\n"
             "  Cure: an MPI with its headers (Debian: openmpi-bin libopenmpi-dev), pip install mpi4py, and for mpi\n"

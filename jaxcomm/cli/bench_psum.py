@@ -1,7 +1,8 @@
-"""Times jaxcomm's collectives beside a peer's, and psum beside the floor of this machine's memory."""
+"""Times jaxcomm's collectives beside a peer's, and psum beside the least time that memory allows."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from jaxcomm.schedules.schedule import CollectiveKind
 
 Step = Callable[[list[jax.Array]], list[jax.Array]]
 
-SMALL = 1024  # bytes of each of several calls in one jit
+SMALL = 1024  # bytes of each call, if one jit has several calls
 
 
 def measure(
@@ -34,28 +35,29 @@ def measure(
     rounds: int,
     each_round: Callable[[], object],
 ) -> dict[str, Any]:
-    """One row: `calls` independent collectives of `nbytes` bytes in one jit, by both sides, turn by turn.
+    """Times `calls` independent collectives of `nbytes` bytes in one jit. Both sides take turns. Returns one row.
 
     Args:
       peer: the other side.
       collective: the kind of collective.
       ranks: number of devices.
       plan: the plan that jaxcomm runs; None: the default schedule.
-      nbytes: bytes of the whole f32 buffer, rounded up to whole numbers, or to as many for each rank where it is split.
+      nbytes: bytes of the whole f32 buffer, rounded up to whole elements. If the collective splits the buffer among
+        the ranks, rounded up to equal parts.
       calls: number of collectives.
       rounds: turns of each side.
       each_round: called after every round.
 
     Returns:
-      Medians in seconds, their ratio, bandwidths, the floor (psum only), and how many elements differed from the
-      peer's on integers.
+      Median seconds of all calls and of each turn, their ratio, bandwidths, the floor (psum only), and the number of
+      elements that differ from the peer's results on integers.
 
     Raises:
-      JaxcommError: the peer is not to be had here.
+      JaxcommError: the peer is not available here.
     """
     whole = collective == "all_reduce"
     count, mesh = -(-nbytes // 4) if whole else -(-nbytes // (4 * ranks)) * ranks, spmd.mesh(ranks)
-    own = count // ranks if collective == "all_gather" else count  # of a rank's operand
+    own = count // ranks if collective == "all_gather" else count  # elements of a rank's operand
     bodies: dict[CollectiveKind, Body] = {
         "all_reduce": lambda x: collectives.psum(x, spmd.AXIS, plan=plan),
         "reduce_scatter": lambda x: collectives.psum_scatter(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
@@ -76,7 +78,8 @@ def measure(
         floors.append(calls * ffi.floor_seconds(ranks, 4 * count) if whole else 0.0)
         each_round()
 
-    seconds = {name: statistics.median(found) for name, found in take_turns(sides, rounds, after_round).items()}
+    turns = take_turns(sides, rounds, after_round)
+    seconds = {name: statistics.median(itertools.chain(*found)) for name, found in turns.items()}
     floor, rate = statistics.median(floors), calls * 4 * count / seconds["jaxcomm"] / 1e9
     return {
         "bytes": 4 * count,
@@ -84,6 +87,7 @@ def measure(
         "schedule": _kind(collective, plan, 4 * count),
         "peer_s": seconds[peer],
         "jaxcomm_s": seconds["jaxcomm"],
+        "times": {name: [statistics.median(turn) for turn in found] for name, found in turns.items()},
         "ratio": seconds[peer] / seconds["jaxcomm"],
         "gb_per_s": rate,
         "bus_gb_per_s": rate * (1 + whole) * (ranks - 1) / ranks,
@@ -94,7 +98,7 @@ def measure(
 
 
 def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
-    """The schedule that jaxcomm runs, for people."""
+    """The name of the schedule that jaxcomm runs."""
     found = None
     if plan and collective == "all_reduce":
         found = plan.schedule_for(nbytes, "float32")
@@ -106,7 +110,7 @@ def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
 def _peer(
     peer: Peer, collective: CollectiveKind, mesh: Mesh, integers: list[jax.Array], zeros: list[jax.Array]
 ) -> tuple[list[np.ndarray[Any, Any]], Side]:
-    """The peer's sum of the integers of this process, and its turns."""
+    """Returns the peer's results on the integers, for this process's part, and the peer's side to time."""
     whole = collective == "all_reduce"
     if peer == "mpi4py":
         on_host = bench_peers.by_mpi4py(collective)
@@ -121,8 +125,9 @@ def _peer(
 
 
 def _side(mapped: Step, zeros: list[jax.Array], whole: bool) -> Side:
-    """One side's turns. Zeros stay zeros, so that outputs can be inputs for ever; those of another size lie beside
-    the inputs.
+    """One side to time, on zeros, whose outputs are zeros.
+
+    Outputs of the inputs' sizes (`whole`) become the next inputs. Other outputs lie beside the inputs.
     """
     start = [jnp.copy(value) for value in zeros]
     if whole:

@@ -1,4 +1,4 @@
-"""`jaxcomm check`: shows on this machine what works and how fast, and turns on what waits for a GPU to show it."""
+"""`jaxcomm check`: checks which parts work on this machine, and how fast. Turns on the GPU parts that pass."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 
 EXAMPLE = """
-    jaxcomm check                    # GPUs; twenty minutes at most; psum over GPUs then uses what has passed
-    jaxcomm check --report gpus.json # the same, and a file with all that was found, to send to others
+    jaxcomm check                    # GPUs; twenty minutes at most; psum over GPUs then uses the parts that pass
+    jaxcomm check --report gpus.json # the same, with all results in a file
     jaxcomm check --cpu              # the CPU core, on host devices; a minute
     jaxcomm check --cpu --only collectives   # jaxcomm or Gloo between CPU processes?
     jaxcomm check --dry-run
@@ -30,18 +30,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
     parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
-    parser.add_argument(
-        "--report", metavar="FILE", help="write the results of the sections, or the list of a dry run, as JSON as well"
-    )
+    parser.add_argument("--report", metavar="FILE", help="also write the results, or the list of a dry run, as JSON")
     options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
-    """Runs the sections; fails at the end if one did."""
+    """Runs all sections, and fails at the end if a section failed."""
     kind = importlib.import_module(f"jaxcomm.cli.check_{'cpu' if args.cpu else 'gpu'}")
     names = [*kind.SECTIONS] if args.only is None else [args.only]
     if args.only is not None and args.only not in kind.SECTIONS:
-        raise JaxcommError(f"--only is {args.only!r}, which is no section.\n  Cure: one of {', '.join(kind.SECTIONS)}.")
+        raise JaxcommError(f"--only is {args.only!r}, not a section.\n  Cure: one of {', '.join(kind.SECTIONS)}.")
     files.check_writable(args.report)
     if args.dry_run:
         rows = {name: {"shows": kind.SECTIONS[name], "left_out": kind.lacks(name)} for name in names}

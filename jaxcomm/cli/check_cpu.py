@@ -34,25 +34,25 @@ class Wrong(Exception):
 
 
 def why_off() -> str | None:
-    """Nothing is needed; makes JAX show the host devices."""
+    """Makes JAX show the host devices; returns None, because nothing can be missing."""
     use_host_devices(RANKS)
     return None
 
 
 def lacks(name: str) -> str | None:
-    """None: no section needs anything."""
+    """Returns None: no section has requirements."""
     del name
     return None
 
 
 def known() -> str:
-    """Nothing is known before the sections have run."""
+    """Returns "": no results of earlier runs are kept."""
     return ""
 
 
 def run(name: str, elapsed: float) -> dict[str, Any]:
     """Runs one section."""
-    del elapsed  # they take a minute together
+    del elapsed  # unused: all sections together take only a minute
     sections = {"exact": exact, "deadline": deadline, "kernels": kernels, "speed": speed, "collectives": collectives}
     begun, rows, state = time.monotonic(), [], "passed"
     try:
@@ -81,7 +81,7 @@ def summary() -> str:
 
 
 def exact() -> Iterator[Row]:
-    """Small whole numbers, whose sums every type holds exactly; and others, whose sums all ranks must round alike."""
+    """Compares sums of small whole numbers with jax.lax's sums, and the bits of rounded sums between ranks."""
     import jax
 
     yield ["collective", "types", "wrong elements", "ranks with other bits"]
@@ -101,7 +101,7 @@ def exact() -> Iterator[Row]:
 
 
 def deadline() -> Iterator[Row]:
-    """One rank comes late by more than the deadline."""
+    """Makes one rank later than the deadline, and checks that the error names this rank."""
     import jax
     import jax.numpy as jnp
 
@@ -122,7 +122,7 @@ def deadline() -> Iterator[Row]:
     except jax.errors.JaxRuntimeError as error:
         message = str(error)
     else:
-        raise Wrong("a rank that was late by more than the deadline made no error")
+        raise Wrong("a rank that was late by more than the deadline caused no error")
     finally:
         ffi.set_deadline(60.0)
     yield ["message"]
@@ -142,7 +142,7 @@ def kernels() -> Iterator[Row]:
 
 
 def speed() -> Iterator[Row]:
-    """By turns; no figure fails."""
+    """Times jaxcomm and jax.lax in turns. A slow side is not a failure."""
     from jaxcomm.cli import bench_psum
     from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -156,13 +156,13 @@ def speed() -> Iterator[Row]:
 
 
 def collectives() -> Iterator[Row]:
-    """The library that this command's environment chooses."""
+    """The library that carries collectives in this command's environment."""
     yield ["carried by", "why not jaxcomm"]
     yield [*jaxlib_variables.implementation()]
 
 
 def _collectives() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
-    """Each by its name: a call of jaxcomm's or of lax's, and the types that it takes."""
+    """For each collective's name: a function that calls it by jaxcomm or by lax, and its element types."""
     import jax
 
     import jaxcomm
@@ -186,7 +186,7 @@ def _collectives() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
 
 
 def _over(call: Callable[[Any], Any]) -> Callable[[np.ndarray], Any]:
-    """A jitted call with a row of its operand on each device."""
+    """Jits the call, with one row of its operand on each device."""
     import jax
 
     from jaxcomm.cli.common import spmd

@@ -1,4 +1,4 @@
-"""The GPU side of `jaxcomm check`: its sections, and the certificate that it writes after each."""
+"""The GPU side of `jaxcomm check`: its sections, and the certificate, which is written after each section."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def why_off() -> str | None:
     off = sections.machine().off
     if off is None:
         return None
-    cure = core.cure(off, "run this where there is one")
+    cure = core.cure(off, "run this on a machine with one")
     return f"there is no GPU to check: {off}.\n  Cure: {cure}; `jaxcomm check --cpu` needs no GPU."
 
 
@@ -38,12 +38,12 @@ def known() -> str:
 
 
 def run(name: str, elapsed: float) -> Result:
-    """Runs one section, `elapsed` seconds after the first."""
+    """Runs one section. The first section began `elapsed` seconds ago."""
     return sections.run(name, BUDGET - elapsed)
 
 
 def keep(results: dict[str, Result]) -> None:
-    """Writes these results into the certificate, beside what it says of other sections on this very machine.
+    """Writes these results into the certificate, which keeps its results of other sections on this machine.
 
     Raises:
       JaxcommError: the file cannot be written.
@@ -59,12 +59,12 @@ def keep(results: dict[str, Result]) -> None:
 
 
 def about() -> dict[str, Any]:
-    """The certificate, and the machine that it is for."""
+    """The certificate's path, and the machine for which the certificate is made."""
     return {"certificate": str(certificate.path()), "made_for": sections.machine().made_for}
 
 
 def summary() -> str:
-    """The implementation of psum over GPUs from now on."""
+    """Says which implementation of psum over GPUs is used from now on."""
     shown = certificate.sections_for(sections.machine().made_for)
     lines = []
     for use, (words, ours) in _USES.items():

@@ -20,8 +20,9 @@ from jaxcomm.measure.devices import measure_devices
 from jaxcomm.measure.schedules import SIZES
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
-from jaxcomm.report import demo, plots, timeline
-from jaxcomm.report.explanation import entry_for
+from jaxcomm.report import demo, plots
+from jaxcomm.report.plan import timeline
+from jaxcomm.report.plan.explanation import entry_for
 from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.words import spec_text
 
@@ -30,11 +31,11 @@ EXAMPLE = """
     jaxcomm demo --late rank=5,ms=40 --steps 100 --out my-demo
 """
 
-_TRY_S = 10.0  # for the plan's candidates, roughly
-_BLOCK = 5  # steps of one training before it is the next one's turn
-_WARM_UP = 5  # steps of each training that are not timed: they compile, and touch their memory
+_TRY_S = 10.0  # time for the plan's candidates, roughly
+_BLOCK = 5  # steps of one training per turn
+_WARM_UP = 5  # untimed first steps of each training; in them the code is compiled and new memory is touched
 _ROUNDS = 5
-_LEAST_SIZES = 4  # that are measured
+_LEAST_SIZES = 4  # minimum number of measured sizes
 _IMAGES = 1797  # scikit-learn's digits
 
 
@@ -54,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seed",
         type=arguments.whole(0, 2**31 - 1),
         default=0,
-        help="of the parameters and the order of the images (0)",
+        help="seed of the parameters and the order of the images (0)",
     )
     options.as_json(parser)
 
@@ -73,7 +74,7 @@ def run(args: Namespace) -> int:
         )
     if args.devices * args.batch > _IMAGES:
         raise JaxcommError(
-            f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images that there are.\n"
+            f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images of the data set.\n"
             f"  Cure: --batch {_IMAGES // args.devices}, or less."
         )
     require_extras("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
@@ -82,9 +83,9 @@ def run(args: Namespace) -> int:
     use_host_devices(args.devices)
     from jaxcomm.cli import plan_try
     from jaxcomm.cli.common import digits
-    from jaxcomm.collectives import communicator
+    from jaxcomm.collectives import active_plan
 
-    communicator.set_trial(False)  # the trainings with the plan and without it are what is compared
+    active_plan.set_trial(False)  # the demo itself compares trainings with and without the plan
     with progress.Bar(1.0, "1/4 profiling") as bar:
         measured = measure_devices(
             args.devices,
@@ -128,7 +129,7 @@ def run(args: Namespace) -> int:
 
 
 def _sizes(hidden: int) -> tuple[int, ...]:
-    """Those up to the first that is no smaller than the gradient, or a few more, as α and β are fitted to them."""
+    """Sizes up to the first that holds the gradient, at least `_LEAST_SIZES`, because α and β are fitted to them."""
     from jaxcomm.cli.common import digits
 
     nbytes = digits.gradient_bytes(hidden)
@@ -136,7 +137,7 @@ def _sizes(hidden: int) -> tuple[int, ...]:
 
 
 def _train(args: Namespace, made: Plan) -> dict[str, Any]:
-    """The trainings, block by block in turn; the records of jaxcomm's collectives are in the core's statistics."""
+    """Runs the trainings in turns of `_BLOCK` steps. The core's statistics then cover jaxcomm's trainings only."""
     import jax
     import jax.numpy as jnp
 
@@ -167,16 +168,16 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> float:
-    """The mean seconds after the late rank's arrival of a call under another plan, by the costs that made the first."""
+    """Predicts a call's mean seconds from the late rank's arrival to the end: the plan `of`, at the costs of `made`."""
     schedule = of.schedule_for(nbytes)
     assert measured.timed_schedules and schedule
-    costs = simulate.TimedCosts.of(measured.timed_schedules, measured.ranks, made.links)
+    costs = simulate.timed_costs(measured.timed_schedules, measured.ranks, made.links, 1)
     before, after = costs.phases(schedule, nbytes)
     return float(simulate.Delays(profile.find_straggler(measured).delays).exposed(before)) + after
 
 
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
-    """The content of report.json; the gains are savings over a ring, from the late rank's arrival to the end."""
+    """The content of report.json. The gains are savings over a ring, in the time from the late rank's arrival on."""
     import jax
     import numpy as np
 

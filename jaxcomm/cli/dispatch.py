@@ -1,4 +1,4 @@
-"""The commands: finds the one that the words name, and parses its arguments."""
+"""The table of commands. Finds the command that the words name, and parses the command's arguments."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jaxcomm.errors import JaxcommError
 
 COMMANDS = {
     "demo": "profile, plan, verify, train and report on this machine, in under three minutes",
-    "profile": "measure this machine's host devices, or a job's processes: link cost and who is late",
+    "profile": "measure this machine's host devices, or a job's processes: link cost and late ranks",
     "profile import": "turn another tool's log or trace into a profile; its format is recognized",
     "profile step": "measure when in your training step each gradient is ready, for the plan's buckets",
-    "profile drop-bound": "measure how much of its gradients a training can drop in the same rounds",
+    "profile drop-bound": "measure the share of its gradients that a training can drop in the same rounds",
     "plan": "choose an allreduce schedule per byte range from a profile",
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",
@@ -27,14 +27,14 @@ COMMANDS = {
     "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
     "simulate events": "run every schedule message by message, with shared links, queues and lost packets",
-    "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
+    "what-if": "predict the effect of a change of a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum, on host devices or between a job's processes",
     "launch": "start the processes of a job on this machine; when one fails, end all",
-    "rails": "list the network interfaces that connect hosts, and what each of them carries",
+    "rails": "list the network interfaces that connect hosts, and the share that each carries",
     "testbed run": "run a command on hosts, racks and rails made on this machine, with delay, loss and cuts",
     "testbed check": "say whether this machine can carry a testbed: Linux, root, ip, tc, nft",
-    "testbed clean": "remove what is left of testbeds whose `jaxcomm testbed run` was killed",
-    "check": "show on this machine what works on its GPUs, and turn that on; --cpu checks the CPU core",
+    "testbed clean": "remove the leftovers of testbeds whose `jaxcomm testbed run` was killed",
+    "check": "check which parts work on this machine's GPUs, and turn them on; --cpu checks the CPU core",
 }
 
 
@@ -46,15 +46,15 @@ class Call(NamedTuple):
 
     @property
     def as_json(self) -> bool:
-        """Whether its output is to be JSON."""
+        """Whether to print JSON."""
         return getattr(self.arguments, "json", False)
 
 
 def parse(words: list[str]) -> Call | None:
-    """The command that the words after `jaxcomm` name; None where they ask for help, which is printed.
+    """The command that the words after `jaxcomm` name. If the words ask for help, prints help and returns None.
 
     Raises:
-      CommandError: there is no such command, or it has no such arguments.
+      CommandError: no such command, or invalid arguments.
     """
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
@@ -85,7 +85,7 @@ def parse(words: list[str]) -> Call | None:
 
 
 def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
-    """The words, with the lines of each `--flagfile=FILE` in its place; lines that begin with # or // are comments."""
+    """The words. A `--flagfile=FILE` is replaced by the file's lines, except lines that begin with # or //."""
     for word in words:
         option, _, path = word.partition("=")
         if option != "--flagfile":

@@ -9,12 +9,12 @@ from jaxcomm.errors import JaxcommError
 OK: Final = 0
 FAILED: Final = 1
 BAD_USAGE: Final = 2
-VERSION: Final = 1  # of all JSON output
-INTERRUPTED: Final = 130  # 128 and SIGINT's number, as shells have it
+VERSION: Final = 1  # version of all JSON output
+INTERRUPTED: Final = 130  # 128 + SIGINT's number, as in shells
 
 
 class CommandError(JaxcommError):
-    """An error that ends the command with an exit code other than `FAILED`."""
+    """An error that ends the command with its own exit code instead of `FAILED`."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         """Takes the message, with its cure, and the exit code."""

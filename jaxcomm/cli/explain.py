@@ -6,9 +6,15 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
 from jaxcomm.cli.common import options, output
-from jaxcomm.errors import JaxcommError
-from jaxcomm.report import considered, explanation, timeline, trace
-from jaxcomm.report.step import gantt
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.profile import run_file
+from jaxcomm.profile.files import read_bytes
+from jaxcomm.profile.run_file import SavedRun
+from jaxcomm.profile.run_statistics import sniff as is_run
+from jaxcomm.report import trace
+from jaxcomm.report.plan import considered, explanation, timeline
+from jaxcomm.report.plan.step import gantt
+from jaxcomm.report.run import trials
 from jaxcomm.simulate import link_of
 
 EXAMPLE = """
@@ -16,12 +22,13 @@ EXAMPLE = """
     jaxcomm explain plan.json --svg timeline.svg --size 16MiB
     jaxcomm explain plan.json --trace rounds.json      # open it in ui.perfetto.dev
     jaxcomm explain plan.json --step-svg step.svg --explain-json considered.json
+    jaxcomm explain run.json                           # the result of each call site's trial of its plan
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("plan", help="a plan file")
+    parser.add_argument("plan", help="a plan file, or a run's saved jaxcomm.stats()")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds of one schedule of the plan, by rank")
     parser.add_argument("--trace", metavar="FILE", help="also write these rounds as a trace, for ui.perfetto.dev")
     options.size(parser, "draw the schedule of this size (the one that saves most)")
@@ -34,7 +41,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Explains and draws."""
-    loaded = plan.load(args.plan)
+    try:
+        loaded = plan.load(args.plan)
+    except PlanError as error:
+        try:
+            data = read_bytes(args.plan)
+        except JaxcommError:
+            raise error from None
+        if not is_run(data):
+            raise
+        return _explain_run(args, run_file.decode(data, args.plan))
     files.check_writable(args.svg, args.trace, args.step_svg, args.explain_json)
     entry, schedule = explanation.headline(loaded)
     if args.size:
@@ -65,4 +81,18 @@ def run(args: Namespace) -> int:
             print(f"\nTrace: {args.trace}")
         if args.step_svg:
             print(f"\nStep: {args.step_svg}")
+    return 0
+
+
+def _explain_run(args: Namespace, found: SavedRun) -> int:
+    """Prints the gain that each call site's trial has found."""
+    if args.svg or args.trace or args.step_svg or args.explain_json or args.size:
+        raise JaxcommError(
+            f"{args.plan} is a run; only the trials of its plans can be explained.\n"
+            "  Cure: use `jaxcomm report` to draw a run; give a plan file for the other options."
+        )
+    if args.json:
+        output.print_json("run", {"run": found.model_dump(mode="json")})
+    else:
+        print(trials.trials(found, args.plan))
     return 0

@@ -1,4 +1,4 @@
-"""`jaxcomm export`: a plan as files of another executor, one per byte range."""
+"""`jaxcomm export`: writes a plan as files of another executor, one file for each byte range."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.description = textwrap.fill(
-        f"{parser.description} Files are for in-place sums among this plan's ranks, its late rank bound. Not exported: "
+        f"{parser.description} Files sum in place among this plan's ranks, with a fixed late rank. Not exported: "
         "element types, predictions, and decisions other than schedules, such as groups, rails or a drop policy. "
         "Entries that the format cannot hold are left out with a message; if none is left, the exit code is 1. "
         "MSCCL++ takes sizes that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL "

@@ -12,9 +12,10 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import environment
 from jaxcomm.backend import jaxlib_variables
 from jaxcomm.cli.common import arguments, output
-from jaxcomm.distributed import launch, supervise
-from jaxcomm.distributed.settings import TRANSPORTS
-from jaxcomm.distributed.supervise import Failure
+from jaxcomm.distributed.connect.settings import TRANSPORTS
+from jaxcomm.distributed.launch import commands as launch
+from jaxcomm.distributed.launch import supervise
+from jaxcomm.distributed.launch.supervise import Failure
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import load
 
@@ -54,12 +55,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--every-collective",
         action="store_true",
-        help="jaxcomm carries all collectives between the processes, of a program that need not know it",
+        help="jaxcomm carries all collectives between the processes; the program stays unchanged",
     )
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="with --every-collective: the plan that all-reduces follow; auto: plans that the run makes itself",
+        help="with --every-collective: the plan that all-reduces follow; auto: the run makes its own plans",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and with which variables")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print it for machines")
@@ -67,18 +68,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="script.py, or a program, and its arguments; a script calls jax.distributed.initialize() without any",
+        help="script.py, or a program, and its arguments; scripts call jax.distributed.initialize() without arguments",
     )
 
 
 def run(args: Namespace) -> int:
-    """Runs them, and returns the exit status of the first that fails and ends the job."""
+    """Runs the processes. Returns the exit status of the first failure that ends the job, or 0."""
     words = args.command[args.command[:1] == ["--"] :]
     if not words:
         raise JaxcommError("there is nothing to run.\n  Cure: jaxcomm launch -n 4 script.py")
     if args.plan and not args.every_collective:
         raise JaxcommError(
-            "--plan goes with --every-collective; a program names its own by jaxcomm.use_plan.\n"
+            "--plan goes with --every-collective; a program selects its own plan by jaxcomm.use_plan.\n"
             "  Cure: add --every-collective, or leave out --plan."
         )
     if args.json and not args.dry_run:
@@ -121,15 +122,17 @@ def run(args: Namespace) -> int:
 
 
 def _every_collective(plan: str | None) -> dict[str, str]:
-    """The variables by which jaxcomm carries all collectives."""
+    """The environment variables that make jaxcomm carry all collectives."""
     if reason := jaxlib_variables.why_not(os.environ):
-        raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
+        raise JaxcommError(f"--every-collective: {reason}.\n  Cure: fix that, or leave out --every-collective.")
     from jaxcomm.collectives.choice import AUTO
 
     if plan and plan != AUTO:
         load(plan)  # so that a mistake in the file ends the command before anything starts
         plan = os.path.abspath(plan)
-    return {**jaxlib_variables.variables(), **({environment.PLAN: plan} if plan else {})}
+    # With EVERY_COLLECTIVE, jaxcomm carries the collectives even if the program itself asks for Gloo.
+    own = {environment.EVERY_COLLECTIVE: "1", **({environment.PLAN: plan} if plan else {})}
+    return jaxlib_variables.variables() | own
 
 
 def _threads(devices: int) -> str:

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from jaxcomm import files, plan, planner, profile
 from jaxcomm.cli.common import arguments, job, network_options, options, output, progress
 from jaxcomm.errors import JaxcommError
-from jaxcomm.report import considered, explanation
-from jaxcomm.report.drops import drops_headline
-from jaxcomm.report.groups import groups_headline
-from jaxcomm.report.halves import halves_table
-from jaxcomm.report.lost_rails import lost_rail_lines
-from jaxcomm.report.rails import rails_headline
-from jaxcomm.report.step import relaxed_lines, step_headline
+from jaxcomm.report.plan import considered, explanation
+from jaxcomm.report.plan.drops import drops_headline
+from jaxcomm.report.plan.groups import groups_headline
+from jaxcomm.report.plan.halves import halves_table
+from jaxcomm.report.plan.lost_rails import lost_rail_lines
+from jaxcomm.report.plan.rails import rails_headline
+from jaxcomm.report.plan.step import relaxed_lines, step_headline
+from jaxcomm.report.plan.timed_schedules import extrapolated_links
+from jaxcomm.report.plan.transport import transport_headline
 from jaxcomm.report.tables import seconds_text
-from jaxcomm.report.timed_schedules import extrapolated_links
-from jaxcomm.report.transport import transport_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--min-gain",
         type=arguments.fraction,
         metavar="SHARE",
-        help="what using the delay must save (the residual of the link's fit, at least 2%%)",
+        help="least saving for which a schedule uses the delay (residual of the link's fit, at least 2%%)",
     )
     options.ports(parser)
     network_options.add_arguments(parser)
@@ -51,15 +51,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--drop-bound",
         type=arguments.fraction,
         metavar="SHARE",
-        help="part of each gradient that may be lost (as measured)",
+        help="share of each gradient that may be lost (as measured)",
     )
     parser.add_argument(
         "--drop-budget",
         type=arguments.fraction,
         metavar="SHARE",
-        help="of all gradients that may be dropped (the bound)",
+        help="share of all gradients that may be dropped (the bound)",
     )
-    parser.add_argument("--model", default="", metavar="NAME", help="take the bound of drops published for this model")
+    parser.add_argument("--model", default="", metavar="NAME", help="take the drop bound published for this model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the searches (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument(
@@ -118,7 +118,7 @@ def run(args: Namespace) -> int:
 
 
 def _tried(args: Namespace, made: plan.Plan, measured: profile.Profile) -> tuple[plan.Plan, list[str]]:
-    """The plan with the schedules that were fastest here, and notes on what was timed."""
+    """The plan with the schedules that were fastest here, and notes on the timed ranges."""
     devices = job.use_devices(measured.ranks)
     if devices != measured.ranks:
         raise JaxcommError(
@@ -130,16 +130,17 @@ def _tried(args: Namespace, made: plan.Plan, measured: profile.Profile) -> tuple
     with progress.Bar(len(made.collectives), "trying") as bar:
         found = plan_try.tried(made, measured, args.try_limit, bar.update)
     late = (
-        ", ".join(f"rank {rank} late by {seconds_text(each)}" for rank, each in found.delays.items()) or "nobody late"
+        ", ".join(f"rank {rank} late by {seconds_text(each)}" for rank, each in found.delays.items()) or "no rank late"
     )
     notes = [f"Tried here: {found.ranges} byte ranges in {found.seconds:.0f} s, {late}."]
     if found.left:
-        notes += [f"Not tried: {found.left} (larger than 64 MiB, with two schedules, or beyond --try-limit)."]
+        why = "above 64 MiB, with two schedules, for a step's smaller buckets, or beyond --try-limit"
+        notes += [f"Not tried: {found.left} ({why})."]
     return found.plan, notes
 
 
 def _headlines(made: plan.Plan) -> Iterator[str]:
-    """A line for each thing that was decided beside the schedules."""
+    """Describes each decision other than the schedules."""
     if made.halves:
         yield "psum_scatter and all_gather between processes:\n" + halves_table(made.halves) + "\n"
     if made.rails:

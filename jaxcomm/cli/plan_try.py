@@ -1,6 +1,6 @@
-"""`jaxcomm plan --try`: the best candidates of each byte range run here, and the fastest one stands in the plan.
+"""`jaxcomm plan --try`: times the best candidates of each byte range here and puts the fastest into the plan.
 
-Imports JAX: to be imported after `job.use_devices`.
+This module imports JAX: import it after `job.use_devices`.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm import schedules
-from jaxcomm.auto_plan import gain
+from jaxcomm import ffi, schedules
 from jaxcomm.cli import bench_late
 from jaxcomm.cli.common import job
-from jaxcomm.collectives import communicator
-from jaxcomm.collectives.default_schedules import default_schedule
-from jaxcomm.distributed import members
-from jaxcomm.distributed.job import is_job
+from jaxcomm.collectives import active_plan
+from jaxcomm.distributed.connect import members
+from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
+from jaxcomm.plan.step import Planned, Step
 from jaxcomm.plan.values import Alternative, Candidate, Entry, MeasuredTimes, Nccl, Plain, Rotation, Spec
 from jaxcomm.planner.make_plan import uses_template
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile, straggler
+from jaxcomm.schedules.default_schedules import default_schedule
 
-CANDIDATES: Final = 3  # of each byte range, beside the default schedule
-MOST_BYTES: Final = 64 << 20  # of a buffer that is timed
-_ROUNDS: Final = 10  # of a range, at most
-_LEAST_GAIN: Final = 0.02  # on the default schedule
-_LATE_PART: Final = 0.5  # of the limit that late ranks may take
+CANDIDATES: Final = 3  # at most this many schedules are timed in a byte range, beside the default schedule
+MOST_BYTES: Final = 64 << 20  # largest buffer that is timed
+_ROUNDS: Final = 10  # the schedules of a byte range are timed in at most this many turns
+_LEAST_GAIN: Final = 0.02  # another schedule is chosen if its gain over the default schedule is above this share
+_LATE_PART: Final = 0.5  # share of the time limit that the late ranks' delays may take
 _DEFAULT: Final = "default"
 
 
@@ -40,11 +40,12 @@ class Tried(NamedTuple):
     """The outcome of --try.
 
     Attributes:
-      plan: with the fastest schedules.
-      seconds: that it took.
-      ranges: byte ranges that were timed.
-      left: those that were not, for lack of time, or because their calls are larger than MOST_BYTES or have a selector.
-      delays: seconds by which ranks were late, by rank.
+      plan: the plan with the fastest schedules.
+      seconds: duration of --try.
+      ranges: number of byte ranges that were timed.
+      left: number of ranges that were not timed. Either no time was left, the range begins beyond MOST_BYTES or has a
+        selector, the core does not run its schedule, or the range holds only smaller buckets of a step.
+      delays: each late rank's delay in seconds.
     """
 
     plan: Plan
@@ -57,27 +58,21 @@ class Tried(NamedTuple):
 def tried(
     made: Plan, profile: Profile, limit_s: float, each_range: Callable[[], object], nbytes: int | None = None
 ) -> Tried:
-    """The plan with the schedules that were fastest here; all processes of a job call it, and get the first one's.
+    """Returns the plan with the schedules that were fastest here. All processes of a job must call this.
 
     Args:
-      made: from this profile. Entries that the core does not run stay as they are.
-      profile: says who is late.
-      limit_s: seconds; a range that has begun ends its first turns.
+      made: the plan for this profile. Entries that the core does not run stay unchanged.
+      profile: the profile of the ranks; it names the late ranks.
+      limit_s: time limit in seconds. A range that has begun before the limit still completes its first turns.
       each_range: called after each byte range.
-      nbytes: times the range of calls of these bytes only, by such calls; None: all ranges.
+      nbytes: only the range of this size is timed, with calls of this size; None: all ranges are timed.
 
     Raises:
-      JaxcommError: the plan's entries belong to the buckets of a step; ranks are on other hosts; or no time is left for
-        the first range.
+      JaxcommError: ranks are on other hosts, XLA's collectives run the plan, or no time is left for the first range.
     """
-    if made.step:
-        raise JaxcommError(
-            "--try times calls one by one; this profile has the gradients of a step, which are planned together.\n"
-            "  Cure: leave out --try: the run compares the plan with the default schedule by itself."
-        )
     if profile.network and not is_job():
         raise JaxcommError(
-            "--try runs schedules where the plan is for; this profile has several hosts, and here is one process.\n"
+            "--try runs schedules on the plan's own hosts; this profile has several hosts, but this is one process.\n"
             "  Cure: jaxcomm launch, or jaxcomm testbed run, before `jaxcomm plan --try`; or leave out --try."
         )
     if (timed := made.assumptions.timed) and timed.executor == "xla":
@@ -85,15 +80,17 @@ def tried(
             "--try runs schedules on the core; this profile has times of XLA's own collectives, which run this plan.\n"
             "  Cure: leave out --try; `jaxcomm profile --executor xla` has timed whole schedules already."
         )
-    communicator.set_trial(False)
+    active_plan.set_trial(False)
     start = time.monotonic()
-    sizes = {entry.min_bytes: max(1, entry.predicted.reference_bytes) for entry in made.collectives}
+    wanted = {entry.min_bytes: _size_of(entry, profile) for entry in made.collectives}
+    if made.step and nbytes is None:  # buckets are planned together, so only the largest is timed
+        nbytes = max(bucket.bytes for bucket in made.step.planned)
     if nbytes is not None:
-        sizes = {made.collectives[made.index_for(nbytes)].min_bytes: nbytes}
+        entry = made.collectives[made.index_for(nbytes)]
+        wanted = {entry.min_bytes: max(entry.min_bytes, min(nbytes, MOST_BYTES))}
+    sizes = {low: size for low, size in wanted.items() if size <= MOST_BYTES}
     todo = [
-        entry
-        for entry in made.collectives
-        if entry.selector is None and _is_cores(entry) and sizes.get(entry.min_bytes, inf) <= MOST_BYTES
+        entry for entry in made.collectives if entry.selector is None and _is_cores(entry) and entry.min_bytes in sizes
     ]
     delays = _delays(profile, _LATE_PART * limit_s / max(1, len(todo)))
     hosts = members.connected().hosts if is_job() else (0,) * made.ranks
@@ -112,13 +109,43 @@ def tried(
             f"--try had no time left for a byte range after {limit_s:.3g} s.\n  Cure: a larger --try-limit."
         )
     entries = tuple(found.get(entry.min_bytes, entry) for entry in made.collectives)
-    plan = made.model_copy(update={"collectives": entries, "template": template if uses_template(entries) else None})
+    changed = {"collectives": entries, "template": template if uses_template(entries) else None}
+    plan = made.model_copy(update={**changed, "step": _step(made, found)})
     checked = Plan.model_validate(plan.model_dump(exclude={"hash"}))
     return Tried(checked, time.monotonic() - start, len(found), len(entries) - len(found), delays)
 
 
+def _step(made: Plan, found: Mapping[int, Entry]) -> Step | None:
+    """The plan's step with the schedules of the entries that were timed."""
+    if made.step is None:
+        return None
+
+    def timed(bucket: Planned) -> Planned:
+        entry = found.get(made.collectives[made.index_for(bucket.bytes)].min_bytes)
+        if entry is None or entry.schedule == bucket.schedule:
+            return bucket
+        before = bucket.before if "late" in entry.schedule.model_fields_set else None
+        return bucket.model_copy(update={"schedule": entry.schedule, "before": before})
+
+    return made.step.model_copy(update={"planned": tuple(map(timed, made.step.planned))})
+
+
+def _size_of(entry: Entry, profile: Profile) -> int:
+    """Bytes of the calls that time a range: those of the profile's largest bucket in the range.
+
+    If no bucket is in the range, the bytes are those for which the range was planned. They are at most MOST_BYTES, or
+    the range's least bytes if the range begins beyond MOST_BYTES.
+    """
+    high = inf if entry.max_bytes is None else entry.max_bytes
+    known = [each.bytes for each in profile.buckets if entry.min_bytes <= each.bytes <= high]
+    return max(1, entry.min_bytes, min(max(known, default=entry.predicted.reference_bytes), MOST_BYTES))
+
+
 def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
-    """By late rank, its lateness where it was late; less if two turns of all candidates would exceed `a_range_s`."""
+    """Each late rank's median delay in its late steps.
+
+    All delays are shortened by one factor if they would take more than `a_range_s` in two turns of all candidates.
+    """
     late = straggler.late_ranks(profile) if profile.arrivals else ()
     if not late:
         return {}
@@ -136,7 +163,7 @@ def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
 def _fastest(
     made: Plan, entry: Entry, nbytes: int, delays: Mapping[int, float], hosts: tuple[int, ...], until: float
 ) -> Entry:
-    """The entry with the fastest of its candidates, or the default schedule if none gains on it."""
+    """The entry with its fastest candidate, or with the default schedule if no candidate is clearly faster."""
     usual = default_schedule(nbytes, hosts)
     default = Plain(kind="ring" if usual == "ring" else "direct")
     candidates = [spec for spec in _candidates(entry) if spec != default]
@@ -146,9 +173,8 @@ def _fastest(
     seconds = {name: significant(job.greatest(statistics.median(each))) for name, each in timed.items()}
     best = min(seconds, key=lambda name: seconds[name])
     gains = seconds[best] < (1 - _LEAST_GAIN) * seconds[_DEFAULT]
-    are_shorter = job.greatest(gain.of(timed[_DEFAULT], timed[best]).are_shorter)
-    are_longer = job.greatest(gain.of(timed[best], timed[_DEFAULT]).are_shorter)
-    if not (gains and are_shorter) or are_longer:
+    compared = ffi.compare(timed[best], timed[_DEFAULT])
+    if not (gains and job.greatest(compared.is_shorter)) or job.greatest(compared.is_longer):
         best = _DEFAULT
     rows = tuple(Candidate(schedule=spec, seconds=seconds[str(number)]) for number, spec in enumerate(candidates))
     measured = MeasuredTimes(bytes=nbytes, seconds=seconds[best], default=seconds[_DEFAULT], candidates=rows)
@@ -156,7 +182,7 @@ def _fastest(
 
 
 def _with(entry: Entry, chosen: Spec, measured: MeasuredTimes) -> Entry:
-    """The entry with another schedule, its prediction and the verdicts on those that it was measured beside."""
+    """The entry with the chosen schedule, this schedule's prediction, and verdicts on the timed alternatives."""
     slower = {each.schedule for each in measured.candidates} - {chosen}
 
     def judged(offer: Alternative) -> Alternative:
@@ -174,7 +200,7 @@ def _with(entry: Entry, chosen: Spec, measured: MeasuredTimes) -> Entry:
 
 
 def _candidates(entry: Entry) -> list[Spec]:
-    """Those with the least predicted times."""
+    """The entry's schedule, and the alternatives with the least predicted times. NCCL is left out."""
     offers = [offer for offer in entry.alternatives if offer.verdict != "ideal_delay" and _is_cores(offer)]
     ordered = [entry.schedule, *(offer.schedule for offer in sorted(offers, key=lambda offer: offer.seconds))]
     found: list[Spec] = [spec for spec in dict.fromkeys(ordered) if not isinstance(spec, Nccl)]
@@ -182,19 +208,19 @@ def _candidates(entry: Entry) -> list[Spec]:
 
 
 def _is_cores(runs: Entry | Alternative) -> bool:
-    """Whether the core runs a schedule on CPUs, which is what is tried."""
+    """Whether the core runs this schedule on CPUs; --try times only such schedules."""
     return runs.executor is None and runs.schedule.kind != "lax"
 
 
 def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:
     """The plan with one schedule for every size."""
     only = entry.model_copy(update={"min_bytes": 0, "max_bytes": None, "schedule": spec})
-    fields = {"collectives": (only,), "halves": None, "rails": None, "lost_rails": (), "transport": None}
+    fields = {"collectives": (only,), "step": None, "halves": None, "rails": None, "lost_rails": (), "transport": None}
     return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})
 
 
 def _turns(until: float) -> Iterator[None]:
-    """Two at least, and others while there is time; alike in all processes."""
+    """Yields at least two turns, and more while there is time. All processes get the same number of turns."""
     for number in range(_ROUNDS):
         if number >= 2 and job.agree(time.monotonic() >= until):
             return

@@ -6,14 +6,13 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files
 from jaxcomm.cli import profile_job, profile_xla
-from jaxcomm.cli.common import arguments, job, options, output, profiles, progress
+from jaxcomm.cli.common import arguments, job, options, output, profiles, progress, step_sizes
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.by_xla import SECONDS as XLA_SECONDS
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, measure_devices
 from jaxcomm.measure.processes import SECONDS
-from jaxcomm.measure.processes import SIZES as JOB_SIZES
 from jaxcomm.measure.psum_loop import check_arguments
 from jaxcomm.measure.schedules import SECONDS as SCHEDULE_SECONDS
 from jaxcomm.measure.schedules import SIZES, schedules_of
@@ -24,7 +23,7 @@ EXAMPLE = """
     jaxcomm profile --devices 8 --late rank=3,ms=10 --dry-run
     jaxcomm profile --on cuda --devices 8              # GPUs: by XLA's collectives, or our kernel once it is certified
     jaxcomm launch -n 4 -- jaxcomm profile --out profile.json    # the links between the processes of a job
-    jaxcomm profile import run.json --out profile.json     # a run, which wrote jaxcomm.stats().save("run.json")
+    jaxcomm profile import run.json --out profile.json     # a run that called jaxcomm.stats().save("run.json")
     jaxcomm profile import training.log --out profile.json     # another tool's measurements
 """
 
@@ -32,28 +31,29 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
-    parser.add_argument("--devices", type=int, help="host devices or GPUs, at least 2 (8); a job's are all measured")
+    parser.add_argument("--devices", type=int, help="host devices or GPUs, at least 2 (8); in a job, all are measured")
     parser.add_argument("--on", choices=["cpu", "cuda", "tpu"], default="cpu", help="host devices (cpu), GPUs or TPUs")
     parser.add_argument(
         "--executor",
         choices=["core", "xla", "all"],
-        help="time ours (core), XLA's own collectives (xla), or, between CPU processes, both by turns (all): a plan "
-        "chooses between them. Without it: ours on CPUs; elsewhere the one that runs plans there",
+        help="time jaxcomm's executor (core), XLA's own collectives (xla), or both, between CPU processes (all): a "
+        "plan chooses between them. Without it: core on CPUs; elsewhere the executor that runs plans there",
     )
     parser.add_argument(
         "--sizes",
-        type=arguments.sizes,
-        help=f"bytes per rank; A..B in steps of 4x ({low} to {high}; transfers of a job {bytes_text(min(JOB_SIZES))} "
-        f"to {bytes_text(max(JOB_SIZES))})",
+        type=step_sizes.sizes,
+        metavar="A,B..C|FILE",
+        help="bytes per rank to time schedules at, B..C in steps of 4x; or a file: the sums of a saved run, or of a "
+        f"profile's gradient buckets ({low} to {high}, from the largest down until the time is up)",
     )
     parser.add_argument(
         "--seconds",
         type=arguments.seconds,
         metavar="S",
-        help=f"roughly, for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); of a job, for transfers and "
+        help=f"rough time for the schedules ({SCHEDULE_SECONDS:g}; XLA's {XLA_SECONDS:g}); in a job, for transfers and "
         f"schedules ({SECONDS:g}; with both executors {SECONDS + XLA_SECONDS:g})",
     )
-    parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
+    parser.add_argument("--steps", type=int, default=50, help="steps whose arrivals are recorded (50)")
     options.late_ranks(parser, "make a rank late on purpose")
     parser.add_argument("--out", default="profile.json", help="the profile to write (profile.json)")
     parser.add_argument("--dry-run", action="store_true", help="say what would be measured, measure nothing")
@@ -74,6 +74,7 @@ def run(args: Namespace) -> int:
     if args.seconds is not None and args.on == "cuda":
         raise JaxcommError("--seconds is for the schedules that are timed on CPUs.\n  Cure: leave it out.")
     seconds = args.seconds or SCHEDULE_SECONDS
+    are_asked = args.sizes is not None
     args.devices, args.sizes = 8 if args.devices is None else args.devices, args.sizes or list(SIZES)
     late = {each.rank: each.seconds for each in args.late}
     check_arguments(args.devices, args.sizes, args.steps, late)
@@ -93,12 +94,12 @@ def run(args: Namespace) -> int:
         sizes = ", ".join(map(bytes_text, args.sizes))
         if args.on == "cpu":
             count = len(schedules_of(args.devices))
-            print(f"Would time {count} schedules between {args.devices} host devices, nobody late and one rank late,")
+            print(f"Would time {count} schedules between {args.devices} host devices, with no late rank and with one,")
             print(f"at each of {sizes}, as far as {seconds:g} s suffice;")
         else:
             print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} GPUs, and {LOOPS * CALLS_PER_SIZE} beside")
-            print(f"as many of NCCL's, at each of {sizes};")
-        print(f"then record who arrives when in {args.steps} steps{made_late}; then write {args.out}.")
+            print(f"the same number of NCCL's, at each of {sizes};")
+        print(f"then record each rank's arrival in {args.steps} steps{made_late}; then write {args.out}.")
         return 0
     files.check_writable(args.out)
     if args.on == "cpu":
@@ -110,6 +111,7 @@ def run(args: Namespace) -> int:
             args.steps,
             late=late,
             on=args.on,
+            are_asked=are_asked,
             seconds=seconds,
             progress=lambda share: bar.update(share - bar.n),
         )
@@ -118,7 +120,7 @@ def run(args: Namespace) -> int:
 
 
 def _of_a_job(args: Namespace) -> int:
-    """Measures in all processes, shows and writes in the first."""
+    """Measures in all processes; shows and writes in the first process."""
     if args.devices is not None or args.on != "cpu":
         raise JaxcommError(
             "all CPU devices of this job's processes are measured.\n  Cure: leave out --devices and --on."

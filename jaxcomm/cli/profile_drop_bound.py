@@ -1,4 +1,4 @@
-"""`jaxcomm profile drop-bound`: the share of its gradients that a training can drop without taking longer."""
+"""`jaxcomm profile drop-bound`: finds the share of its gradients that a training can drop in the same rounds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_ta
 from jaxcomm.planner.drops import gradients
 from jaxcomm.profile import Layer, Profile, Trials
 from jaxcomm.profile.drop_study import search
-from jaxcomm.report import drop_study as report
+from jaxcomm.report.plan import drop_study as report
 
 if TYPE_CHECKING:
     from jaxcomm.train import Drop
 
 EXAMPLE = """
     jaxcomm profile drop-bound recipes/images.py:train --target 0.95 --out profile.json
-    jaxcomm profile drop-bound recipes/images.py:train --target 0.95 --repeats 20    # goes on from ten repeats
+    jaxcomm profile drop-bound recipes/images.py:train --target 0.95 --repeats 20    # adds ten repeats
     jaxcomm profile drop-bound mine.text:train --layers mine.text:layers --target 2.1 --falling --shares 5%,10%
 
     train(drop, seed) trains with gradients averaged by `jaxcomm.pmean(..., drop=drop)` or `train.bounded_drop`
-    (drop None: without drops), all else drawn from `seed`, and yields the validation metric after each round.
-    layers() returns what `jaxcomm.train.layers` finds; a profile with layers or buckets needs no such function.
+    (drop None: without drops), takes all other randomness from `seed`, and yields the validation metric after each
+    round. layers() returns the result of `jaxcomm.train.layers`; a profile with layers or buckets does not need it.
 """
 
 
@@ -46,15 +46,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--shares",
         type=arguments.fractions,
         default=[0.01, 0.05, 0.1, 0.2, 0.3],
-        help="what to drop, up to the first that costs rounds (1%%,5%%,10%%,20%%,30%%)",
+        help="shares to drop, up to the first that costs rounds (1%%,5%%,10%%,20%%,30%%)",
     )
     parser.add_argument("--repeats", type=int, default=10, help="trainings of each share, with seeds 0, 1, … (10)")
     parser.add_argument("--max-rounds", type=int, default=500, help="rounds in which the target must be reached (500)")
     parser.add_argument(
-        "--margin", type=arguments.fraction, default=0.05, metavar="SHARE", help="more rounds that are tolerated (5%%)"
+        "--margin", type=arguments.fraction, default=0.05, metavar="SHARE", help="tolerated increase in rounds (5%%)"
     )
-    parser.add_argument("--devices", type=int, help="host devices to start JAX with (as the training or you set them)")
-    parser.add_argument("--svg", metavar="FILE", help="also draw the rounds to the target by share")
+    parser.add_argument("--devices", type=int, help="host devices to start JAX with (set by training or environment)")
+    parser.add_argument("--svg", metavar="FILE", help="also draw the rounds to the target over the share")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
     options.as_json(parser)
 
@@ -91,7 +91,7 @@ def run(args: Namespace) -> int:
     else:
         print(report.summary(study))
         print(f"\nProfile: {args.out}; next: jaxcomm plan {args.out}")
-        print(f"Trainings: {trainings.path}; more --repeats or --shares go on from these")
+        print(f"Trainings: {trainings.path}; runs with more --repeats or --shares reuse them")
     return 0
 
 
@@ -101,18 +101,18 @@ def _check(args: Namespace) -> None:
             raise JaxcommError(f"--{name} is {value}; it must be at least {least}.\n  Cure: leave it out.")
     if not args.margin:
         raise JaxcommError(
-            "--margin is 0; no number of trainings proves that, so it must be above 0.\n  Cure: leave it out."
+            "--margin is 0, which no number of trainings proves; it must be above 0.\n  Cure: leave it out."
         )
     if not abs(args.target) < float("inf"):
         raise JaxcommError(f"--target is {args.target}; it must be a number.\n  Cure: name the metric to reach.")
 
 
 def _layers(args: Namespace, before: Profile) -> Sequence[Layer]:
-    """The layers that a plan will give shares to."""
+    """The layers among which a plan will divide the share."""
     if args.layers:
         found = functions.function(args.layers)()
         if not (isinstance(found, list) and found and all(isinstance(layer, Layer) for layer in found)):
-            problem, cure = f"returned {files.short(found)}, no layers", "return what `jaxcomm.train.layers` finds"
+            problem, cure = f"returned {files.short(found)}, not layers", "return the result of `jaxcomm.train.layers`"
             raise ProfileError(files.mistake(args.layers, problem, cure))
         return found
     if before.tolerance:
@@ -132,7 +132,7 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
 
 
 def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Callable[[float, int], int | None]:
-    """Trains with a share and a seed, unless that is kept."""
+    """Returns a function of a share and a seed. It returns the kept number of rounds, or trains if none is kept."""
     from jaxcomm.train import Drop
 
     def rounds(share: float, seed: int) -> int | None:
@@ -162,7 +162,7 @@ def _dry_run(args: Namespace, trainings: Trainings) -> int:
     print(
         f"Would train {args.train} {args.repeats} times without drops, to {args.target:g} in at most {args.max_rounds}"
     )
-    print(f"rounds; and as often dropping each of {lost} of every gradient, up to the first")
+    print(f"rounds; then as often with each share {lost} of every gradient dropped, up to the first")
     print("share that is not tolerated.")
     print(f"{kept} of {len(shares) * args.repeats} trainings are done. Then complete {args.out}.")
     return 0

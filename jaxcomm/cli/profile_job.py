@@ -5,17 +5,18 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 
+from jaxcomm import planner
 from jaxcomm.cli.common import job, output, progress
 from jaxcomm.measure import placement
 from jaxcomm.measure.by_xla import SECONDS as XLA_SECONDS
-from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processes
+from jaxcomm.measure.processes import SECONDS, Measured, measure_processes
 from jaxcomm.measure.schedules import JOB_SIZES, schedules_of
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 
 def print_dry_run(args: Namespace, ranks: int) -> None:
-    """For --dry-run."""
-    sizes, seconds, with_xla = args.sizes or list(SIZES), _seconds(args), _with_xla(args)
+    """Prints what would be measured."""
+    sizes, seconds, with_xla = args.sizes or list(JOB_SIZES), _seconds(args), _with_xla(args)
     lates = [late._asdict() for late in args.late]
     if args.json:
         output.print_json(
@@ -33,23 +34,30 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
         return
     late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.late)
     print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time,")
-    print(f"at up to {len(sizes)} sizes from {bytes_text(min(sizes))} to {bytes_text(max(sizes))};")
-    count = f"{len(schedules_of(ranks))} schedules"
-    count += f" and {len(schedules_of(ranks, 'xla'))} of XLA's collectives" if with_xla else ""
-    print(f"then {count}, with nobody late and with one rank late, in all for {seconds:g} s;")
-    print("then, between several hosts, count the packets that get lost, for 5 s;")
-    print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
+    print("and sums on each rail alone and on all of them, where there are several;")
+    print("then, between several hosts, count lost packets for 5 s;")
+    print(f"then record each rank's arrival in {args.steps} steps{late};")
+    also = f" and {len(schedules_of(ranks, 'xla'))} of XLA's collectives" if with_xla else ""
+    print(f"then time the schedules that the links predict to be fastest{also},")
+    print("with no late rank and, if a rank is late in the steps, with that late rank,")
+    print(f"at {', '.join(map(bytes_text, sizes))}, from the largest down, in all for {seconds:g} s;")
+    print(f"then write {args.out}.")
 
 
 def measure(args: Namespace) -> Measured:
-    """Measures; the first process shows how far it is."""
+    """Measures; the first process shows the progress."""
     late = {each.rank: each.seconds for each in args.late}
     with_xla, seconds = _with_xla(args), _seconds(args)
 
     def measured(update: Callable[[float], object]) -> Measured:
-        sizes, whole = args.sizes or SIZES, args.sizes or JOB_SIZES
         return measure_processes(
-            sizes, args.steps, whole, with_xla=with_xla, seconds=seconds, late=late, progress=update
+            steps=args.steps,
+            schedule_sizes=args.sizes,
+            candidates=planner.candidates,
+            with_xla=with_xla,
+            seconds=seconds,
+            late=late,
+            progress=update,
         )
 
     if not job.is_first():
@@ -67,7 +75,7 @@ def _seconds(args: Namespace) -> float:
 
 
 def table_of(measured: Measured) -> str:
-    """The times of exchanges, both ways at once, by the places of the two ranks."""
+    """A table of the times of exchanges in both directions at once, with a row for each kind of pair of ranks."""
     sizes = measured.transfers.sizes
     racks = [rack.ranks for rack in measured.profile.racks]
     rows = [
@@ -79,5 +87,5 @@ def table_of(measured: Measured) -> str:
     return table(head, rows)
 
 
-def _cells(link: placement.ExchangeTimes) -> list[str]:
+def _cells(link: placement.PairRate) -> list[str]:
     return [seconds_text(link.least_s), f"{link.bytes_per_s / 1e9:.3g} GB/s"]

@@ -1,4 +1,4 @@
-"""`jaxcomm profile step`: when in your training step each gradient is ready."""
+"""`jaxcomm profile step`: measures when in a training step each gradient is ready."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "example",
         metavar="FUNCTION",
-        help="path/file.py:function or module:function; without arguments it returns (loss, params, *args), where "
+        help="path/file.py:function or module:function; called without arguments, returns (loss, params, *args), where "
         "loss(params, *args) is a rank's loss",
     )
     parser.add_argument("--profile", default="profile.json", help="the profile to complete (profile.json)")
-    parser.add_argument("--out", help="where to write it (the same file)")
+    parser.add_argument("--out", help="the profile to write (the same file)")
     parser.add_argument("--devices", type=int, help="host devices that work at once (the profile's ranks)")
-    parser.add_argument("--steps", type=int, default=20, help="steps of which the median is taken (20)")
+    parser.add_argument("--steps", type=int, default=20, help="steps to take the median of (20)")
     parser.add_argument("--axis", default="data", help="the mesh axis that the loss may use (data)")
     options.as_json(parser)
 

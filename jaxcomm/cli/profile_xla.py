@@ -1,4 +1,4 @@
-"""The part of `jaxcomm profile` for sums that XLA's own collectives run, on any platform."""
+"""The part of `jaxcomm profile` that times sums by XLA's own collectives, on any platform."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxcomm import files
 from jaxcomm.cli.common import job, output, profiles, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.by_xla import SECONDS, measure_by_xla
 from jaxcomm.measure.psum_loop import check_arguments
@@ -20,14 +20,14 @@ _PLACES = {"cpu": "host devices", "cuda": "GPUs", "tpu": "TPUs"}
 
 
 def is_wanted(args: Namespace) -> bool:
-    """Whether XLA's collectives are to be measured: as asked, or else where no executor of ours runs.
+    """Whether to measure XLA's collectives: on request, and by default where no executor of jaxcomm runs.
 
     Raises:
-      JaxcommError: an executor of ours is asked for, and there is none.
+      JaxcommError: the options ask for the core on TPUs, where the core does not run.
     """
     if args.executor or args.on == "cpu":
         if args.executor == "core" and args.on == "tpu":
-            raise JaxcommError("no executor of ours runs on TPUs.\n  Cure: --executor xla, or leave it out.")
+            raise JaxcommError("jaxcomm's core does not run on TPUs.\n  Cure: --executor xla, or leave it out.")
         return bool(args.executor == "xla")
     if args.on == "tpu" or is_job():
         return True
@@ -37,7 +37,7 @@ def is_wanted(args: Namespace) -> bool:
 
 
 def run(args: Namespace) -> int:
-    """Measures in all processes; shows and writes in the first."""
+    """Measures in all processes; shows and writes in the first process."""
     sizes, seconds = args.sizes or list(JOB_SIZES), args.seconds or SECONDS
     if is_job():
         if args.devices is not None:
@@ -57,7 +57,13 @@ def run(args: Namespace) -> int:
 
     def measured(update: Callable[[float], object]) -> Profile:
         late = {each.rank: each.seconds for each in args.late}
-        options = {"late": late, "on": args.on, "seconds": seconds, "progress": update}
+        options = {
+            "late": late,
+            "on": args.on,
+            "are_asked": args.sizes is not None,
+            "seconds": seconds,
+            "progress": update,
+        }
         count = 8 if args.devices is None and args.on == "cpu" and not is_job() else args.devices
         return measure_by_xla(count, sizes, args.steps, **options)
 
@@ -85,6 +91,6 @@ def _print_dry_run(args: Namespace, sizes: list[int], seconds: float) -> None:
         return
     late = "".join(f", rank {each.rank} late by {seconds_text(each.seconds)}" for each in args.late)
     print(f"Would time {len(schedules_of(ranks, 'xla'))} schedules of XLA's collectives between {ranks}", end=" ")
-    print(f"{_PLACES[args.on]}, nobody late and one rank late,")
+    print(f"{_PLACES[args.on]}, with no late rank and with one,")
     print(f"at each of {', '.join(map(bytes_text, sizes))}, as far as {seconds:g} s suffice;")
-    print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
+    print(f"then record each rank's arrival in {args.steps} steps{late}; then write {args.out}.")

@@ -1,4 +1,4 @@
-"""`jaxcomm rails`: the rails of this machine, or of a job's first process, and what each of them carries."""
+"""`jaxcomm rails`: the rails of this machine, or of a job's first process, and each rail's share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 from jaxcomm import plan
 from jaxcomm.cli.common import job, options, output
 from jaxcomm.cli.exit_codes import OK
-from jaxcomm.distributed import rails, settings
-from jaxcomm.distributed.interfaces import interfaces
-from jaxcomm.distributed.job import is_job
-from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.connect import settings
+from jaxcomm.distributed.connect.interfaces import interfaces
+from jaxcomm.distributed.launch.job import is_job
+from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.planned_rails import shares_of
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi.shares import UNITS, SharesFrom
+from jaxcomm.ffi.shares import UNITS, PlanRails, SharesFrom
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 EXAMPLE = """
@@ -28,61 +30,64 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("--plan", metavar="PLAN", help="shares are those of this plan's rails")
+    parser.add_argument("--plan", metavar="PLAN", help="show the shares of this plan's rails")
     options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
-    """Prints the rails; in a job the processes are connected first, and the first one prints."""
-    planned = _planned(args.plan) if args.plan else ()
+    """Prints the rails. In a job, connects the processes first; then only the first process prints."""
+    planned = _planned(args.plan) if args.plan else None
     chosen = settings.from_environment()
     if is_job():
         job.use_devices(1)
-        from jaxcomm.distributed import members
+        from jaxcomm.distributed.connect import members
 
         membership = members.connected(planned=planned)
-        job.barrier()  # nobody leaves while others connect
+        job.barrier()  # no process exits while other processes connect
         if not job.is_first():
             return OK
         ends, by_process, round_trips = list(membership.ends), dict(membership.shares), membership.round_trips
     else:
         ends = _of_this_machine(chosen)
         by_process, round_trips = {}, {}
-    # With a process that has the same rails, if there is one.
+    # The shares towards the process to which most rails lead.
     shares = max(by_process.values(), key=lambda each: len(each[0].shares), default=None)
-    shares = shares or (rails.shares([rail.name for rail in ends], ends, ends, planned) if ends else [])
+    if shares is None and ends:
+        names = [rail.name for rail in ends]
+        shares = rail_ends.shares(names, ends, ends, shares_of(planned, names, ends))
+    shares = shares or []
     rows = [_row(rail, shares[-1], by_process, round_trips) for rail in ends]
-    source = rails.source(ends, planned, is_named=any(each.rate for each in chosen.rails))
+    source = rail_ends.source(ends, is_planned=bool(planned), is_named=any(each.rate for each in chosen.rails))
     if args.json:
         ranges = [{"min_bytes": low, "shares": dict(each)} for low, each in shares]
         output.print_json("rails", {"rails": rows, "shares_from": source, "ranges": ranges, "of": UNITS})
     else:
         print(_table(rows))
-        print(f"Shares, here of the largest calls: {source}.")
-        if not rails.is_planned(ends, planned) and len(shares) > 1:
+        print(f"Shares, shown for the largest calls: {source}.")
+        if not planned and len(shares) > 1:
             [cold] = [row["rail"] for row, rail in zip(rows, ends, strict=True) if shares[0].shares.get(rail.name)]
             print(f"Calls of less than {bytes_text(shares[1].min_bytes)}: {cold} alone, by its round trip.")
     return OK
 
 
-def _planned(path: str) -> tuple[SharesFrom, ...]:
+def _planned(path: str) -> PlanRails:
     found = plan.load(path).rails
     if found is None:
         raise JaxcommError(f"{path}: has no rails.\n  Cure: leave out --plan, or plan from a profile with rails.")
-    return found.in_units()
+    return found.planned()
 
 
 def _of_this_machine(chosen: settings.Settings) -> list[RailEnd]:
     if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
-        return rails.own_rails(chosen, coordinator)
+        return rail_ends.own_rails(chosen, coordinator)
     try:
-        return rails.own_rails(chosen, rails.ANY_HOST)
+        return rail_ends.own_rails(chosen, rail_ends.ANY_HOST)
     except JaxcommError as error:
         if chosen.rails or chosen.interface:
             raise
         listed = ", ".join(each.name for each in interfaces()) or "none"
         raise JaxcommError(
-            f"this machine has no way to other hosts in general; its interfaces are: {listed}.\n"
+            f"this machine has no default route to other hosts; its interfaces are: {listed}.\n"
             "  Cure: name those between the hosts, as in JAXCOMM_RAILS=eth0,eth1, or set JAX_COORDINATOR_ADDRESS."
         ) from error
 

@@ -1,4 +1,4 @@
-"""`jaxcomm report`: a saved run in words, as a picture, a page, a trace, and scalars for TensorBoard."""
+"""`jaxcomm report`: shows a saved run in words, as a picture, a page or a trace, or as scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.files import decode
 from jaxcomm.profile import run_file
 from jaxcomm.profile.run_file import SavedRun
-from jaxcomm.report import run_page, run_picture, run_trace, run_words, tensorboard
+from jaxcomm.report.run import page as run_page
+from jaxcomm.report.run import picture as run_picture
+from jaxcomm.report.run import tensorboard
+from jaxcomm.report.run import trace as run_trace
+from jaxcomm.report.run import words as run_words
 
 EXAMPLE = """
-    jaxcomm report run.json                            # a run of yours, which wrote jaxcomm.stats().save("run.json")
+    jaxcomm report run.json                            # a run that called jaxcomm.stats().save("run.json")
     jaxcomm report run.json --html run.html --svg run.svg
     jaxcomm report run.json --trace run_trace.json     # open it in ui.perfetto.dev
     jaxcomm report run.json --tensorboard logs         # then: tensorboard --logdir logs
@@ -28,7 +32,7 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("run", help="a run's saved jaxcomm.stats(); a run that goes on may write it again and again")
+    parser.add_argument("run", help="a run's saved jaxcomm.stats(); a run may rewrite the file as it goes on")
     parser.add_argument("--svg", metavar="FILE", help="also draw rails, late ranks and plans over time")
     parser.add_argument("--html", metavar="FILE", help="also write a page with the picture and the tables")
     parser.add_argument("--trace", metavar="FILE", help="also write a trace, for ui.perfetto.dev")
@@ -50,7 +54,7 @@ def run(args: Namespace) -> int:
         files.write(args.trace, run_trace.of_run(found))
     if args.tensorboard:
         began = found.written.timestamp() - found.at_s if found.written else 0.0
-        name = f"events.out.tfevents.{round(began)}.{Path(args.run).name}"  # a later save of the run replaces it
+        name = f"events.out.tfevents.{round(began)}.{Path(args.run).name}"  # a later save of the run replaces the file
         files.write(files.make_folder(args.tensorboard) / name, tensorboard.events(found, began))
     if made:
         plan.save(made, args.save_plan)
@@ -69,5 +73,5 @@ def run(args: Namespace) -> int:
 def _plan_in_force(found: SavedRun, path: str) -> Plan:
     made = next((each for each in found.plans if each.file), None)
     if made is None:
-        raise JaxcommError(f'{path}: no plan that plan="auto" made was in force.\n  Cure: leave out --save-plan.')
+        raise JaxcommError(f'{path}: no plan made by plan="auto" was in force.\n  Cure: leave out --save-plan.')
     return decode(json.dumps(made.file).encode(), f"{path}: the plan {made.plan}")

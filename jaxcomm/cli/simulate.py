@@ -1,4 +1,4 @@
-"""`jaxcomm simulate`: the α–β time of every schedule over sizes, delays and ranks."""
+"""`jaxcomm simulate`: predicts every schedule's α–β time, for each size, delay and number of ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ EXAMPLE = """
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB --collective all_gather
 """
 
-_LATE_NOTE = "straggler: the best of its family, in this many chunks; saves: of the fastest that uses no delay"
-_HALF_NOTE = "A late rank gains nothing: its own port bounds the call as when all come together."
+_LATE_NOTE = "straggler: the best of its family, in `chunks`; saves: relative to the fastest that uses no delay"
+_HALF_NOTE = "A late rank gains nothing: its own port bounds the call, as when all ranks arrive together."
 _USE_DELAY = ("broadcast", "straggler")
 
 
@@ -83,7 +83,7 @@ def _cells(row: SimulatedTimes, kinds: list[str], has_chunks: bool) -> list[obje
 
 
 def _panels(rows: list[SimulatedTimes]) -> Iterator[list[plots.Panel]]:
-    """A row of panels for each delay, a panel for each number of ranks."""
+    """The panels of the plot: a row for each delay, and in it a panel for each number of ranks."""
     for delay in dict.fromkeys(row.late_s for row in rows):
         panels = []
         for ranks in dict.fromkeys(row.ranks for row in rows):

@@ -1,4 +1,4 @@
-"""`jaxcomm simulate events`: every schedule message by message, on a network with shared links and lost packets."""
+"""`jaxcomm simulate events`: simulates each message of every schedule, with shared links and lost packets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEADER = [
 
 
 class Case(NamedTuple):
-    """Ranks on a network and their arrivals, one row per step; `late` is the straggler and its delays, if known."""
+    """Ranks on a network, and their arrivals with one row per step. `late`: the straggler and its delays, if known."""
 
     ranks: int
     network: Network
@@ -90,8 +90,8 @@ def run(args: Namespace) -> int:
         return 0
     print(_described(cases[0].network))
     print(table(_HEADER, [_cells(row) for row in rows]))
-    print("mean, p99: from the last rank's arrival on; then where the time went from the first one's on, on the")
-    print("critical path: late ranks, the ports' bytes, latency, shared links (queues, lower speed), lost packets")
+    print("mean, p99: from the last rank's arrival on; other columns: parts of the critical path from the first rank's")
+    print("arrival on: late ranks, the ports' bytes, latency, shared links (queues, lower speed), lost packets")
     return 0
 
 
@@ -155,7 +155,9 @@ def _described(network: Network) -> str:
     if network.nics:
         parts.append(f"{np.count_nonzero(np.array(network.nics) > 1)} slow NICs")
     if network.packet_loss:
-        kept = "TCP repairs all" if network.bound is None else f"up to {network.bound:.3g} of a message may stay lost"
+        kept = (
+            "TCP retransmits all" if network.bound is None else f"up to {network.bound:.3g} of a message may stay lost"
+        )
         parts.append(f"{network.packet_loss.rate:.3g} of the packets lost, {kept}")
     return "; ".join(parts)
 

@@ -1,4 +1,4 @@
-"""The rows of `jaxcomm simulate`: one per number of ranks, size and delay, with the time of every schedule."""
+"""The rows of `jaxcomm simulate`: each has the times of all schedules for a number of ranks, a size and a delay."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _ALL_REDUCES = {
 class SimulatedTimes:
     """Predicted seconds from the late rank's arrival to the end.
 
-    `seconds` has the schedules by name; `chunks` and `covered` belong to "straggler". `plan_s` is None unless the plan
-    is for this number of ranks.
+    `seconds` has one time for each schedule's name. `chunks` and `covered` belong to the schedule "straggler". `plan_s`
+    is None unless there is a plan for this number of ranks.
     """
 
     ranks: int
@@ -45,7 +45,7 @@ class SimulatedTimes:
     covered: int | None = None
 
     def times(self) -> dict[str, float]:
-        """All seconds by the name of their column."""
+        """The seconds of each column, by the column's name."""
         plan = {} if self.plan_s is None else {"plan": self.plan_s}
         return {**self.seconds, **plan, "lower bound": self.lower_bound_s}
 
@@ -53,7 +53,7 @@ class SimulatedTimes:
 def rows(
     collective: CollectiveKind, given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
 ) -> Iterator[SimulatedTimes]:
-    """One row per number of ranks, size and delay, in this order, each computed when it is asked for."""
+    """Yields a row for each number of ranks, size and delay, nested in this order. Rows are computed when taken."""
     if collective == "all_reduce":
         return _all_reduces(given, sizes, delays, ports)
     return _halves(collective, given, sizes, delays, ports)
@@ -62,19 +62,7 @@ def rows(
 def _all_reduces(
     given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
 ) -> Iterator[SimulatedTimes]:
-    links = given.links
-    found = simulate.sweep(
-        given.ranks,
-        sizes,
-        delays,
-        links.alpha,
-        links.beta,
-        plan=given.planned,
-        ports=ports,
-        topology=links.topology,
-        incast=links.incast,
-    )
-    for row in found:
+    for row in simulate.sweep(given.ranks, sizes, delays, given.links, plan=given.planned, ports=ports):
         times = {name: getattr(row, key) for key, name in _ALL_REDUCES.items()}
         yield SimulatedTimes(
             ranks=row.ranks,
@@ -92,7 +80,7 @@ def _all_reduces(
 def _halves(
     collective: Half, given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
 ) -> Iterator[SimulatedTimes]:
-    """Rows that differ only in the delay have equal times."""
+    """The rows of a ReduceScatter or an AllGather. Rows that differ only in the delay have equal times."""
     links, planned = given.links, given.planned
     for n in given.ranks:
         where = links.topology if links.topology and len(links.topology.hosts) == n else None
@@ -100,7 +88,7 @@ def _halves(
         made = {spec_text(spec): build_half(spec, collective, n, where) for spec in half_specs(setting)}
         for nbytes, delay in product(sizes, delays):
             plan = None
-            if planned and planned.ranks == n:  # where a plan has no half, direct runs
+            if planned and planned.ranks == n:  # a plan without this half runs the direct schedule
                 plan = planned.half_for(collective, nbytes) or build_half(Plain(kind="direct"), collective, n)
             yield SimulatedTimes(
                 ranks=n,

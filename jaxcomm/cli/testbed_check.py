@@ -17,12 +17,12 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("file", nargs="?", help="a testbed, in TOML; without it, whatever a testbed can have is asked")
+    parser.add_argument("file", nargs="?", help="a testbed, in TOML; without it, all possible requirements are checked")
     options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
-    """Lists the requirements; fails if one is not met."""
+    """Lists the requirements; fails if a requirement is not met."""
     found = testbed.requirements(testbed.load(args.file) if args.file else None)
     if args.json:
         met = {each.name: {"met": not each.cure, "cure": each.cure} for each in found}

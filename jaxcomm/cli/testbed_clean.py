@@ -1,4 +1,4 @@
-"""`jaxcomm testbed clean`: removes what is left of testbeds whose owners were killed."""
+"""`jaxcomm testbed clean`: removes the leftovers of testbeds whose owners were killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Removes them, and names those that are in use."""
+    """Removes the leftovers, and names the testbeds that are in use."""
     removed, used = testbed.clean(), testbed.in_use()
     if args.json:
         output.print_json("testbed-clean", {"removed": removed, "in_use": used})

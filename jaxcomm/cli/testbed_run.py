@@ -1,4 +1,4 @@
-"""`jaxcomm testbed run`: runs a command on hosts, racks and rails that are made on this machine for it."""
+"""`jaxcomm testbed run`: makes hosts, racks and rails on this machine and runs a command on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any, Final
 from jaxcomm import testbed
 from jaxcomm.cli.common import arguments, options, output
 from jaxcomm.cli.exit_codes import INTERRUPTED, OK, CommandError
-from jaxcomm.distributed import launch, supervise
+from jaxcomm.distributed.launch import commands as launch
+from jaxcomm.distributed.launch import supervise
 from jaxcomm.environment import HOST
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
@@ -23,7 +24,7 @@ from jaxcomm.testbed import Layout, LinkCounters, QueueCounters
 
 EXAMPLE = """
     jaxcomm testbed run racks.toml -- python train.py --steps 100
-    jaxcomm testbed run switch.toml --json -- python train.py        # also what waited in the switch, and was dropped
+    jaxcomm testbed run switch.toml --json -- python train.py        # also the queues and drops of the switch
     jaxcomm testbed run racks.toml --dry-run -- python train.py      # the commands of ip, tc and nft
 """
 
@@ -40,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Makes the testbed, runs the command on it, removes it, and returns the exit status of the first that failed."""
+    """Makes the testbed, runs the command on it, removes it, and returns the exit status of the first failure."""
     wanted = testbed.load(args.file)
     command = testbed.on_its_host(launch.command(args.command))
     if args.dry_run:
@@ -50,7 +51,7 @@ def run(args: Namespace) -> int:
             try:
                 return _run(layout, command, args)
             finally:
-                _ignore_signals()  # until it is removed
+                _ignore_signals()  # until the testbed is removed
     except KeyboardInterrupt:
         raise CommandError("interrupted", INTERRUPTED) from None
 
@@ -70,7 +71,7 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
 
     def expire() -> None:
         expired.set()
-        os.kill(os.getpid(), signal.SIGTERM)  # which ends the processes
+        os.kill(os.getpid(), signal.SIGTERM)  # `supervise` then ends the processes
 
     timer = threading.Timer(args.time_limit, expire)
     timer.start()
@@ -89,8 +90,8 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
             print(_queues(queues), flush=True)
     if expired.is_set():
         raise JaxcommError(
-            f"the processes have not ended after {args.time_limit:g} s, so they were ended.\n"
-            "  Cure: a longer --time-limit, or a look at what they wait for."
+            f"the processes have not ended after {args.time_limit:g} s, so they were terminated.\n"
+            "  Cure: set a longer --time-limit, or find the call that they wait in."
         )
     if failure is None:
         return OK
@@ -161,13 +162,14 @@ def _queues(queues: Sequence[QueueCounters]) -> str:
         ]
         for queue in queues
     ]
-    return "what waited in the switch for each host:\n" + table(head, rows)
+    return "packets that waited in the switch, by destination:\n" + table(head, rows)
 
 
 def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
-    lines = ["printf", "%s\\n", *testbed.hosts_text(layout).splitlines()]
-    build = [f"{shlex.join(lines)} > {testbed.hosts_file(layout.id)}"]
-    build += [shlex.join(each) for each in testbed.build(layout)]
+    build = [shlex.join(each) for each in testbed.build(layout)]
+    for path, text in testbed.contents(layout).items():
+        build.append(shlex.join(("printf", "%s\\n", *text.splitlines())) + f" > {path}")
+    build += [shlex.join(testbed.first_process(layout, host.name)) for host in layout.testbed.hosts]
     own, events = _environments(layout), testbed.timeline(layout)
     if args.json:
         output.print_json(
@@ -195,16 +197,16 @@ def _document(layout: Layout) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Has the first signal that ends the process raise KeyboardInterrupt; others then wait until all is removed."""
+    """Makes the first signal raise KeyboardInterrupt; later signals are ignored until the testbed is removed."""
 
     def interrupt(*_: object) -> None:
         _ignore_signals()
         raise KeyboardInterrupt
 
     before = {each: signal.getsignal(each) for each in _SIGNALS}
-    wakeup = signal.set_wakeup_fd(-1)  # by which the command line ends the process at once
+    wakeup = signal.set_wakeup_fd(-1)  # otherwise the command line would end the process at once
     for each, handler in before.items():
-        if handler != signal.SIG_IGN:  # a job in the background
+        if handler != signal.SIG_IGN:  # background jobs ignore signals
             signal.signal(each, interrupt)
     try:
         yield

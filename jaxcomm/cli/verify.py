@@ -1,4 +1,4 @@
-"""`jaxcomm verify`: proves plan files and the built-in schedules, one line each."""
+"""`jaxcomm verify`: proves plan files and the built-in schedules, and prints one line for each proof."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLE = """
 
 _RANKS = "2..32,64,128,256"
 
-# The late rank is one in the middle, so that relabelling is proved with it; the others are on both sides of it.
+# The late rank is in the middle, with other ranks on both sides, so that the proofs cover relabelling.
 _KINDS: dict[str, Callable[[int, int], Schedule]] = {
     "ring": lambda ranks, chunks: schedules.ring(ranks),
     "halving_doubling": lambda ranks, chunks: schedules.halving_doubling(ranks),
@@ -41,18 +41,20 @@ _KINDS: dict[str, Callable[[int, int], Schedule]] = {
     "hybrid": lambda ranks, chunks: schedules.hybrid(ranks, ranks // 2, chunks + ranks, chunks),
     "stragglers": lambda ranks, chunks: schedules.stragglers(ranks, _late(ranks), chunks),
     "chain": lambda ranks, chunks: schedules.chain(ranks, _late(ranks), chunks),
-    "hierarchical": lambda ranks, chunks: schedules.hierarchical(_hosts(ranks), "rank", 4.0, chunks),
+    "hierarchical": lambda ranks, chunks: schedules.hierarchical(
+        schedules.HostLinks.of(_hosts(ranks), "rank", 4.0), chunks
+    ),
 }
 _WITHOUT_CHUNKS = ("ring", "halving_doubling", "direct", "broadcast")
 
 
 def _late(ranks: int) -> list[int]:
-    """Two late ranks, or the one that there may be."""
+    """Two late ranks, or one late rank if there are only two ranks."""
     return [ranks // 2, 0][: ranks - 1]
 
 
 def _hosts(ranks: int) -> list[int]:
-    """Hosts of two ranks, the last one of one if there is an odd number."""
+    """The host of each rank: each host has two ranks. The last host has one rank if the number of ranks is odd."""
     return [rank // 2 for rank in range(ranks)]
 
 
@@ -73,14 +75,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--chunks",
         type=arguments.counts,
-        help="chunk counts of schedules that have them (1, n-1 and 2n+1, where n is the ranks; hierarchical: 1, 16)",
+        help="chunk counts of schedules that have them (1, n-1 and 2n+1 for n ranks; hierarchical: 1, 16)",
     )
-    parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")
+    parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove the program")
     options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
-    """Proves everything that was named, and fails at the end if one proof did."""
+    """Proves all named plans and schedules, and fails at the end if a proof failed."""
     kinds = [*_KINDS] if args.all_schedules else args.schedule
     if not args.files and not kinds:
         raise JaxcommError("nothing to verify.\n  Cure: name a plan file, or --schedule KIND, or --all-schedules")
@@ -107,7 +109,7 @@ def run(args: Namespace) -> int:
     if failed:
         raise JaxcommError(f"{len(failed)} of {len(rows)} not proved; the first: {failed[0]['error']}")
     if not args.json:
-        others = ", and what else was decided holds" if len(rows) > len(subjects) else ""
+        others = ", and the other decisions hold" if len(rows) > len(subjects) else ""
         print(f"{len(rows)} of {len(rows)} proved: every rank ends with every contribution exactly once{others}")
     return 0
 
@@ -136,7 +138,7 @@ def _built_in(kinds: list[str], ranks: list[int], chunks: list[int] | None) -> I
 
 
 def _counts(kind: str, ranks: int) -> list[int]:
-    if kind == "hierarchical":  # proved transfer by transfer, which many chunks of many ranks make slow
+    if kind == "hierarchical":  # proved one transfer at a time, which is slow for many chunks and ranks
         return [1, 16]
     return sorted({1, ranks - 1, 2 * ranks + 1})
 

@@ -1,4 +1,4 @@
-"""`jaxcomm what-if`: the predicted times before and after a change of the cluster, each side with its own best plan."""
+"""`jaxcomm what-if`: predicts times before and after a change of the cluster, each with the best plan for it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jaxcomm.cli.common.change import Change
 from jaxcomm.planner import rails
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.profile import Profile, Straggler
-from jaxcomm.report.explanation import entry_for
-from jaxcomm.report.rails import shares_text
+from jaxcomm.report.plan.explanation import entry_for
+from jaxcomm.report.plan.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import nobody_late_text, spec_text
 
@@ -26,29 +26,29 @@ EXAMPLE = """
     jaxcomm what-if profile.json --rate 1/4 --sizes 64MiB,1GiB
     jaxcomm what-if profile.json --late rank=5,ms=20
     jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --nic-rate 3=1/2
-    jaxcomm what-if late.json --no-straggler --late rank=5,ms=20      # where a rank is late
+    jaxcomm what-if late.json --no-straggler --late rank=5,ms=20      # a profile with a late rank
     jaxcomm what-if rails.json --without-rail eth1 --rail-rate eth0=1/2
 
-    Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
+    --racks names the racks 0, 1, …; `jaxcomm profile import` adds rails to a profile.
 """
 
 _SIZES: Final = "1MiB,64MiB,1GiB"
 _QUARTER: Final = Fraction(1, 4)
-_LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj et al. measured 9.45 ms on average
+_LATE_S: Final = 10e-3  # delay in the standard changes if no rank is late; Devraj et al. measured a mean of 9.45 ms
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One call under the plan for a profile; `seconds` and `lower_bound` count from the last rank's arrival on.
+    """One call under the plan for a profile. `seconds` and `lower_bound` count from the last rank's arrival on.
 
     `straggler` is the rank that is last most often, None if no late rank is known.
-    The bound grants the others the time between the arrivals of the last two ranks, or, under a schedule for late
-    ranks, between those of the last early and the last late one.
-    `wait_s` is the mean time from the first arrival to the last.
-    `rails` are the shares of the buffer, and `rails_seconds` is the time by the rails' own tables if all ranks arrive
-    together; None without rails.
-    `groups_s` is the time of the slowest group of the plan, for the model's bytes, and `rho` the share of the distance
-    from agreement that remains after `groups_period` iterations; None where no link or NIC is slow.
+    `lower_bound` assumes that the other ranks can work between the last two arrivals. Under a schedule for late ranks,
+    they can work from the last early rank's arrival to the last late rank's arrival.
+    `wait_s` is the mean time from the first to the last arrival.
+    `rails` lists each rail's share of the buffer. `rails_seconds` is the time that the rails' measured tables give if
+    all ranks arrive together. Both are None without rails.
+    `groups_s` is the slowest group's time for the model's bytes. `rho` is the share of the distance from agreement that
+    remains after `groups_period` iterations. All three are None if no link or NIC is slow.
     """
 
     schedule: str
@@ -66,10 +66,12 @@ class Prediction:
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
-    parser.add_argument("--no-straggler", action="store_true", help="the late rank comes when the median of the others")
+    parser.add_argument(
+        "--no-straggler", action="store_true", help="move the late rank's arrival to the others' median"
+    )
     parser.add_argument("--rate", type=arguments.rate, metavar="1/4", help="every link at this multiple of its rate")
-    options.late_ranks(parser, "a rank comes later than it did")
-    options.repeated(parser, "--without-rail", str, "NAME", "a rail is gone")
+    options.late_ranks(parser, "make a rank arrive later than in the profile")
+    options.repeated(parser, "--without-rail", str, "NAME", "remove a rail")
     for name, parse, metavar, subject in (
         ("--rail-rate", arguments.rail_rate, "NAME=1/4", "one rail"),
         ("--uplink-rate", arguments.uplink_rate, "RACK=1/4", "the uplink of a rack"),
@@ -84,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Plans for the profile as it is and for every change of it, and prints both side by side."""
+    """Plans for the profile as measured and after each change. Prints the predictions side by side."""
     measured = network_options.apply(args, profile.load(args.profile))
     asked = Change(
         args.no_straggler,
@@ -114,19 +116,19 @@ def run(args: Namespace) -> int:
     header = ["change", "bytes", "today", "runs", "changed", "would run", "its bound", "difference", "with the wait"]
     print(table(header, [_cells(*row) for row in rows]))
     if measured.rails:
-        print(f"\nOn the rails alone, by their measured tables, all ranks coming together\n\n{_rails_table(rows)}")
+        print(f"\nOn the rails alone, by their measured tables, if all ranks arrive together\n\n{_rails_table(rows)}")
     if any(side.groups_s for row in rows for side in row[2:]):
-        print(f"\nGroups that take turns, for a model of {bytes_text(model)}: averages within groups, not over all")
+        print(f"\nGroups that take turns, for a model of {bytes_text(model)}: averages within groups only")
         print(f"\n{_groups_table(rows)}")
-    print("\nits bound: of everything that uses no more than the late ranks' delay behind the others")
-    print("with the wait: the difference from the first rank's arrival on, whose wait for the last one counts, too")
+    print("\nits bound: lower bound of all schedules that use only the late ranks' delay behind the others")
+    print("with the wait: the difference counted from the first rank's arrival, with its wait for the last rank")
     for change, each in zip(changes, profiles[1:], strict=True):
         print(f"then, with {change}: {_lateness(each)}")
     return 0
 
 
 def _standard(measured: Profile) -> list[Change]:
-    """The usual changes: no late rank, slower links, another late rank, one rail less."""
+    """The standard changes: no late rank, slower links, another late rank, one rail less."""
     several = measured.rails if len(measured.rails) > 1 else []
     gone = [Change(without_rails=(rail.name,)) for rail in several]
     late = _straggler(measured)
@@ -143,7 +145,7 @@ def _standard(measured: Profile) -> list[Change]:
 
 
 def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[Prediction]:
-    """One prediction per size, under the plan that `jaxcomm plan` makes of the profile."""
+    """One prediction for each size, under the plan that `jaxcomm plan` makes from the profile."""
     made = planner.plan(given, ports=ports, model_bytes=model)
     turns = made.groups
     grouped = (max(turns.seconds), turns.rho, turns.period) if turns else (None, None, None)
@@ -159,11 +161,11 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
         nccl = made.nccl_seconds(nbytes)
         link = simulate.link_of(schedule, nbytes, links)
         seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, late_ranks, arrivals)
-        # Where several are late, the others have longer than until the last but one is there.
+        # With several late ranks, the early ranks have more time than the gap between the last two arrivals.
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, links.alpha, links.beta, ports, links.topology)
         if made.executors and made.executors.nccl:
-            bound = min(bound, made.executors.nccl_seconds(nbytes))  # its switches may add
+            bound = min(bound, made.executors.nccl_seconds(nbytes))  # NCCL may sum in the switches, below the bound
         runs = spec_text(entry_for(made, nbytes).schedule)
         shares = made.rails.split_for(nbytes) if made.rails else ()
         split = (shares_text(shares), rails.seconds(given, shares, nbytes)) if shares else (None, None)
@@ -173,7 +175,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
 
 def _lateness(measured: Profile) -> str:
     if not measured.arrivals:
-        return "nobody known to be late"
+        return "no rank known to be late"
     late = profile.find_straggler(measured)
     if not late.is_late:
         return nobody_late_text(f"rank {late.rank}", late, measured.ranks)
@@ -205,7 +207,7 @@ def _rails_table(rows: list[tuple[Change, int, Prediction, Prediction]]) -> str:
     cells = []
     for change, nbytes, today, changed in rows:
         before, after = today.rails_seconds, changed.rails_seconds
-        assert before is not None and after is not None  # no change takes the last rail away
+        assert before is not None and after is not None  # no change removes the last rail
         line = [change, bytes_text(nbytes), seconds_text(before), today.rails, seconds_text(after), changed.rails]
         cells.append([*line, _signed(after - before)])
     return table(["change", "bytes", "today", "carried by", "changed", "would be carried by", "difference"], cells)

@@ -1,18 +1,19 @@
 """Collectives for jitted steps: lax's semantics, one call for a whole tree, and a plan to follow.
 
-The public functions (api, and buckets for a step's gradients) trace lax's and bind primitives of ours in place of lax's
-(reroute, primitive). Compiled (lowering), those are requests, and these custom calls of a core (request, custom_call),
-also where XLA still partitions the step (partition); replacement does the same for layers that call lax. gradients,
-batch_arguments, batch_ties, batch_split and manual_axes are for steps that leave the collectives to jax.jit, bounded
-and drop for sums that leave something out, and grouped for groups that are data.
-communicator has the active plan and the deadline, choice the program or message lists of a call.
-Imports ffi, jax_compat, schedules, program, types of plan and profile, and distributed when a step needs it; finds the
-lowering for GPUs by its name (platforms).
+The public functions (api, and buckets for a step's gradients) trace jax.lax's functions and bind our primitives in
+place of lax's primitives (reroute, primitive). lowering turns a primitive into a request (request), and a request into
+a custom call of a core (custom_call). partition makes this call where XLA still partitions the step. replacement makes
+the core run the collectives of layers that call jax.lax. jit is for steps that leave the collectives to jax.jit, drops
+for sums that may leave parts out, grouped for sums whose groups are an operand, and permutes for collectives that run
+as XLA's own permutes.
+active_plan has the active plan and the deadline. choice chooses a call's program or message lists.
+Imports ffi, jax_compat, schedules, program, types of plan and profile, and distributed when a step needs it. The
+lowering for GPUs is found by its module's name (platforms).
 """
 
 from jaxcomm.collectives import lowering
 from jaxcomm.collectives.api import all_gather, pcast, pmax, pmean, pmin, psum, psum_scatter
-from jaxcomm.collectives.gradients import grad, value_and_grad
+from jaxcomm.collectives.jit.gradients import grad, value_and_grad
 from jaxcomm.collectives.replacement import replace_lax
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The axes that a call is over: their names as a tuple, that they are there, and what differs along them."""
+"""The axes of a call: their names as a tuple, the check that they exist, and values that vary along them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ AxisName = Hashable | Sequence[Hashable]
 
 
 def names(axis_name: AxisName) -> tuple[Any, ...]:
-    """One axis or several, as several."""
+    """One axis or several, as a tuple."""
     return tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
 
 
 def of_mesh(axis_name: AxisName) -> tuple[Any, ...]:
-    """Those that are axes of the mesh; the others are jax.vmap's, or dimensions of the array."""
+    """The axes that belong to the mesh. Other axes are jax.vmap's, or dimensions of the array."""
     here = frozenset(jax.sharding.get_abstract_mesh().manual_axes)
     return tuple(axis for axis in names(axis_name) if axis in here)
 
 
 def check(where: str, axis_name: AxisName) -> None:
-    """Raises NameError, in the words of `jaxcomm.<where>`, if there is no such axis here."""
+    """Raises NameError in the name of `jaxcomm.<where>` if there is no such axis here."""
     for axis in names(axis_name):
         if isinstance(axis, int):  # a dimension of the array
             continue
@@ -42,7 +42,7 @@ def check(where: str, axis_name: AxisName) -> None:
 
 
 def say_if_alike(where: str, tree: Any, over: Sequence[Any]) -> None:
-    """Warns, once, of numbers that all ranks of these axes share already: as a rule gradients that JAX has summed."""
+    """Warns once if all ranks of these axes already share an operand, usually a gradient that JAX has summed."""
     if not jax_compat.checks_vma() or not over or lax.axis_size(tuple(over)) == 1:
         return
     shared = any(
@@ -62,12 +62,12 @@ def say_if_alike(where: str, tree: Any, over: Sequence[Any]) -> None:
 
 
 def varying(x: jax.Array, axes: Iterable[Any]) -> jax.Array:
-    """`x`, for check_vma as what differs between the ranks of these axes, even if every rank brings the same."""
+    """`x`, typed for check_vma as varying over these axes, even if all ranks have the same value."""
     here = frozenset(jax.sharding.get_abstract_mesh().manual_axes) - jax.typeof(x).manual_axis_type.varying
     missing = tuple(axis for axis in axes if axis in here)
     return lax.pcast(x, missing, to="varying") if missing else x
 
 
 def as_varying(x: jax.Array, other: jax.Array) -> jax.Array:
-    """`x`, as if it differed between the ranks as `other` does: operands of one call must vary alike."""
+    """`x`, typed as varying like `other`: operands of one call must vary alike."""
     return varying(x, sorted(jax.typeof(other).manual_axis_type.varying, key=str))

@@ -1,4 +1,4 @@
-"""Gradients averaged by a call per bucket of the plan's step: after the backward pass, or from inside it."""
+"""Averages gradients with one call per bucket of the plan's step: after the backward pass, or inside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm.collectives import axes, communicator
+from jaxcomm.collectives import active_plan, axes
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.primitive import replace_collectives
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 Leaves = list[Any]
 
 
-def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLike = None) -> Any:
+def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: active_plan.PlanLike = None) -> Any:
     """Averages gradients over the ranks of `axis_name` as `jaxcomm.pmean` does, with one call per bucket of the plan.
 
     A call waits for its own gradients only, so in a jitted step its sum may start while the backward pass still runs.
-    It runs the plan's schedule for its bytes, which is the bucket's. The direct schedule gives the same bits as one
-    call of all gradients; others add in an order that depends on a number's place in the buffer.
+    The call runs the plan's schedule for the bucket's bytes. The direct schedule gives the same bits as one call with
+    all gradients would. Other schedules add in an order that depends on a number's place in the buffer.
 
     Args:
-      grads: tree of arrays, the gradients of `plan.step` by name (`jax.tree_util.keystr` with `simple=True,
-        separator="/"`) and bytes; empty arrays are ignored there.
+      grads: tree of arrays. Their names (`jax.tree_util.keystr` with `simple=True, separator="/"`) and bytes must be
+        those of the gradients in `plan.step`; empty arrays are not compared.
       axis_name: axis of the mesh, or several.
-      plan: as for `jaxcomm.psum`; it must have a step, as those from a profile with gradients have.
+      plan: as for `jaxcomm.psum`. The plan must have a step, as every plan from a profile with gradients has.
 
     Raises:
-      PlanError: no plan, a plan without a step, or one whose gradients are not these.
+      PlanError: no plan, a plan without a step, or a plan for other gradients.
       NameError, JaxcommError: as `jaxcomm.psum`.
     """
     axes.check("train.pmean_buckets", axis_name)
@@ -49,20 +49,21 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLik
     return tree.unflatten(leaves)
 
 
-def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: communicator.PlanLike = None) -> Any:
-    """The parameters as they are; but their gradients come averaged over the ranks, bucket by bucket.
+def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: active_plan.PlanLike = None) -> Any:
+    """Returns the parameters unchanged; their gradients are averaged over the ranks, bucket by bucket.
 
         def loss(params, batch):
             return loss_of(train.pmean_in_backward(params, "data"), batch)
 
-        grads = jax.grad(loss)(params, batch)  # need no pmean
+        grads = jax.grad(loss)(params, batch)  # no pmean needed
 
-    In a jitted step XLA may overlap as much as with `pmean_buckets`, but where the backward pass is a loop over layers:
-    called in the loop's body, on one layer's parameters, this sums them there. Reverse-mode differentiation only. With
-    check_vma, the gradients of parameters alike on all ranks are the mean, where `jax.grad` alone would sum.
+    If a jitted step's backward pass is a loop over layers, call this function in the loop's body on one layer's
+    parameters: the gradients are then averaged inside the loop. In other jitted steps XLA can overlap no more than with
+    `pmean_buckets`. Reverse-mode differentiation only. With check_vma, parameters shared by all ranks get the mean
+    gradient, where `jax.grad` alone would sum.
 
     Args:
-      params: tree of arrays; their gradients are those of `plan.step`, as for `pmean_buckets`.
+      params: tree of arrays; the gradients' names and bytes must be those in `plan.step`, as for `pmean_buckets`.
       axis_name, plan: as for `pmean_buckets`.
 
     Raises:
@@ -78,7 +79,10 @@ def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: communicator.Pl
 
 
 def _averaged(members: Leaves, over: Sequence[Any], average: Callable[[Leaves], Leaves]) -> Leaves:
-    """The members of one bucket; with check_vma they vary over these axes, and each gradient as its member did."""
+    """Returns the members of one bucket unchanged, and averages their gradients in the backward pass.
+
+    With check_vma the returned members vary over `over`, and each gradient varies over the axes of its own member.
+    """
     before = [jax.typeof(member).manual_axis_type.varying for member in members]
     return in_backward(
         members,
@@ -88,7 +92,7 @@ def _averaged(members: Leaves, over: Sequence[Any], average: Callable[[Leaves], 
 
 
 def in_backward(leaves: Leaves, forward: Callable[[Leaves], Leaves], backward: Callable[[Leaves], Leaves]) -> Leaves:
-    """`forward(leaves)`, where `backward` takes the cotangents of all, once they are there, to those of `leaves`."""
+    """Returns `forward(leaves)`. One call of `backward` maps the cotangents of all results to those of `leaves`."""
 
     @jax.custom_vjp
     def hooked(leaves: Leaves) -> Leaves:
@@ -100,10 +104,10 @@ def in_backward(leaves: Leaves, forward: Callable[[Leaves], Leaves], backward: C
 
 
 def named(tree: Any) -> dict[str, jax.Array]:
-    """The arrays of a tree, in its order, by the names that plans and profiles have for gradients.
+    """The arrays of a tree, in the tree's order, keyed by the names that plans and profiles give to gradients.
 
     Raises:
-      ValueError: two have the same name.
+      ValueError: two arrays have the same name.
     """
     found: dict[str, jax.Array] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -117,12 +121,12 @@ def named(tree: Any) -> dict[str, jax.Array]:
 
 
 def _planned(
-    where: str, tree: Any, axis_name: AxisName, plan: communicator.PlanLike
+    where: str, tree: Any, axis_name: AxisName, plan: active_plan.PlanLike
 ) -> tuple[Leaves, Any, Sequence[Sequence[int]], str]:
-    """The tree's leaves and structure, the indices of those in each bucket, and the plan's hash."""
+    """The tree's leaves and structure, the indices of each bucket's leaves, and the plan's hash."""
     arrays = named(tree)
     over = axes.of_mesh(axis_name)
-    chosen = communicator.active_plan(plan, over)
+    chosen = active_plan.active_plan(plan, over)
     if chosen is None:
         raise PlanError(
             f"{where}: there is no plan, so there are no buckets.\n"
@@ -134,7 +138,7 @@ def _planned(
             "  Cure: `jaxcomm profile step`, and plan again, or jaxcomm.pmean, which makes one call of all gradients."
         )
     if plan is not None:
-        communicator.require_ranks(chosen.hash, [lax.axis_size(over)], f"{where} over '{','.join(map(str, over))}'")
+        active_plan.require_ranks(chosen.hash, [lax.axis_size(over)], f"{where} over '{','.join(map(str, over))}'")
     place = {name: i for i, name in enumerate(arrays)}
     _check(where, {name: array.nbytes for name, array in arrays.items() if array.nbytes}, chosen)
     buckets = [[place[gradient.name] for gradient in members] for members in chosen.step.members()]

@@ -1,4 +1,4 @@
-"""The number by which all processes know a call whose ranks live in several of them."""
+"""Gives a call between processes a number that is the same in all these processes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ _lowerings = itertools.count()
 class _Module:
     """A module that is being lowered.
 
-    Its digest is of its types, and the line and devices of its first call. Processes whose modules differ run their
-    calls together nevertheless, if these are alike: the digest only distinguishes a relaunch after an error from
-    another step.
+    The digest covers the module's types, and the line and the devices of its first call. Processes with different
+    modules still run equal calls together. The digest only distinguishes a relaunch after an error from another step.
     """
 
     def __init__(self, contents: str) -> None:
@@ -31,21 +30,21 @@ class _Module:
 
 
 def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) -> Request:
-    """The request with its site and, where they matter, the processes' hosts, once the processes are connected.
+    """Connects the processes, and returns the request with its site and, where hosts matter, the processes' hosts.
 
     Args:
-      request: spans processes.
-      context: of the call.
-      line: of the user's code that made it.
+      request: a call that spans processes.
+      context: the call's lowering context.
+      line: the line of the user's code that made the call.
 
     Raises:
       JaxcommError: the processes cannot be connected.
     """
-    from jaxcomm.distributed import members
+    from jaxcomm.distributed.connect import members
 
     connected = members.connected()
     contents = f"{jax_compat.module_types(context)} {line} {request.groups}"
     module = jax_compat.module_data(context, _Module, lambda: _Module(contents))
     site = Site(module.digest, module.lowering, next(module.numbers[request.groups]), line)
-    # Over UDP a ring of 1 and of 4 MiB was behind the direct schedule, and one of 16 MiB ahead.
+    # Over UDP a ring was slower than the direct schedule for 1 and 4 MiB, and faster for 16 MiB.
     return dataclasses.replace(request, site=site, hosts=() if connected.is_over_udp else connected.hosts)

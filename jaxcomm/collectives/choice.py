@@ -1,6 +1,6 @@
 """Chooses the program or message lists of a call by its ranks and bytes, and compiles them.
 
-Calls without a plan need nothing of what plans need, pydantic above all.
+Calls without a plan import no module that only plans need, such as pydantic.
 """
 
 from __future__ import annotations
@@ -10,38 +10,39 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jaxcomm import ffi, schedules
-from jaxcomm.collectives.default_schedules import FLAT_BYTES, default_schedule
 from jaxcomm.log import say_once
 from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.program.program import compile
 from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.default_schedules import FLAT_BYTES, default_schedule
 
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
-PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
-AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the plan of the run
+PLANS: Final[dict[str, Plan]] = {}  # the plans that this process has loaded, by hash
+AUTO: Final = "auto"  # stands in place of a plan's hash; calls between processes then follow the run's plan
 
 
-NEVER: Final = -1e300  # seconds; no rank comes so little later than all others
-ANY_RANK: Final = -1  # each may be late
+NEVER: Final = -1e300  # seconds; every rank is at least this late, so calls run the second schedule
+ANY_RANK: Final = -1  # any rank may be late
 NO_RANK: Final = -2  # lateness selects no schedule
 
 
 class Rule(NamedTuple):
-    """The rule by which a call runs one of several schedules, of which the first is for calls without a late rank.
+    """Selects one of several schedules for a call. The first schedule is for calls without a late rank.
 
     Attributes:
-      rank: a rank that may be late, and is if it came `seconds` or more after all others to the call before. Calls then
-        run the second schedule, and so do the first calls. ANY_RANK: each rank may be late, by turns. If all ranks but
-        one have come to a call, and rank r has not within `seconds`, it runs the schedule 1 + r. NO_RANK: the first
-        schedule, whoever is late.
+      rank: the rank that may be late. A call runs the second schedule if this rank entered the previous call `seconds`
+        or more after all other ranks. The first calls also run the second schedule. ANY_RANK: any rank may be late, a
+        different one each time. A call runs schedule 1 + r if `seconds` after the other ranks only rank r has not
+        entered the call. NO_RANK: calls run the first schedule, at any lateness.
       seconds: see `rank`. NEVER where lateness does not matter.
-      tries: whether calls compare the schedules first, and run the first one for the others if they gain nothing.
-      lost_rails: of calls between processes, ranks and names of rails. While the rank's host alone lacks the rail,
-        calls run another schedule; the last schedules are those, in this order.
+      tries: whether the first calls compare the schedules. If the other schedules gain nothing, later calls run the
+        first schedule.
+      lost_rails: pairs of a rank and a rail's name, for calls between processes. While only this rank's host lacks this
+        rail, calls run the pair's own schedule. These schedules are the last ones, in the order of the pairs.
     """
 
     rank: int
@@ -50,15 +51,41 @@ class Rule(NamedTuple):
     lost_rails: tuple[tuple[int, str], ...] = ()
 
 
+class SizedCall(NamedTuple):
+    """A call whose schedule is to be chosen.
+
+    Attributes:
+      kind: "all_reduce", "reduce_scatter" or "all_gather".
+      ranks: ranks in each group.
+      nbytes: bytes of one rank's operands.
+      dtype: the operands' element type; None if the operands have several types.
+      plan: the plan's hash, AUTO, or "" for no plan. A plan for another number of ranks is ignored.
+      where: the call's name in error texts: "psum over 'data'".
+    """
+
+    kind: str
+    ranks: int
+    nbytes: int
+    dtype: str | None
+    plan: str
+    where: str = ""
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of the larger of a rank's operand and result."""
+        return self.ranks * self.nbytes if self.kind == "all_gather" else self.nbytes
+
+
 class Choice(NamedTuple):
     """The schedules of a call, as programs or message lists in the core, and their plan.
 
     Attributes:
-      schedules: their names: one, or, with a rule, that for calls without a late rank and those for late ranks. Those
-        of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and "all_gather/8",
-        or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every process.
-      plan: for messages and statistics; without a plan "direct" or "ring".
-      rule: of several schedules.
+      schedules: the schedules' names. If there is no rule, there is one name. If there is a rule, the first name is the
+        schedule for calls without a late rank. A plan's schedules are named by their content. Schedules without a plan
+        are "all_reduce/8", "reduce_scatter/8" and "all_gather/8", or between processes "all_reduce/flat/8" and the
+        like; the core of every process makes these schedules itself.
+      plan: the plan, for error texts and statistics; without a plan "direct" or "ring".
+      rule: selects one of several schedules.
     """
 
     schedules: tuple[str, ...]
@@ -66,65 +93,51 @@ class Choice(NamedTuple):
     rule: Rule | None = None
 
 
-def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
+def choose(call: SizedCall) -> Choice:
     """The program that a call within a process runs.
 
-    Args:
-      kind: "all_reduce", "reduce_scatter" or "all_gather"; only the first follows plans, as the direct programs of the
-        others read and store each byte once, which no schedule can improve on.
-      ranks: ranks in each group.
-      nbytes: bytes of one rank's operands.
-      dtype: their element type; None if they have several.
-      plan: the plan's hash, or "". A plan for another number of ranks counts as none.
-      where: the call, for messages: "psum over 'data'".
+    Only all-reduces follow plans: the direct programs of the other kinds already read and store each byte only once.
     """
-    if kind != "all_reduce":
-        return Choice((f"{kind}/{ranks}",), "direct")
-    schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
-    return Choice((f"{kind}/{ranks}" if source == "direct" else _compiled(schedule),), source)
+    usual = f"{call.kind}/{call.ranks}"
+    if call.kind != "all_reduce":
+        return Choice((usual,), "direct")
+    schedule, source = choose_schedule(call)
+    return Choice((usual if source == "direct" else _compiled(schedule),), source)
 
 
-def choose_messages(
-    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str, hosts: Sequence[int]
-) -> Choice:
-    """The message lists that a call between processes runs.
-
-    Args as in `choose`, but all kinds follow plans; `hosts` has a number of each rank's host.
-    """
-    schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
+def choose_messages(call: SizedCall, hosts: Sequence[int]) -> Choice:
+    """The message lists that a call between processes runs; `hosts[r]` is the number of rank r's host."""
+    kind, ranks, nbytes = call.kind, call.ranks, call.nbytes
+    schedule, source = choose_schedule(call)
     is_planned_direct = source != "direct" and kind == "all_reduce" and schedule.kind == "direct"
-    if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # one round in place of two
+    if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # one round, while "direct" takes two rounds
         return Choice((f"all_reduce/flat/{ranks}",), source)
     if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
         return Choice((f"{kind}/direct/{ranks}",), source)
     if source != "direct":
         return Choice((_compiled_messages(schedule),), source)
-    whole = ranks * nbytes if kind == "all_gather" else nbytes
-    way = default_schedule(whole, hosts)
+    way = default_schedule(call.whole_bytes, hosts)
     if kind != "all_reduce" and way == "flat":
         way = "direct"
-    followed = AUTO if kind == "all_reduce" and plan == AUTO else "ring" if way == "ring" else "direct"
+    followed = AUTO if kind == "all_reduce" and call.plan == AUTO else "ring" if way == "ring" else "direct"
     return Choice((f"{kind}/{way}/{ranks}",), followed)
 
 
 def lossy_messages(ranks: int) -> Choice:
-    """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
+    """The message lists of a sum that may lose packets: each chunk has one rank that adds it up and sends the sum."""
     return Choice((f"all_reduce/direct/{ranks}",), "direct")
 
 
-def executor(kind: str, ranks: int, nbytes: int, plan: str) -> str | None:
-    """The executor that a plan names for such calls, as described in `choose`, or "lax"; None: the platform's own."""
-    whole = ranks * nbytes if kind == "all_gather" else nbytes
-    return PLANS[plan].executor_for(kind != "all_reduce", whole) if plan not in ("", AUTO) else None
+def executor(call: SizedCall) -> str | None:
+    """The executor that the call's plan names, which may be "lax", or None for the platform's default executor."""
+    if call.plan in ("", AUTO):
+        return None
+    return PLANS[call.plan].executor_for(call.kind != "all_reduce", call.whole_bytes)
 
 
-def choose_schedule(
-    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str
-) -> tuple[Schedule, str]:
-    """The schedule that a call runs, and the plan it came from; "direct" for none.
-
-    Args as in `choose`.
-    """
+def choose_schedule(call: SizedCall) -> tuple[Schedule, str]:
+    """The schedule that a call runs, and the start of its plan's hash, or "direct" if no plan has a schedule for it."""
+    kind, ranks, nbytes, dtype, plan, where = call
     schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
     if chosen and chosen.ranks != ranks:
         say_once(
@@ -136,39 +149,36 @@ def choose_schedule(
     elif chosen and kind == "reduce_scatter":
         schedule = chosen.half_for("reduce_scatter", nbytes, dtype)
     elif chosen:
-        schedule = chosen.half_for("all_gather", ranks * nbytes, dtype)
+        schedule = chosen.half_for("all_gather", call.whole_bytes, dtype)
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def with_others(
-    choice: Choice,
-    kind: str,
-    ranks: int,
-    nbytes: int,
-    dtype: str | None,
-    plan: str,
-    where: str,
-    hosts: Sequence[int] | None,
-    tries: bool,
-) -> Choice:
-    """The choice with all schedules if calls on CPUs select one: a plan's by lateness, or, in a trial, the plan's and
-    the default one; and between processes a plan's for hosts that lack a rail.
+def with_others(choice: Choice, call: SizedCall, hosts: Sequence[int] | None, tries: bool) -> Choice:
+    """Returns the choice with all schedules from which a call on CPUs selects.
 
-    Args as in `choose`; hosts: as in `choose_messages`, None for a call within a process.
+    They are the plan's schedules for late ranks, if it has any. Otherwise they are the plan's schedule, the default
+    schedule during a trial, and between processes the plan's schedules for hosts that lack a rail.
+
+    Args:
+      choice: the call's choice so far.
+      call: the call.
+      hosts: as in `choose_messages`; None for a call within a process.
+      tries: whether the first calls compare the plan's schedule with the default schedule.
     """
+    kind, ranks, nbytes, dtype, plan, _ = call
     found = PLANS.get(plan)
     if found is None or found.ranks != ranks or (hosts is None and kind != "all_reduce"):
         return choice
     compiled = _compiled if hosts is None else _compiled_messages
-    call = kind, ranks, nbytes, dtype, "", where
-    usual = Choice((f"{kind}/{ranks}",), "direct") if hosts is None else choose_messages(*call, hosts)
+    unplanned = call._replace(plan="")
+    usual = Choice((f"{kind}/{ranks}",), "direct") if hosts is None else choose_messages(unplanned, hosts)
     selector = found.selector_for(nbytes, dtype) if kind == "all_reduce" else None
     if selector:
         early, *late = found.schedules_of(selector)
         rank = ANY_RANK if selector.by_turns else found.roles[selector.rank]
         rule = Rule(rank, selector.lateness_s, tries and early.kind == usual.plan)
         return Choice((compiled(early), *map(compiled, late)), choice.plan, rule)
-    schedule, source = choose_schedule(kind, ranks, nbytes, dtype, plan, where)
+    schedule, source = choose_schedule(call)
     if tries and source != "direct" and schedule.kind != usual.plan:
         choice = Choice((*usual.schedules, compiled(schedule)), choice.plan, Rule(1, NEVER, tries))
     lost_rails = found.lost_rails_for(nbytes, dtype) if kind == "all_reduce" and len({*(hosts or ())}) > 2 else ()
@@ -179,32 +189,32 @@ def with_others(
     return Choice((*choice.schedules, *(compiled(each.schedule_for(nbytes)) for each in lost_rails)), choice.plan, rule)
 
 
-def leaves_to_lax(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
-    """Whether a plan is for such calls, as described in `choose`, and has `jax.lax`'s own collective run them."""
-    if plan in ("", AUTO) or PLANS[plan].ranks != ranks or executor(kind, ranks, nbytes, plan) != "lax":
+def leaves_to_lax(call: SizedCall) -> bool:
+    """Whether the plan says that `jax.lax`'s own collective runs this call."""
+    if call.plan in ("", AUTO) or PLANS[call.plan].ranks != call.ranks or executor(call) != "lax":
         return False
-    return choose_schedule(kind, ranks, nbytes, dtype, plan, "")[1] != "direct"
+    return choose_schedule(call)[1] != "direct"
 
 
-def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
-    """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
-    if plan in ("", AUTO) or PLANS[plan].ranks != ranks or PLANS[plan].schedule_for(nbytes, dtype) is None:
+def uses_nccl(call: SizedCall) -> bool:
+    """Whether the plan says that NCCL runs this all-reduce on GPUs."""
+    plan = None if call.plan in ("", AUTO) else PLANS[call.plan]
+    if plan is None or plan.ranks != call.ranks or plan.schedule_for(call.nbytes, call.dtype) is None:
         return False
-    return PLANS[plan].nccl_seconds(nbytes) is not None
+    return plan.nccl_seconds(call.nbytes) is not None
 
 
 def compile_plan(plan: str) -> None:
-    """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
+    """Registers all programs of a plan with the core. Executables of another process may name any of these programs."""
     if plan not in ("", AUTO):
         for schedule in dict.fromkeys(schedule for *_, schedule in PLANS[plan].all_reduces()):
             _compiled(schedule)
 
 
 def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
-    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls and its
-    schedule's kind.
+    """A plan's all-reduces, each as the bytes of its smallest call, its schedule's kind and all ranks' encoded lists.
 
-    None for few bytes where it has the direct schedule: calls without a plan run something better there.
+    A direct schedule has no message lists for up to FLAT_BYTES, because the default schedule is better there.
     """
     found: list[tuple[int, str, tuple[bytes, ...]]] = []
     for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
@@ -217,14 +227,14 @@ def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
     return found
 
 
-@functools.cache  # the schedules are those of PLANS, and a call that selects one needs all of its own compiled
+@functools.cache  # unbounded: PLANS holds the schedules anyway, and a call with a rule needs all the rule's schedules
 def _compiled(schedule: Schedule) -> str:
     program = compile(schedule)
     verify_program(program, schedule)
     return ffi.register_program(program)
 
 
-@functools.cache  # as above
+@functools.cache  # unbounded, as above
 def _compiled_messages(schedule: Schedule) -> str:
     return ffi.register_messages(_encoded_messages(schedule))
 

@@ -16,22 +16,22 @@ def is_in_place(request: Request) -> bool:
 
 
 def unsharded(request: Request, operands: int) -> range:
-    """Marks the operands whose first dimension must not be sharded."""
+    """The operands whose first dimension must not be sharded."""
     return range(1 if request.groups_by_operand else 0 if is_in_place(request) else operands)
 
 
 def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
-    """The attributes of the custom call; equal on all processes.
+    """The attributes of the custom call, which are equal on all processes.
 
     Args:
       request: the collective.
-      operands: of one rank.
+      operands: the operands of one rank.
 
     Raises:
       PlanError: the plan is for another number of ranks.
     """
     if request.groups_by_operand:
-        # The ranks of a group are unknown: the schedules are those of one host.
+        # The ranks of a group are unknown, so each size gets the schedule for ranks on one host.
         one_host = [(0,) * size for size in range(2, request.sizes[0] + 1)]
         names = [_choose(request, hosts, operands[1:]).schedules[0] for hosts in one_host]
         groups, chosen = [SiteGroup(group, names) for group in request.groups], choice.Choice((), "groups")
@@ -62,21 +62,18 @@ def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
 def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand]) -> choice.Choice:
     """The schedules of a group whose ranks are on these hosts."""
     plan = "" if request.plan == choice.AUTO and not _in_order(request) else request.plan
-    size = len(hosts), *extent(operands), plan
+    call = choice.SizedCall(request.kind, len(hosts), *extent(operands), plan, request.call)
     if request.drop:
         return choice.lossy_messages(len(hosts))
-    if request.site:
-        found = choice.choose_messages(request.kind, *size, request.call, hosts)
-    else:
-        found = choice.choose(request.kind, *size, request.call)
+    found = choice.choose_messages(call, hosts) if request.site else choice.choose(call)
     # Between processes only the ranks of a single group learn in time which schedule the next call runs.
     if request.site and len(request.groups) > 1:
         return found
     hosts_between = hosts if request.site else None
-    return choice.with_others(found, request.kind, *size, request.call, hosts_between, request.tries)
+    return choice.with_others(found, call, hosts_between, request.tries)
 
 
 def _in_order(request: Request) -> bool:
-    """Whether ranks count as devices do, and as the links that a run measures."""
+    """Whether the ranks are in the order of their devices. A run measures links in the order of devices."""
     devices = [device.number for group in request.groups for device in group]
     return all(low < high for low, high in itertools.pairwise(devices))

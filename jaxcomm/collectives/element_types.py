@@ -1,4 +1,4 @@
-"""The element types that the core sums. Others, such as 8-bit floats (fp8), run as jax.lax's collectives."""
+"""The element types that the core sums. For other types, such as 8-bit floats (fp8), jax.lax's collectives run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A sum over groups that are data: every rank passes the number of every rank's group, read when the step runs.
+"""A sum over groups that are an operand: every rank passes the number of every rank's group, read when the step runs.
 
-So one compiled step serves any division of the ranks, where lax's axis_index_groups are part of the program.
+One compiled step therefore serves any division of the ranks, whereas lax's axis_index_groups are part of the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives import communicator
+from jaxcomm.collectives import active_plan
 from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.lax_lowering import has_devices, say_that_lax_runs
@@ -29,22 +29,23 @@ from jaxcomm.collectives.request import Request
 _NAME = "group_sum"
 
 
-def group_sum(x: Any, groups: jax.Array, axis_name: AxisName) -> Any:
-    """Sums a tree over the ranks of `axis_name` with one number in `groups`; ranks of a group get the same bits.
+def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") -> Any:
+    """Sums a tree over the ranks of `axis_name` with equal numbers in `groups`; ranks of a group get the same bits.
 
-    On CPUs, ranks that pass other `groups` than the first, or a number out of range, fail the step with an error that
-    says who passed what. On other platforms the sums are lax's, one for each group; there such groups give NaN, and
-    integers their type's largest value.
+    On CPUs the step fails if ranks pass different `groups` or a number out of range; the error says which rank passed
+    which groups. Other platforms run one sum of lax for each group. There such `groups` give NaN, or for integers the
+    largest value of the type.
 
     Args:
       x: tree of arrays.
       groups: int32 [ranks], from 0 to ranks - 1, the same on all ranks.
-      axis_name: axis of the mesh, or several, the first of which counts slowest.
+      axis_name: axis of the mesh, or a tuple of axes, along which ranks are numbered in row-major order.
+      bucket: names the part of the parameters that `x` has, for error texts and statistics; "" if `x` has all of them.
 
     Raises:
-      TypeError: an element type that the core does not do.
+      TypeError: an element type that the core does not support.
       ValueError: `groups` of another shape or type.
-      NotImplementedError: an axis of jax.vmap, or a batch of groups there.
+      NotImplementedError: the axis is jax.vmap's, or `groups` differ within a batch of jax.vmap.
     """
     ranks = lax.axis_size(names(axis_name))
     if groups.shape != (ranks,) or groups.dtype != jnp.int32:
@@ -53,12 +54,12 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName) -> Any:
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
-    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # the sums differ, even if all bring the same
-    return tree.unflatten(_grouped.bind(groups, *operands, axes=axes)[1:])
+    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # groups' sums differ even for equal operands
+    return tree.unflatten(_grouped.bind(groups, *operands, axes=axes, bucket=bucket)[1:])
 
 
-def _abstract_eval(groups: Any, *avals: Any, axes: tuple[Any, ...]) -> list[Any]:
-    del axes
+def _abstract_eval(groups: Any, *avals: Any, axes: tuple[Any, ...], bucket: str) -> list[Any]:
+    del axes, bucket
     for aval in avals:
         if aval.dtype.name not in COLLECTIVES["psum"].dtypes:
             raise TypeError(
@@ -67,23 +68,27 @@ def _abstract_eval(groups: Any, *avals: Any, axes: tuple[Any, ...]) -> list[Any]
     return [groups, *avals]
 
 
-def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
-    where = f"{_NAME} over '{','.join(map(str, axes))}'"
+def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...], bucket: str) -> Sequence[Any]:
+    name = f"{_NAME} {bucket}" if bucket else _NAME
+    where = f"{name} over '{','.join(map(str, axes))}'"
     scope: Any = context.module_context.axis_context
     positions = positions_of(scope.mesh, axes, None, where)
     if len(positions[0]) == 1:
         return operands
     if not has_devices(context, _NAME):
         return _as_lax(context, *operands, axes=axes)
-    communicator.start()
+    active_plan.start()
     devices = cpus_at(scope.mesh, positions)
-    request = Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, groups_by_operand=True)
+    request = Request(name, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, groups_by_operand=True)
     if spans_processes(devices):
         request = with_site(request, context, jax_compat.source_line(context))
     return call_core(context, operands, request)
 
 
-def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
+def _lower_to_lax(
+    context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...], bucket: str
+) -> Sequence[Any]:
+    del bucket
     say_that_lax_runs(context)
     return _as_lax(context, *operands, axes=axes)
 
@@ -94,7 +99,10 @@ def _as_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, 
 
 
 def _in_lax(groups: jax.Array, *leaves: jax.Array, axes: tuple[Any, ...]) -> list[jax.Array]:
-    """Masked sums, one after the other for each group: all ranks run the same collectives, and no copies pile up."""
+    """Runs one masked sum for each group, one after the other.
+
+    So all ranks run the same collectives, and the memory does not grow with the number of groups.
+    """
     ranks, mine = groups.size, groups[lax.axis_index(axes)]
     low, high = lax.pmin(groups, axes), lax.pmax(groups, axes)
     sound = jnp.all((low == high) & (low >= 0) & (high < ranks))
@@ -131,7 +139,7 @@ def _transpose(cotangents: Sequence[Any], groups: Any, *leaves: Any, **params: A
 
 
 def _batch(
-    batch: Any, operands: Sequence[Any], dims: Sequence[Any], *, axes: tuple[Any, ...]
+    batch: Any, operands: Sequence[Any], dims: Sequence[Any], *, axes: tuple[Any, ...], bucket: str
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     if batch.name in axes:
         raise NotImplementedError(
@@ -142,7 +150,7 @@ def _batch(
         raise NotImplementedError(
             f"{_NAME}: the groups differ within a batch of jax.vmap.\n  Cure: the same groups, or step, for all of it."
         )
-    return _grouped.bind(*operands, axes=axes), dims
+    return _grouped.bind(*operands, axes=axes, bucket=bucket), dims
 
 
 _grouped = Primitive(f"jaxcomm_{_NAME}")

@@ -1,4 +1,4 @@
-"""Lowers a collective to lax's own, and says when that is so."""
+"""Lowers a collective to lax's own collective, and logs this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxcomm.log import say_once
 
 
 def has_devices(context: mlir.LoweringRuleContext, collective: str) -> bool:
-    """Whether the step is lowered for devices that are known; if not, says once that the collective is lax's."""
+    """Whether the step is lowered for known devices; if not, logs once that lax's collective runs."""
     scope: Any = context.module_context.axis_context
     why = ""
     if jax_compat.is_export(context) or len(context.module_context.platforms) > 1:
@@ -37,7 +37,7 @@ def lower_to_lax(
 
 
 def as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
-    """Of `params` only those that are lax's."""
+    """Lowers to lax's primitive, without the parameters that only our primitive has."""
     its = {name: value for name, value in params.items() if name not in OUR_PARAMS}
     results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **its) for x in xs], multiple_results=True)(
         context, *operands
@@ -46,6 +46,6 @@ def as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **
 
 
 def say_that_lax_runs(context: mlir.LoweringRuleContext) -> None:
-    """Logs, once, that there is no core."""
+    """Logs once that there is no core for the platform."""
     platforms = ", ".join(context.module_context.platforms)
     say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")

@@ -1,7 +1,7 @@
 """Lowers a collective when a step is compiled.
 
-On CPUs, and for sums over GPUs, it is a call of the core; elsewhere, and where a plan gives a sum over GPUs to NCCL,
-what lax makes of it.
+The core runs collectives on CPUs and sums over GPUs. lax's own collective runs on other platforms, and on GPUs if the
+plan says that NCCL runs the sum.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.collectives import choice, communicator, permutes
+from jaxcomm.collectives import active_plan, choice
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
 from jaxcomm.collectives.partition import partitioned_call
+from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.ranks import cpus_at, ranks_of, spans_processes
@@ -28,7 +29,7 @@ from jaxcomm.collectives.request import AllowedDrop, Request, extent
 
 
 def register() -> None:
-    """Registers with JAX the lowerings of the counterparts of lax's collectives."""
+    """Registers with JAX how our counterparts of lax's collectives are lowered."""
     for lax, ours in PRIMITIVES.items():
         jax_compat.require_devices(ours)
         mlir.register_lowering(ours, partial(_lower, lax), cacheable=False)
@@ -39,7 +40,7 @@ def register() -> None:
 
 
 def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
-    """Ours, whatever the platform: lax's where there are no devices to lower for, or else in the core's form."""
+    """Lowers our primitive on any platform: to the core's form, or to lax's collective if the devices are unknown."""
     if not has_devices(context, COLLECTIVES[lax.name].name):
         return as_lax(lax, context, *operands, **params)
     where = jax_compat.source_line(context)
@@ -58,7 +59,10 @@ def lower_to_core(
     drop: AllowedDrop | None = None,
     **params: Any,
 ) -> Sequence[Any]:
-    """The lowering rule of our counterpart of `lax` on CPUs, in the core's form."""
+    """Lowers our counterpart of `lax`, in the core's form, on CPUs.
+
+    The core runs the collective, unless the environment or the plan names XLA's permutes or lax's own collective.
+    """
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
     if max(map(len, positions)) == 1:
@@ -67,32 +71,37 @@ def lower_to_core(
     run_by_xla = _by_xla(lax, exact, operands[drop is not None :], plan, bucket, params)
     if run_by_xla is not None:
         return run_by_xla if drop is None else [operands[0], *run_by_xla]
-    communicator.start()
+    active_plan.start()
     scope: Any = context.module_context.axis_context
     groups = cpus_at(scope.mesh, positions)
-    request = Request(name, collective.kind, collective.reduction, axes, plan, groups, tries=communicator.tries(plan))
+    request = Request(name, collective.kind, collective.reduction, axes, plan, groups, tries=active_plan.tries(plan))
     if spans_processes(groups):
         request = with_site(request, context, where)
     if drop is None:
         return call_core(context, operands, request)
     if request.site and not _is_partitioned(scope.mesh, scope.manual_axes):
         return call_core(context, operands, dataclasses.replace(request, drop=drop))
-    return [operands[0], *call_core(exact, operands[1:], request)]  # nothing is lost within a process
+    # Within a process, and in a step that XLA still partitions, nothing is lost.
+    return [operands[0], *call_core(exact, operands[1:], request)]
 
 
 def _without_first(context: mlir.LoweringRuleContext) -> mlir.LoweringRuleContext:
-    """Of the operands but the first, which marks what the network must not lose."""
+    """The context without the first operand, which marks segments that the network must not lose."""
     rest: mlir.LoweringRuleContext = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
     return rest
 
 
 def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
-    """The custom call of the core for this request, or, where XLA still partitions, one that becomes it."""
+    """The results of the core's custom call for this request.
+
+    In a step that XLA still partitions, XLA replaces the call made here by the core's custom call.
+    """
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if _is_partitioned(scope.mesh, scope.manual_axes):
-        # The choice falls anew for the sizes of shards, but not if JAX has it cached.
+        # When XLA partitions the step, the shards' size chooses the program. An executable from JAX's cache is not
+        # partitioned again in this process, but may name any of the plan's programs.
         choice.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
     aliases = {i: i for i in range(len(operands))} if is_in_place(request) else None
@@ -133,7 +142,7 @@ def _lower_elsewhere(
     where: str,
     **params: Any,
 ) -> Sequence[Any]:
-    """On platforms that no executor of ours runs on, TPUs above all."""
+    """Lowers for platforms without an executor of ours, mainly TPUs."""
     if drop is None and (found := _by_xla(lax, context, operands, plan, bucket, params)) is not None:
         return found
     its = {"plan": plan, "bucket": bucket, "drop": drop, **params}
@@ -148,10 +157,10 @@ def _by_xla(
     bucket: str,
     params: dict[str, Any],
 ) -> Sequence[Any] | None:
-    """The collective by XLA's own, as the environment or the plan's entry asks: permutes, or lax's; else None."""
+    """Lowers to permutes or lax's collective if the environment or the plan's entry says so; else returns None."""
     _, _, positions = ranks_of(lax, context, bucket, params)
     avals: Sequence[Any] = context.avals_in
-    call = max(map(len, positions)), *extent([(aval.shape, aval.dtype) for aval in avals])
-    if choice.leaves_to_lax(COLLECTIVES[lax.name].kind, *call, plan):
+    size = max(map(len, positions)), *extent([(aval.shape, aval.dtype) for aval in avals])
+    if choice.leaves_to_lax(choice.SizedCall(COLLECTIVES[lax.name].kind, *size, plan)):
         return as_lax(lax, context, *operands, **params)
     return permutes.lower(lax, context, operands, plan, bucket, params, where="asked")

@@ -1,7 +1,7 @@
-"""A collective in a step that XLA still partitions, over the axes that `shard_map` left automatic.
+"""Collectives in steps that XLA still partitions over the axes that `shard_map` left automatic.
 
-XLA gathers the operands of a custom call that it does not know. So it gets one that it asks us about: each operand may
-stay as it is sharded, and the answer is the call on one shard.
+XLA would gather the operands of a custom call that it cannot partition. So these collectives are custom calls with a
+partitioner of ours, which keeps each operand's sharding and returns the call on one shard.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _TYPES = {
 }
 
 
-# From the operands of a shard to the MLIR module that runs there.
+# Makes the MLIR module that runs on a shard with these operands.
 ShardModule = Callable[[Sequence[Operand]], bytes]
-_modules: dict[str, ShardModule] = {}  # of calls that no request describes, by their names
+_modules: dict[str, ShardModule] = {}  # by name, for calls that no request describes
 
 
 def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
-    """The custom call that `_partition` replaces, with a rule by which Shardy leaves its operands as they are."""
+    """The custom call that `_partition` replaces. Its sharding rule makes Shardy keep the operands' shardings."""
     return _call(context, operands, request.to_json(), unsharded(request, len(operands)))
 
 
 def partitioned_module(
     context: mlir.LoweringRuleContext, operands: Sequence[Any], name: str, module: ShardModule, whole: range
 ) -> Sequence[Any]:
-    """As `partitioned_call`, of a call whose module for a shard is made when XLA asks.
+    """Like `partitioned_call`, for a call that no request describes. XLA gets the shard's module from `module`.
 
     Args:
-      context, operands: of the call.
-      name: calls of one name have one module.
-      module: makes it.
+      context, operands: the call's lowering context and operands.
+      name: names the module; calls of the same name share it.
+      module: makes the module of a shard when XLA asks for it.
       whole: the operands whose first dimension must not be sharded.
     """
     _modules[name] = module
@@ -71,8 +71,8 @@ def _register() -> None:
 def _partition(
     operands: Sequence[Any], shardings: Sequence[Any], result: Any, result_sharding: Any, config: bytes
 ) -> tuple[bytes, Sequence[Any], Any]:
-    """XLA's question and our answer: the module that runs on one shard, and its operands' and results' shardings."""
-    del shardings  # the operands may be moved, but by the rule need not be
+    """Tells XLA the module that runs on one shard, and the shardings of the operands and the results."""
+    del shardings  # the rule makes them equal to the results' shardings; XLA reshards operands that differ
     results = result.tuple_shapes() if result.is_tuple() else [result]
     wanted = result_sharding.tuple_elements() if result.is_tuple() else [result_sharding]
     shards = _shards(operands, wanted)

@@ -1,6 +1,6 @@
 """The modules that lower sums on platforms other than CPUs, found by name when a step needs them.
 
-So nothing here depends on them, and a run on CPUs imports none.
+So this package does not depend on these modules, and a run on CPUs imports none of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MODULES: Final = {"cuda": "jaxcomm.gpu.lowering"}
 
 
 class PlatformRules(Protocol):
-    """The functions of such a module."""
+    """The functions of a platform's module."""
 
     def lower(
         self, lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
@@ -24,9 +24,9 @@ class PlatformRules(Protocol):
         """The lowering rule of our counterpart of `lax`."""
 
     def register_segments(self) -> None:
-        """Registers the custom calls of `jaxcomm.ffi.segments`, once, where they are built."""
+        """Registers the custom calls of `jaxcomm.ffi.segments` once, if the platform's core is built."""
 
 
 def rules_of(platform: str) -> PlatformRules:
-    """The module that lowers for a platform of JAX's that has one: "cuda"."""
+    """The module that lowers for a platform. `platform` is JAX's name of the platform: "cuda"."""
     return cast(PlatformRules, importlib.import_module(_MODULES[platform]))

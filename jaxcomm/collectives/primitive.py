@@ -1,4 +1,6 @@
-"""A primitive of ours for each collective of lax: typed and transformed like lax's, with many operands and a plan."""
+"""Our primitives, one for each collective of lax. They are typed and transformed like lax's primitives, but each takes
+many operands and a plan.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from jaxcomm.log import say_once
 
 
 class CoreCollective(NamedTuple):
-    """A collective in the core's words.
+    """A collective in the core's terms.
 
     Attributes:
-      name: the public function, for messages.
+      name: the public function's name, for error texts.
       kind: "all_reduce" (the result is like the operand), "reduce_scatter" ([n·m, …] to [m, …]) or "all_gather" ([m, …]
         to [n·m, …]), for n ranks.
       reduction: "sum", "max" or "min"; "sum" where nothing is reduced.
-      dtypes: the element types that the core does.
+      dtypes: the element types that the core supports.
     """
 
     name: str
@@ -35,7 +37,7 @@ class CoreCollective(NamedTuple):
     dtypes: frozenset[str]
 
     def takes(self, dtype: Any) -> bool:
-        """Whether the core does it for this element type; booleans travel as bytes."""
+        """Whether the core supports this element type. Booleans are sent as bytes."""
         return dtype.name in self.dtypes or (dtype == jnp.bool_ and self.kind != "reduce_scatter")
 
 
@@ -45,7 +47,8 @@ _PMIN = CoreCollective("pmin", "all_reduce", "min", element_types.REAL)
 _PSUM_SCATTER = CoreCollective("psum_scatter", "reduce_scatter", "sum", element_types.REAL | element_types.COMPLEX)
 _ALL_GATHER = CoreCollective("all_gather", "all_gather", "sum", element_types.REAL | element_types.COMPLEX)
 
-# By the name of lax's primitive. It has several for one function, which differ in the types that check_vma sees.
+# The keys are the names of lax's primitives. lax has several primitives for one function, one for each kind of type
+# under check_vma.
 COLLECTIVES = {
     "psum": _PSUM,
     "psum_invariant": _PSUM,
@@ -61,7 +64,7 @@ COLLECTIVES = {
     "all_gather_reduced": _ALL_GATHER,
 }
 
-# lax's parameter for the dimension that is cut or grows, by kind.
+# For each kind, the name of lax's parameter for the dimension whose length changes.
 DIMENSION = {"reduce_scatter": "scatter_dimension", "all_gather": "all_gather_dimension"}
 OUR_PARAMS = ("plan", "bucket", "drop")
 
@@ -69,12 +72,12 @@ OUR_PARAMS = ("plan", "bucket", "drop")
 def replace_collectives(
     function: Callable[..., Any], plan: str, bucket: str = "", drop: AllowedDrop | None = None
 ) -> Callable[..., Any]:
-    """Returns `function` with ours in place of every collective that lax binds in it.
+    """Returns `function` with our primitive in place of every collective of lax in it.
 
     Args:
       function: takes arrays and calls `jax.lax`.
-      plan: hash of the plan that they follow, or "" for the default schedules.
-      bucket: the bucket of a step that they sum, for messages and statistics; "" for none.
+      plan: hash of the plan that the collectives follow, or "" for the default schedules.
+      bucket: the step's bucket that the collectives sum, for error texts and statistics; "" without buckets.
       drop: the part that the network may lose.
     """
     ours = {"plan": plan, "bucket": bucket, "drop": drop}
@@ -82,13 +85,16 @@ def replace_collectives(
 
 
 def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
-    """Returns `function`, which calls `jax.lax.pcast`, with one cast of all arrays; their cotangents follow `plan`."""
+    """Returns `function` with one cast of all arrays in place of `jax.lax.pcast`. `plan` is for the cotangents' sum."""
     bind = partial(VARY.bind, plan=plan, bucket="", drop=None)
     return reroute(function, {jax_compat.lax_pvary(): lambda params, operands: bind(*operands, **params)})
 
 
 def bind_ours(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
-    """Binds ours, for named axes and without a dimension that comes or goes."""
+    """Binds our primitive, which takes only named axes and keeps the number of dimensions.
+
+    lax's primitive reduces over positional axes. Unless the call is tiled, this function adds or removes the dimension.
+    """
     kind = COLLECTIVES[lax.name].kind
     bind = partial(PRIMITIVES[lax].bind, **ours)
     if kind == "all_reduce":
@@ -105,14 +111,14 @@ def bind_ours(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], oper
 
 
 def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str, Any], where: str) -> Sequence[Any]:
-    """Binds what ours becomes when it is compiled: booleans are bytes, and the first dimension is cut or grows.
+    """Binds the compiled form of our primitive, in which booleans are bytes and only the first dimension changes.
 
-    Operands of types that the core does not do get lax's instead.
+    Binds lax's primitive for operands of types that the core does not support.
 
     Args:
       lax: lax's primitive.
-      operands, params: of ours.
-      where: the line of the user's code that bound ours.
+      operands, params: the operands and parameters of our primitive.
+      where: the line of the user's code that made the call.
     """
     collective = COLLECTIVES[lax.name]
     name = DIMENSION.get(collective.kind)
@@ -134,14 +140,14 @@ def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str,
 
 
 def _primitive(lax: Primitive) -> Primitive:
-    """Ours for `lax`: its rules are lax's, operand by operand, with the collectives that these bind replaced."""
+    """Our primitive for `lax`. Its rules apply lax's rule to each operand, with our collectives in place of lax's."""
     ours = Primitive(f"jaxcomm_{lax.name}")
     ours.multiple_results = True
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         if lax not in ad.primitive_jvps:
             raise NotImplementedError(
-                f"Differentiation rule for 'jaxcomm.{COLLECTIVES[lax.name].name}' not implemented; nor has lax one."
+                f"Differentiation rule for 'jaxcomm.{COLLECTIVES[lax.name].name}' not implemented, as in jax.lax."
             )
         results = ours.bind(*primals, **params)
         moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
@@ -153,7 +159,7 @@ def _primitive(lax: Primitive) -> Primitive:
     def transpose(
         cotangents: Sequence[Any], *operands: Any, plan: str, bucket: str, drop: Any, **params: Any
     ) -> Sequence[Any]:
-        del drop  # such sums are not differentiated
+        del drop  # sums with a drop are not differentiated
         rule = ad.primitive_transposes[lax]
         linear = [ad.is_undefined_primal(operand) for operand in operands]
         moving = [i for i, cotangent in enumerate(cotangents) if linear[i] and not isinstance(cotangent, ad.Zero)]
@@ -172,7 +178,7 @@ def _primitive(lax: Primitive) -> Primitive:
     ) -> Any:
         if drop is not None:
             raise NotImplementedError(
-                'jaxcomm: a drop of the policy "network" has no batches of jax.vmap.\n  Cure: another policy there.'
+                'jaxcomm: a drop of the policy "network" cannot run under jax.vmap.\n  Cure: use another policy there.'
             )
         plain: Any = batching.primitive_batchers  # untyped in JAX
         rule = batching.fancy_primitive_batchers.get(lax) or partial(_batch_each, plain[lax])
@@ -192,7 +198,7 @@ def _primitive(lax: Primitive) -> Primitive:
 
 
 def _batch_each(rule: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
-    """A batching rule that takes no axis, as one that does."""
+    """Calls a batching rule that takes no axis."""
     del axis
     return rule(operands, dims, **params)
 
@@ -212,6 +218,6 @@ def _abstract_eval(
     return list(results), set().union(*effects)
 
 
-PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # in steps, in place of lax's
-VARY = _primitive(jax_compat.lax_pvary())  # of many operands, whose cotangents are summed by one call
-CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # in place of ours when a step is compiled
+PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # lax's primitive → ours, in steps
+VARY = _primitive(jax_compat.lax_pvary())  # casts many operands; one call sums their cotangents
+CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # lax's primitive → ours, in compilation

@@ -30,7 +30,7 @@ def ranks_of(
 def positions_of(
     mesh: Any, axes: tuple[Any, ...], index_groups: tuple[tuple[int, ...], ...] | None, where: str
 ) -> list[list[int]]:
-    """Positions in the mesh of each group's ranks, which count along `axes`, the first of them slowest."""
+    """The positions in the mesh of each group's ranks, which are numbered along `axes` in row-major order."""
     names = list(mesh.shape)
     positions = np.arange(mesh.size).reshape(tuple(mesh.shape.values()))
     over = [names.index(axis) for axis in axes]

@@ -1,4 +1,4 @@
-"""An opt-in for layers that call jax.lax themselves, such as Flax's BatchNorm: their sums run on the core too."""
+"""Makes the core also run the sums of layers that call jax.lax themselves, such as Flax's BatchNorm, on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives import communicator
+from jaxcomm.collectives import active_plan
 from jaxcomm.collectives.lax_lowering import has_devices
 from jaxcomm.collectives.lowering import lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES, bind_ours
@@ -21,10 +21,11 @@ from jaxcomm.jax_compat.contexts import replacing_lax
 
 @contextlib.contextmanager
 def replace_lax() -> Iterator[None]:
-    """Inside it, `jax.lax.psum` and `pmean` follow the active plan, for steps that are compiled inside it.
+    """Makes `jax.lax.psum` and `pmean` follow the active plan in steps that are compiled inside the `with` statement.
 
-    A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax.
-    Calls that jaxcomm cannot carry (see `jaxcomm.psum`) stay lax's; on platforms but CPUs and GPUs all do.
+    A jitted step is compiled once inside the statement and once outside. Each array is a call of its own, as in lax.
+    `jax.lax` still runs the calls that jaxcomm cannot run (see `jaxcomm.psum`). On platforms other than CPUs and GPUs
+    it runs all calls.
     """
     _register()
     with replacing_lax(True):
@@ -32,10 +33,10 @@ def replace_lax() -> Iterator[None]:
 
 
 def replace_types(names: Collection[str]) -> None:
-    """Has the core do lax's collectives of these element types, in all steps that are compiled for CPUs.
+    """Makes the core run lax's collectives of these element types, in all steps that are compiled for CPUs.
 
     Args:
-      names: of types that XLA cannot hand to the library that carries its collectives.
+      names: names of types that XLA cannot pass to the library that runs XLA's collectives.
     """
     _types.update(names)
     _register()
@@ -74,8 +75,8 @@ def _lower(
     if not ours:
         results = rule(context, operand, **params)
         return results
-    plan, where = communicator.plan_hash(None, axes), jax_compat.source_line(context)
-    with replacing_lax(False):  # the collectives that ours is lowered to are lax's
+    plan, where = active_plan.plan_hash(None, axes), jax_compat.source_line(context)
+    with replacing_lax(False):  # our primitive may itself be lowered to lax's
         if collective.kind == "all_reduce" and platforms == ("cpu",):
             return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
         bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "drop": None}, params)

@@ -1,4 +1,4 @@
-"""A collective that is asked for: over which devices, by which plan. It is data; the lowering chooses programs."""
+"""The request for a collective: its devices and its plan, as data. The lowering chooses the programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Device(NamedTuple):
 
     Attributes:
       process: the process's index in its job.
-      number: the device's, as the back end counts them: on CPUs JAX's id, on GPUs CUDA's number in the process.
+      number: the device's number in the back end: on CPUs JAX's id of the device, on GPUs CUDA's number of the device
+        in its process.
     """
 
     process: int
@@ -29,11 +30,11 @@ Groups = tuple[tuple[Device, ...], ...]
 
 
 class AllowedDrop(NamedTuple):
-    """The parts of a sum that the network may lose; the first operand marks the segments that it must not.
+    """The parts of a sum that the network may lose. The sum's first operand marks the segments that must arrive.
 
     Attributes:
-      shares: of each other operand.
-      segment_bytes: of an operand.
+      shares: for each of the other operands, the share that may be lost.
+      segment_bytes: bytes of each segment of an operand.
     """
 
     shares: tuple[float, ...]
@@ -41,13 +42,13 @@ class AllowedDrop(NamedTuple):
 
 
 class Site(NamedTuple):
-    """How the processes that a call spans know it.
+    """Identifies a call to all processes that it spans.
 
     Attributes:
-      module: a hash of the compiled module's types and first line.
-      lowering: counts the modules that this process has lowered.
-      number: counts the module's calls over the same groups of devices; alike in all processes.
-      line: of the user's code, for messages: "train.py:57".
+      module: a hash of the compiled module's types, and of the line and devices of its first call.
+      lowering: the module's number among the modules that this process has lowered.
+      number: the call's number among the module's calls over the same groups of devices; equal in all processes.
+      line: the line of the user's code, for error texts: "train.py:57".
     """
 
     module: int
@@ -61,18 +62,18 @@ class Request:
     """A collective over groups of devices.
 
     Attributes:
-      name: the public function, and of which bucket, for messages and statistics.
+      name: the public function and its bucket, for error texts and statistics.
       kind: "all_reduce", "reduce_scatter" or "all_gather".
       reduction: "sum", "max" or "min".
-      axes: the axes' names, for messages.
-      plan: hash of a plan, or "".
-      groups: the devices of each group, in the order of its ranks; one group has two ranks at least.
-      groups_by_operand: whether the first operand, int32, has a number for each rank, the same for ranks that reduce
-        together; all groups then have one size, and each is divided for itself.
-      site: of a call that spans processes, on CPUs.
-      drop: of a sum that spans processes; None: nothing may be lost.
-      hosts: of each process a number of its host; (): the call's program does not depend on them.
-      tries: whether calls first compare the plan's schedule with the default one.
+      axes: the axes' names, for error texts.
+      plan: hash of a plan, `choice.AUTO`, or "" for no plan.
+      groups: the devices of each group, in the order of its ranks; at least one group has two ranks or more.
+      groups_by_operand: whether the first operand divides each group further. This operand is an int32 array with a
+        number for each rank, and ranks with equal numbers reduce together. All groups then have one size.
+      site: identifies a call that spans processes, on CPUs; None for other calls.
+      drop: the parts that may be lost, for a sum that spans processes; None: nothing may be lost.
+      hosts: the host number of each process; (): the call's program does not depend on hosts.
+      tries: whether the first calls compare the plan's schedule with the default schedule.
     """
 
     name: str
@@ -89,7 +90,7 @@ class Request:
 
     @property
     def call(self) -> str:
-        """The call, for messages: "psum over 'data'"."""
+        """The call's name in error texts: "psum over 'data'"."""
         return f"{self.name} over '{self.axes}'"
 
     @property
@@ -113,7 +114,7 @@ class Request:
 
 
 def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:
-    """The bytes of a rank's operands, and their element type, or None if they have several."""
+    """The bytes of a rank's operands, and the operands' element type, or None if they have several types."""
     dtypes = {dtype.name for _, dtype in operands}
     nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in operands)
     return nbytes, dtypes.pop() if len(dtypes) == 1 else None

@@ -1,4 +1,4 @@
-"""Runs a function with some primitives that it binds replaced: how jaxcomm has lax's semantics without copying them."""
+"""Runs a function with some of its primitives replaced, so that jaxcomm has lax's semantics without copying lax."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Replacement = Callable[[dict[str, Any], Sequence[jax.Array]], Sequence[jax.Array
 
 
 def reroute(function: Callable[..., Any], replacements: Mapping[Primitive, Replacement]) -> Callable[..., Any]:
-    """Returns a function that does what `function` does, but calls `replacements` where that binds their primitives.
+    """Returns `function` with the binds of some primitives replaced by calls of `replacements`.
 
-    `function` is traced; its operations are then done again, one for one, in the caller's own trace. Binds that
-    have the same primitive and parameters and do not depend on each other become one call: a whole tree of arrays does.
+    Traces `function` and repeats its operations, one for one, in the caller's own trace. Independent binds with the
+    same primitive and parameters, such as those of a tree of arrays, become one call.
 
     Args:
-      function: the function to run. Results that are no arrays, such as the sizes of axes, are returned as they are.
-      replacements: by primitive, which must have one operand and one result: what takes its parameters and the operands
-        of several binds, and returns their results.
+      function: the function to run. Results other than arrays, such as the sizes of axes, are returned as they are.
+      replacements: maps primitives to functions. Each primitive must have one operand and one result. Its function
+        takes the primitive's parameters and the operands of several binds, and returns the results of these binds.
     """
 
     def rerouted(*args: Any) -> Any:
@@ -33,7 +33,7 @@ def reroute(function: Callable[..., Any], replacements: Mapping[Primitive, Repla
 
         def run(*inner: jax.Array) -> list[Any]:
             nonlocal results, result_tree
-            merged = dict(enumerate(leaves)) | dict(zip(tracers, inner, strict=True))  # the others stay constants
+            merged = dict(enumerate(leaves)) | dict(zip(tracers, inner, strict=True))  # other leaves stay constants
             results, result_tree = jax.tree.flatten(function(*tree.unflatten(merged.values())))
             computed = [result for result in results if isinstance(result, jax.core.Tracer)]
             results = [_COMPUTED if isinstance(result, jax.core.Tracer) else result for result in results]
@@ -57,7 +57,7 @@ def _evaluate(closed: ClosedJaxpr, args: Sequence[Any], replacements: Mapping[Pr
     def read(atom: Var | Literal) -> Any:
         if isinstance(atom, Literal):
             return atom.val
-        if atom not in values:  # the result of a bind that waits for its like
+        if atom not in values:  # the result of a bind that is still waiting
             values.update(_replace(waiting, replacements))
             waiting.clear()
         return values[atom]

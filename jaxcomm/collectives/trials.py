@@ -1,6 +1,6 @@
-"""Reports the trials of plans: the core runs them, and decides; here one line in the log says what they found.
+"""Logs one line for each outcome of the trials of plans. The core runs and decides the trials.
 
-`jaxcomm.stats()` has their times; `docs/guides/plan.md` says what is compared.
+`jaxcomm.stats()` has the trials' times; `docs/guides/plan.md` says what is compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _watched: _Watch | None = None
 
 
 def watch() -> None:
-    """From now on the log has a line once a trial of this process has an outcome."""
+    """Starts to log a line for each outcome of a trial in this process."""
     global _watched
     with _lock:
         if _watched is None:
@@ -30,10 +30,10 @@ def watch() -> None:
 
 
 class _Watch:
-    """A thread that asks the core for trials that have ended, until the process does."""
+    """A thread that asks the core for ended trials until the process ends."""
 
     def __init__(self) -> None:
-        self._reported: dict[str, int] = {}  # the number of its trials, by site
+        self._reported: dict[str, int] = {}  # by site, its number of trials at the last report
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="jaxcomm trials", daemon=True)
         self._thread.start()
@@ -79,7 +79,8 @@ def _report(plan: str, outcome: str, sites: Iterable[Mapping[str, Any]]) -> None
     else:
         text = (
             f"plan {plan} shows no clear gain in its trial, and its calls run without it from now on: {took}.\n"
-            "  Cure: `jaxcomm plan --try` plans by measured times; jaxcomm.init(trial=False) keeps the plan."
+            f"  Cure: `jaxcomm profile --sizes {largest['bytes']}` times other schedules at this size, and `jaxcomm "
+            "profile import` of the saved run gives the result to the next plan. jaxcomm.init(trial=False) keeps it."
         )
         statistics.record_event(text, "taken back", **times)
     say(text)

@@ -1,4 +1,4 @@
-"""The processes of a job that `jax.distributed` started: how they are started, named and connected, what they publish.
+"""The processes of a `jax.distributed` job: their start, names and connections, and the values that they publish.
 
 May be imported by auto_plan, collectives, initialize, gpu, measure and cli; imports ffi and jax_compat.
 """

@@ -1,4 +1,4 @@
-"""Calls between processes that JAX knows nothing of: lists of messages on plain memory, for measuring and agreeing."""
+"""Calls between processes outside JAX: lists of messages on plain memory, for measurements and agreement."""
 
 from __future__ import annotations
 
@@ -10,50 +10,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.distributed import members, store
+from jaxcomm.distributed import store
+from jaxcomm.distributed.connect import members
+from jaxcomm.ffi.arguments import MessageRun
 from jaxcomm.ffi.cpu import CPU
 
-_NUMBERS = 0x6A61_7863_0000_0000  # of such calls; a communicator's is a hash
+_NUMBERS = 0x6A61_7863_0000_0000  # these calls' numbers start here; a communicator's number is a hash
 
 
 def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]], values: NDArray[Any]) -> float:
-    """Runs a list of messages, whose sums are of bytes, and waits for its end.
+    """Runs a list of messages that adds the values as bytes, and waits until all messages have arrived.
 
     Args:
-      call: for errors: "an exchange of ranks 0 and 3".
-      number: alike in all processes of the call, and no other call's.
+      call: the call's name in errors, such as "an exchange of ranks 0 and 3".
+      number: the call's number; all processes of the call pass the same number, and no other call has it.
       messages: the name of the list, as `jaxcomm.ffi.register_messages` returns it, or "all_reduce/flat/4".
-      ranks: of each rank of the list its process and its device.
-      values: a row for each rank of this process, in their order; becomes the result.
+      ranks: process and device of each rank of the list.
+      values: a row for each rank of this process, in order of `ranks`; overwritten with the result.
 
     Returns:
-      Seconds from the last rank's arrival to the end, as seen here.
+      Seconds from the last rank's arrival to the end, as measured by this process.
 
     Raises:
-      JaxcommError: the processes cannot be connected, or one is gone or has not come before the deadline.
+      JaxcommError: the processes cannot be connected, or a process is gone or did not arrive before the deadline.
     """
     members.connected()
     processes, devices = (np.array(each, np.uint32) for each in zip(*ranks, strict=True))
     here = int((processes == members.connected().process).sum())
     seconds = ctypes.c_double()
-    CPU.call(
-        "job_run",
-        call,
-        _NUMBERS + number,
-        messages,
-        processes.ctypes.data,
-        devices.ctypes.data,
-        len(ranks),
-        values.ctypes.data,
-        values.nbytes // here,
-        ctypes.byref(seconds),
-    )
+    made = MessageRun(_NUMBERS + number, call, messages, processes, devices, len(ranks), values, values.nbytes // here)
+    CPU.call("job_run", made, ctypes.byref(seconds))
     return seconds.value
 
 
 @store.cached
 def measurements() -> Iterator[int]:
-    """Numbers the job's measurements, alike in all processes, also in those that have been in no job before.
+    """Returns the counter of the job's measurements. The counter starts anew with each job, so all processes agree.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized.

@@ -1,7 +1,7 @@
-"""Keeps the children that this process forks from its sockets and from what it does at its end.
+"""Closes this process's sockets in forked children, and keeps this process's exit functions from running in them.
 
-A child may outlive the process, and a socket that it holds open would hide the process's end from the others. The core
-does the same with the sockets that it has taken over (`cc/base/own_descriptors.h`).
+A child may outlive this process. A socket that is open in the child would hide this process's end from the other
+processes. The core also closes its own sockets in children (`cc/base/own_descriptors.h`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _own: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
 
 def close_in_children(made: _T) -> _T:
-    """Returns the socket, file or selector, which children close."""
+    """Registers a socket, file or selector, and returns it. Forked children close all that are registered."""
     _own.add(made)
     return made
 
 
 def run_at_exit(function: Callable[[], object]) -> Callable[[], None]:
-    """Has a function run when this process ends, and not when a child does.
+    """Registers a function to run at the exit of this process, but not of its forked children.
 
     Returns:
-      The function that `atexit.unregister` takes back.
+      The argument for `atexit.unregister`.
     """
     process = os.getpid()
 

@@ -1,6 +1,6 @@
-"""The key-value store that the processes of a job share: one publishes a value, all may look it up.
+"""The key-value store of a job: a process publishes a value, and all processes may look the value up.
 
-Each `jax.distributed.initialize` starts with an empty one.
+Each `jax.distributed.initialize` starts with an empty store.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import outages
+from jaxcomm.distributed.rails import outages
 from jaxcomm.errors import JaxcommError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_TIMEOUT_S = 300.0  # for another process to come as far
-_LOOK_S = 0.5  # between two looks at whether that process is gone
-_AT_ONCE_S = 0.05  # for what was published long ago to arrive
+_TIMEOUT_S = 300.0  # time in which another process must publish a value
+_LOOK_S = 0.5  # time between two checks whether a wait must end
+_AT_ONCE_S = 0.05  # time to wait for a value that was published before
 _no_more_waits = threading.Event()
 
 
 def publish(key: str, value: str) -> None:
-    """Publishes a value to the other processes, once; a later one under the same key does not count.
+    """Publishes a value to the other processes; later values under the same key are ignored.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
@@ -36,20 +36,20 @@ def publish(key: str, value: str) -> None:
         client().key_value_set(f"jaxcomm/{key}", value)
     except jax.errors.JaxRuntimeError as error:
         if "ALREADY_EXISTS" not in str(error):
-            raise JaxcommError(f"the processes' store does not answer: {str(error).splitlines()[0]}") from error
+            raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
 
 
 def lookup(key: str, missing: str, of: int | None = None) -> str:
-    """The value that a process has published, or publishes within five minutes.
+    """Returns the value that a process has published, or publishes within five minutes.
 
     Args:
-      key: as it was published.
-      missing: the error's first words, if no process has published it.
-      of: the process that publishes it, if only one does and this one is connected with it: once it is gone, the wait
-        ends.
+      key: as in `publish`.
+      missing: the first words of the error if no process has published the value.
+      of: the only process that publishes the value, if this process is connected with that process. The end of that
+        process then ends the wait.
 
     Raises:
-      JaxcommError: no process has published it, or `jax.distributed` has not been initialized.
+      JaxcommError: no process has published the value, or `jax.distributed` has not been initialized.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
@@ -67,7 +67,7 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
 
 
 def find(key: str) -> str | None:
-    """The value that a process has published; None if none has.
+    """Returns the value that a process has published, or None.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
@@ -77,20 +77,20 @@ def find(key: str) -> str | None:
     except jax.errors.JaxRuntimeError as error:
         if "NOT_FOUND" in str(error):
             return None
-        raise JaxcommError(f"the processes' store does not answer: {str(error).splitlines()[0]}") from error
+        raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
     return value
 
 
 def remove(key: str) -> None:
-    """Takes back what was published under a key, or under keys that begin with it and a slash."""
+    """Deletes the value under a key, and all values under keys that begin with the key and a slash."""
     client().key_value_delete(f"jaxcomm/{key}")
 
 
 def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str], list[int]]:
-    """The texts that processes have published, or publish before a deadline; and the processes that have not.
+    """Returns the texts that processes have published or publish before a deadline, and the processes without a text.
 
     Args:
-      keys: of each process.
+      keys: for each process, the key of its text.
       deadline: on the clock of `time.monotonic`.
 
     Raises:
@@ -122,7 +122,7 @@ def cached(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def client() -> Any:
-    """JAX's client of the store; another one after each `jax.distributed.initialize`.
+    """Returns JAX's client of the store, which is a new object after each `jax.distributed.initialize`.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized.
@@ -131,12 +131,12 @@ def client() -> Any:
         return jax_compat.key_value_store()
     except LookupError as error:
         raise JaxcommError(
-            f"ranks live in several processes, but {error}.\n  Cure: call jax.distributed.initialize in each of them."
+            f"ranks are in several processes, but {error}.\n  Cure: call jax.distributed.initialize in each of them."
         ) from error
 
 
 def stop_waiting() -> None:
-    """Ends all waits for values of other processes, in all threads: this process ends.
+    """Ends all waits for values of other processes, in all threads, because this process ends.
 
     A thread that waits in JAX's client while Python ends would abort the process.
     """
@@ -155,4 +155,4 @@ def _get(key: str, timeout_s: float) -> str:
             if "DEADLINE_EXCEEDED" not in str(error) or left_s <= _LOOK_S:
                 raise
             if _no_more_waits.is_set():
-                raise JaxcommError("the process ended before the processes of the job were connected") from error
+                raise JaxcommError("this process ended before the processes of the job were connected") from error

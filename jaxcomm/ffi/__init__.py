@@ -1,8 +1,8 @@
-"""The C++ core: registering its custom calls with XLA, and its C functions.
+"""The C++ core: its C functions, and the registration of its custom calls with XLA.
 
-`core` loads and calls a shared object, `cpu` names what the core for CPUs has. Other back ends register themselves, by
-`add_backend` and, for the custom calls on segments, `segments.add_platform`. Importing it loads nothing; the first call
-does. It may import errors.
+`core` loads and calls a shared object. `cpu` lists the functions of the core for CPUs. Other back ends register
+themselves by `add_backend`. Those that have custom calls on segments also call `segments.add_platform`. Importing this
+package loads nothing; the first call loads the core. The package may import errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import hashlib
 import json
 import math
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,10 +40,10 @@ def register() -> None:
 
 
 class Backend(Protocol):
-    """An executor of programs on other devices than CPUs; it registers itself."""
+    """An executor of programs on devices other than CPUs. It registers itself by `add_backend`."""
 
     def register_program(self, name: str, data: bytes) -> None:
-        """As `jaxcomm.ffi.register_program`, under a name that is given."""
+        """As `jaxcomm.ffi.register_program`, under the given name."""
 
     def set_deadline(self, seconds: float) -> None:
         """As `jaxcomm.ffi.set_deadline`."""
@@ -55,13 +56,13 @@ class Backend(Protocol):
 
 
 _backends: list[Backend] = []
-_programs: dict[str, bytes] = {}  # the core's programs, for back ends that come later
-_DEADLINE_S = 60.0  # of calls until one is set, as in cc/base/default_deadline.h
-_deadlines: list[float] = []  # the last one that was set
+_programs: dict[str, bytes] = {}  # the core's programs, for back ends added later
+_DEADLINE_S = 60.0  # the deadline until one is set; equals the one in cc/base/default_deadline.h
+_deadlines: list[float] = []  # the deadline that was set last; empty if none was set
 
 
 def add_backend(backend: Backend) -> None:
-    """Has a back end given every program and deadline from now on, and those that the core has already."""
+    """Gives a back end the core's programs and deadline, now and after every later change."""
     for name, data in _programs.items():
         backend.register_program(name, data)
     for seconds in _deadlines:
@@ -71,10 +72,10 @@ def add_backend(backend: Backend) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def register_program(data: bytes) -> str:
-    """Hands an encoded program to the core and returns the name that a custom call finds it by.
+    """Hands an encoded program to the core and returns the name by which a custom call finds it.
 
     Raises:
-      PlanError: the core's decoder refuses the program; the message says at which word.
+      PlanError: the core's decoder refuses the program; the error text says at which word.
     """
     name = hashlib.sha256(data).hexdigest()[:32]
     CPU.call("register_program", name, data, len(data), raises=PlanError)
@@ -85,10 +86,10 @@ def register_program(data: bytes) -> str:
 
 
 def register_messages(lists: tuple[bytes, ...]) -> str:
-    """Hands the encoded message lists of all ranks to the core and returns the name that a custom call finds them by.
+    """Hands all ranks' encoded message lists to the core and returns the name by which a custom call finds them.
 
     Raises:
-      PlanError: the core's decoder refuses a list; the message says at which word.
+      PlanError: the core's decoder refuses a list; the error text says at which word.
     """
     name = messages_name(lists)
     for data in lists:
@@ -97,7 +98,7 @@ def register_messages(lists: tuple[bytes, ...]) -> str:
 
 
 def messages_name(lists: tuple[bytes, ...]) -> str:
-    """The name of the encoded message lists of all ranks, which is that of their content."""
+    """The name of all ranks' encoded message lists: a hash of their content."""
     return hashlib.sha256(b"".join(lists)).hexdigest()[:32]
 
 
@@ -117,19 +118,19 @@ def deadline() -> float:
 
 
 def sites(*, spans: bool = False) -> list[dict[str, Any]]:
-    """The records of call sites, as in `jaxcomm.stats()`; without their `spans` they cost less."""
+    """The records of call sites, as in `jaxcomm.stats()`. The call is faster without the records' `spans`."""
     found: list[dict[str, Any]] = json.loads(CPU.text("stats", spans))
     return found + [site for backend in _backends for site in backend.sites()]
 
 
 def rails() -> list[dict[str, Any]]:
-    """The records of rails, as in `jaxcomm.stats()`, but for their times, which are those of the core."""
+    """The records of rails, as in `jaxcomm.stats()`, but with the core's times."""
     found: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))
     return found
 
 
 def gone() -> list[dict[str, Any]]:
-    """The records of processes that are gone, likewise."""
+    """The records of processes that are gone, as in `jaxcomm.stats()`, but with the core's times."""
     found: list[dict[str, Any]] = json.loads(CPU.text("job_gone"))
     return found
 
@@ -141,24 +142,55 @@ def reset_stats() -> None:
         backend.reset_stats()
 
 
+class Comparison(NamedTuple):
+    """The times of two ways of running the same calls or steps.
+
+    Attributes:
+      first_s: trimmed mean of the first way's seconds.
+      second_s: trimmed mean of the second way's seconds.
+      least_s: the difference of the two means that chance may explain; only a larger difference counts.
+    """
+
+    first_s: float
+    second_s: float
+    least_s: float
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether the first way takes less time."""
+        return self.second_s - self.first_s > self.least_s
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether the first way takes more time."""
+        return self.first_s - self.second_s > self.least_s
+
+
+def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
+    """Compares two ways by their measured seconds, as a plan's trial does. Each way needs two measurements or more."""
+    one, other, found = np.array(first, np.float64), np.array(second, np.float64), np.zeros(3)
+    CPU.call("compare", one.ctypes.data, one.size, other.ctypes.data, other.size, found.ctypes.data)
+    return Comparison(*found.tolist())
+
+
 def kernel_isa() -> str:
     """The instruction set that the reductions use on this processor: avx512, avx2, neon or plain."""
     return CPU.text("kernel_isa")
 
 
 def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int | None = None) -> float:
-    """Measures one pass over `ranks` warm buffers of `nbytes` that reads all and stores the sum to all, in seconds.
+    """Measures, in seconds, one pass that reads `ranks` warm buffers and stores their sum to all of them.
 
     No allreduce between ranks that share this machine's memory can be faster.
 
     Args:
       ranks: the number of buffers.
-      nbytes: of each.
+      nbytes: the bytes of each buffer.
       dtype: float16, bfloat16, float32 or float64.
-      writes: to how many of them the sum is stored, where not to all.
+      writes: the number of buffers to which the sum is stored; None: all.
 
     Raises:
-      JaxcommError: another type, or the system lacks the memory or the threads.
+      JaxcommError: `dtype` is another type, or the system lacks the memory or the threads.
     """
     seconds = ctypes.c_double()
     CPU.call("floor_seconds", dtype, ranks, ranks if writes is None else writes, nbytes, ctypes.byref(seconds))
@@ -166,15 +198,15 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
 
 
 def delay(x: Any, seconds: jax.Array | float) -> Any:
-    """Hands `x` on, `seconds` later; for making a rank late on purpose.
+    """Returns `x` after `seconds`, which makes a rank late on purpose.
 
     On CPUs the core waits, by a timer; on other platforms a thread of the host sleeps.
 
     Args:
       x: an array or a tree of arrays; the result is the same.
-      seconds: a scalar, read when the step runs, so that inside `shard_map` it may differ from rank to rank:
-        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`. From 0 to 86400, a day: anything else is an
-        error when the step runs.
+      seconds: a scalar from 0 to 86400 (a day), read when the step runs; another value is an error in that run. Inside
+        `shard_map` the value may differ from rank to rank:
+        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
     """
     import jax
     import jax.numpy as jnp
@@ -208,8 +240,8 @@ def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
         time.sleep(float(seconds))
         return np.bool_(True)
 
-    # It takes and returns data that XLA knows nothing of, so that neither end of the wait can be moved. `io_callback`
-    # has an effect, for which JAX would call the step by a slower way on CPUs, too.
+    # The callback takes and returns data that XLA does not know, so that XLA cannot move either end of the wait.
+    # `io_callback` has an effect, and JAX would call a step with an effect by a slower path, on CPUs too.
     there = [leaf.ravel()[:1] for leaf in leaves]
     waited = jax.pure_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)
     return [jnp.where(waited, leaf, jnp.zeros_like(leaf)) for leaf in leaves]

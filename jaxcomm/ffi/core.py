@@ -1,7 +1,7 @@
-"""A shared object of jaxcomm's: loading it, calling its C functions, registering its custom calls with XLA.
+"""Loads a shared object of jaxcomm, calls its C functions, and registers its custom calls with XLA.
 
-Its C functions end as cc/base/c_function.h says: each returns 0, or another number and the text of its error, for which
-its last two arguments are the buffer.
+The C functions follow cc/base/c_function.h: each returns 0, or another number after writing the text of its error to
+the buffer that is its last argument.
 """
 
 from __future__ import annotations
@@ -18,32 +18,46 @@ from jaxcomm.errors import JaxcommError
 
 ArgumentTypes = tuple[Any, ...]
 
-# The last arguments of a function that returns a text: buffer, size, length of the whole text.
-TEXT: Final[ArgumentTypes] = (ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
-_ERROR: Final[ArgumentTypes] = (ctypes.c_char_p, ctypes.c_int64)
+class Text(ctypes.Structure):
+    """A buffer for a text, and the length of the whole text."""
+
+    _fields_ = (("bytes", ctypes.c_void_p), ("capacity", ctypes.c_int64), ("length", ctypes.c_int64))
+
+    def __init__(self, capacity: int) -> None:
+        """Makes an empty buffer of `capacity` bytes."""
+        self._buffer = ctypes.create_string_buffer(capacity)
+        super().__init__(ctypes.addressof(self._buffer), capacity, 0)
+
+    def value(self) -> str:
+        """The text, as far as it fits."""
+        return self._buffer.value.decode(errors="replace")
+
+
+TEXT: Final = ctypes.POINTER(Text)
 _ERROR_BYTES: Final = 4096
 _TEXT_BYTES: Final = 1 << 16
 
 
 class Core:
-    """A shared object, which its first use loads.
+    """A shared object that is loaded at its first use.
 
         core = Core("C++ core", path, {"set_deadline": (ctypes.c_double,)}, cure="install the package")
         core.call("set_deadline", 60.0)  # jaxcomm_set_deadline
 
     Attributes:
-      path: of its file.
+      path: the path of the shared object's file.
     """
 
     def __init__(self, name: str, path: Path, functions: Mapping[str, ArgumentTypes], *, cure: str) -> None:
         """Loads nothing yet.
 
         Args:
-          name: for messages.
-          path: of its file.
-          functions: by name, which "jaxcomm_" precedes in the file, the types of the arguments before the error's.
-          cure: the cure where it cannot be loaded.
+          name: the shared object's name in error texts.
+          path: the path of the shared object's file.
+          functions: for each C function, the types of all arguments but the last one, which is for the error. The keys
+            are the functions' names without the prefix "jaxcomm_".
+          cure: the cure if the file cannot be loaded.
         """
         self.path = path
         self._name = name
@@ -54,7 +68,7 @@ class Core:
         """Calls a C function.
 
         Raises:
-          JaxcommError: it cannot be loaded.
+          JaxcommError: the shared object cannot be loaded.
           JaxcommError, or `raises`: the function's error.
         """
         if (error := self.failure(function, *arguments)) is not None:
@@ -64,35 +78,34 @@ class Core:
         """Calls a C function and returns the text of its error, or None if it has succeeded.
 
         Raises:
-          JaxcommError: it cannot be loaded.
+          JaxcommError: the shared object cannot be loaded.
         """
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        error = Text(_ERROR_BYTES)
         plain = (argument.encode() if isinstance(argument, str) else argument for argument in arguments)
-        failed: int = getattr(self._library, f"jaxcomm_{function}")(*plain, error, len(error))
-        return error.value.decode(errors="replace") if failed else None
+        failed: int = getattr(self._library, f"jaxcomm_{function}")(*plain, error)
+        return error.value() if failed else None
 
     def text(self, function: str, *arguments: Any) -> str:
         """Calls a C function that returns a text.
 
         Raises:
-          JaxcommError: it cannot be loaded, or the function's error.
+          JaxcommError: the shared object cannot be loaded, or the function's error.
         """
-        length = ctypes.c_int64(_TEXT_BYTES)
+        length = _TEXT_BYTES
         while True:
-            out = ctypes.create_string_buffer(length.value + (length.value >> 2) + 1)
-            self.call(function, *arguments, out, len(out), ctypes.byref(length))
-            if length.value < len(out):
-                return out.value.decode(errors="replace")
+            out = Text(length + (length >> 2) + 1)
+            self.call(function, *arguments, out)
+            if (length := out.length) < out.capacity:
+                return out.value()
 
     def register(self, target: str, handler: str, platform: str, stages: Sequence[str] = ()) -> None:
         """Registers a custom call with XLA.
 
         Args:
           target: the custom call's name.
-          handler: its handler's name, which "Jaxcomm" precedes in the file, and where there are stages each of these
-            follows, beginning with a capital letter.
+          handler: the handler's name, without the prefix "Jaxcomm" and without the capitalized stage at the end.
           platform: "cpu" or "CUDA".
-          stages: of "instantiate", "initialize" and "execute"; none if there is one handler for all.
+          stages: some of "instantiate", "initialize" and "execute"; empty if one handler serves all stages.
         """
         import jax
 
@@ -109,7 +122,7 @@ class Core:
             for name, types in self._functions.items():
                 function = getattr(library, f"jaxcomm_{name}")
                 function.restype = ctypes.c_int
-                function.argtypes = (*types, *_ERROR)
+                function.argtypes = (*types, TEXT)
         except (OSError, AttributeError) as error:
             raise JaxcommError(f"jaxcomm's {self._name} cannot be loaded: {error}.\n  Cure: {self._cure}.") from error
         if "failure" in self._functions:
@@ -120,5 +133,5 @@ class Core:
         found = self.text("failure", text.encode(errors="replace"))
         try:
             return json.loads(found) if found else None
-        except ValueError:  # another process may have sent any bytes
+        except ValueError:  # no JSON, because another process may have sent any bytes
             return None

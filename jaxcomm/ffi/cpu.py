@@ -1,4 +1,4 @@
-"""The core for CPUs: its C functions, of which each has its line here."""
+"""The core for CPUs, with a line for each of its C functions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import ctypes
 from pathlib import Path
 from typing import Final
 
+from jaxcomm.ffi import arguments
 from jaxcomm.ffi.core import TEXT, Core
-
-# Connection, socket, keys, bytes of a packet, window.
-_UDP_PATH: Final = (*(ctypes.c_int,) * 2, *(ctypes.c_char_p,) * 2, *(ctypes.c_int64,) * 2)
 
 CPU: Final = Core(
     "C++ core",
@@ -21,54 +19,48 @@ CPU: Final = Core(
         "job_open_rails": (ctypes.c_char_p, ctypes.c_char_p),
         "job_set_rails": (
             *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+            ctypes.POINTER(arguments.RailShares),
         ),
+        "job_set_shares": (ctypes.c_int64, ctypes.POINTER(arguments.RailShares)),
         "job_shm_file": (ctypes.c_void_p, ctypes.c_void_p),
         "job_add_shm": (ctypes.c_int64, ctypes.c_int, ctypes.c_uint64),
         "job_add_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
-        "job_add_udp": (ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
-        "job_rails": TEXT,
-        "job_gone": TEXT,
+        "job_add_udp": (ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(arguments.UdpConnection)),
+        "job_rails": (TEXT,),
+        "job_gone": (TEXT,),
         "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         "job_restore_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
-        "job_restore_udp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
+        "job_restore_udp": (*(ctypes.c_int64,) * 3, ctypes.POINTER(arguments.UdpConnection)),
         "job_start": (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
         "job_awaits": (ctypes.c_void_p,),
         "job_close": (),
         "job_reset": (),
-        "job_run": (
-            *(ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p),
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
-            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
-        ),
+        "job_run": (ctypes.POINTER(arguments.MessageRun), ctypes.c_void_p),
         "backend_table": (ctypes.c_void_p,),
         "backend_expect": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
         "backend_forget": (ctypes.c_int64,),
-        "backend_lists": (
-            *(*(ctypes.c_int64,) * 4, ctypes.c_char_p, ctypes.c_int64),
-            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int),
-        ),
-        "switch_launches": TEXT,
-        "switch_periods": TEXT,
-        "switch_prepare": (
-            *(ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p),
-            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
-        ),
+        "backend_lists": (ctypes.POINTER(arguments.CollectiveLists),),
+        "switch_launches": (TEXT,),
+        "switch_periods": (TEXT,),
+        "switch_prepare": (ctypes.POINTER(arguments.PlanSwitch), ctypes.c_void_p),
         "switch_decide": (ctypes.c_int,),
         "switch_fail": (ctypes.c_char_p,),
-        "find_rounds": (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 11, ctypes.c_double, *(ctypes.c_void_p,) * 2),
-        "improve_trees": (
-            *(*(ctypes.c_int64,) * 3, ctypes.c_double, *(ctypes.c_void_p,) * 5),
-            *(*(ctypes.c_int64,) * 2, *(ctypes.c_void_p,) * 6),
+        "find_rounds": (
+            *(ctypes.POINTER(arguments.PendingMoves), ctypes.c_void_p, ctypes.c_double),
+            ctypes.POINTER(arguments.MoveRounds),
         ),
-        "simulate": (*(ctypes.c_int64,) * 3, *(ctypes.c_void_p,) * 13),
+        "improve_trees": (
+            *(ctypes.POINTER(arguments.TreeNetwork), ctypes.c_int64, ctypes.c_int64),
+            *(ctypes.POINTER(arguments.ChunkTrees), ctypes.POINTER(arguments.TreeTimes)),
+        ),
+        "simulate": (ctypes.POINTER(arguments.MessageNetwork), ctypes.POINTER(arguments.MessageTimes)),
+        "compare": (*(ctypes.c_void_p, ctypes.c_int64) * 2, ctypes.c_void_p),
         "set_deadline": (ctypes.c_double,),
-        "failure": (ctypes.c_char_p, *TEXT),
-        "stats": (ctypes.c_int, *TEXT),
-        "trials": TEXT,
+        "failure": (ctypes.c_char_p, TEXT),
+        "stats": (ctypes.c_int, TEXT),
+        "trials": (TEXT,),
         "reset_stats": (),
-        "kernel_isa": TEXT,
+        "kernel_isa": (TEXT,),
         "floor_seconds": (*(ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64), ctypes.c_void_p),
         "reset_marks": (),
         "marks": (*(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int64, ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""Marks in a jitted step: which device had what when."""
+"""Marks in a jitted step, which record when each device had an array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TARGET = "jaxcomm_mark"
 
 
 class Mark(NamedTuple):
-    """A device, by its id, had the operand of the mark of this number these seconds after the start."""
+    """The time at which a device had the operand of mark `number`: `seconds` after the start."""
 
     number: int
     device: int
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 def mark(x: jax.Array, number: int) -> jax.Array:
-    """Hands an array on, and notes when the device has it. On CPUs only; not differentiable."""
+    """Returns an array unchanged and records when the device has the array. On CPUs only; not differentiable."""
     _register()
     call: Any = jax.ffi.ffi_call(_TARGET, jax.typeof(x), input_output_aliases={0: 0})
     marked: jax.Array = call(x, name=np.int64(number))
@@ -32,7 +32,10 @@ def mark(x: jax.Array, number: int) -> jax.Array:
 
 
 def record(run: Callable[[], Any]) -> list[Mark]:
-    """The marks of what `run` calls and waits for, in their order; their seconds count from the call of `run`."""
+    """Calls `run`, which must wait for its own steps, and returns the steps' marks in order.
+
+    The marks' seconds count from the call of `run`.
+    """
     CPU.call("reset_marks")
     run()
     count = ctypes.c_int64()

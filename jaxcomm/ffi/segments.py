@@ -1,7 +1,8 @@
-"""Segments of a gradient, in the core: their importance, gathering some of them, putting them back, scaling them.
+"""The core's operations on segments of a gradient: computing their importance, packing, unpacking and scaling them.
 
-A segment is `segment_bytes` of one flat array, the last one may be shorter. On platforms that the core does not serve
-the same is done in JAX; GPUs' core has the importance alone. None of it is differentiable: it is for gradients.
+A segment is `segment_bytes` of one flat array; the array's last segment may be shorter. On platforms without a core,
+JAX's operations do the same. The GPU core has only the importance. These functions are for gradients and are not
+differentiable.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from jax import lax
 
 from jaxcomm import ffi
 
-_platforms = ["cpu"]  # where "jaxcomm_importance" is called
+_platforms = ["cpu"]  # platforms on which "jaxcomm_importance" is called
 
 
 def add_platform(name: str) -> None:
-    """Has "jaxcomm_importance" called on another platform, too, whose back end has registered it with XLA.
+    """Makes one more platform call "jaxcomm_importance", which the platform's back end has registered with XLA.
 
     Args:
       name: JAX's name of the platform.
@@ -60,11 +61,11 @@ def importance(x: jax.Array, segment_bytes: int) -> jax.Array:
 
 
 def pack(x: jax.Array, indices: jax.Array, segment_bytes: int) -> jax.Array:
-    """The segments with these ascending indices, one after the other; the last one of `x` is filled up with zeros.
+    """The segments with these ascending indices, one after the other. The last segment of `x` is padded with zeros.
 
     Raises:
-      JaxRuntimeError: indices that do not ascend or do not exist, on CPUs. Elsewhere a step does not stop for them, and
-        another segment takes the place of one that does not exist.
+      JaxRuntimeError: on CPUs, indices that do not ascend or do not exist. On other platforms the step goes on, and
+        another segment takes the place of a segment that does not exist.
     """
     shape = (indices.size * segment_bytes // x.dtype.itemsize,)
     call = _call("pack", _like(x, shape, x.dtype), segment_bytes=np.int64(segment_bytes))
@@ -77,7 +78,7 @@ def pack(x: jax.Array, indices: jax.Array, segment_bytes: int) -> jax.Array:
 
 
 def unpack(packed: jax.Array, indices: jax.Array, size: int, segment_bytes: int) -> jax.Array:
-    """The inverse of `pack`: an array of `size` elements, 0 where no segment was chosen."""
+    """The inverse of `pack`: an array of `size` elements. Segments that were not packed are 0."""
     call = _call("unpack", _like(packed, (size,), packed.dtype), segment_bytes=np.int64(segment_bytes))
 
     def reference(packed: jax.Array, indices: jax.Array) -> jax.Array:
@@ -90,7 +91,7 @@ def unpack(packed: jax.Array, indices: jax.Array, size: int, segment_bytes: int)
 
 
 def scale(x: jax.Array, factors: jax.Array, segment_bytes: int) -> jax.Array:
-    """Every segment times its factor (float32); 0 drops a segment, whatever is in it."""
+    """Multiplies every segment by its factor (float32). The factor 0 gives zeros, even for NaN and infinity."""
     call = _call("scale", jax.typeof(x), aliases={0: 0}, segment_bytes=np.int64(segment_bytes))
 
     def reference(x: jax.Array, factors: jax.Array) -> jax.Array:

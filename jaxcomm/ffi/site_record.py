@@ -1,4 +1,4 @@
-"""The description of a call site: the one attribute of the core's custom call, which `cc/ffi/site_record.h` reads."""
+"""The description of a call site: the attribute of the core's custom call. `cc/ffi/sites/site_record.h` reads it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ class SiteGroup(NamedTuple):
     """Ranks that call together.
 
     Attributes:
-      ranks: the process and the device of each.
-      schedules: the names of what its calls run, in the core: none for one rank, else one; several if the site has a
-        rule; with groups by operand those for 2, 3, … ranks.
+      ranks: the process and the device of each rank.
+      schedules: the core's names of the schedules that the group's calls run. A group of one rank has no schedule.
+        Larger groups have one schedule, or several if the site has a rule. With groups by operand there is one schedule
+        for each of 2, 3, … ranks.
     """
 
     ranks: Sequence[tuple[int, int]]
@@ -24,15 +25,15 @@ class SiteRecord(NamedTuple):
     """A call site.
 
     Attributes:
-      name, axes, plan: for messages and statistics.
+      name, axes, plan: for error texts and statistics.
       kind: "all_reduce", "reduce_scatter" or "all_gather".
       reduction: "sum", "max" or "min".
-      groups_by_operand: whether the first operand has the group of every rank, within each of `groups`.
+      groups_by_operand: whether the first operand divides each of `groups` further, by a number for every rank.
       groups: the groups of ranks.
-      rule: a late rank, the seconds by which it is late, whether the schedules are tried first, and the lost rails, as
-        in `jaxcomm/collectives/choice.py`.
-      drop: of a sum that may lose packets, the share of each leaf and the bytes of a segment.
-      between: how the processes that the call spans know it: module, lowering, number and the user's line.
+      rule: the fields of a `Rule` of `jaxcomm/collectives/choice.py`: rank, seconds, tries and lost_rails.
+      drop: for a sum that may lose packets, the share of each leaf that may be lost, and the bytes of a segment.
+      between: for a call between processes, the fields that identify the call in all these processes: module, lowering,
+        number and the user's line.
     """
 
     name: str
@@ -47,7 +48,7 @@ class SiteRecord(NamedTuple):
     between: tuple[int, int, int, str] | None = None
 
     def encode(self) -> str:
-        """Text of fields, each followed by a space; numbers are decimal, real numbers by their bits."""
+        """The fields as text, each followed by a space. A real number is written as the integer of the same bits."""
         fields = [*map(_text, self[:5]), _number(self.groups_by_operand), _number(len(self.groups))]
         for ranks, schedules in self.groups:
             fields += [_number(len(ranks)), *(f"{process} {device} " for process, device in ranks)]
@@ -72,7 +73,7 @@ def devices_of(site: bytes) -> tuple[str, tuple[tuple[int, ...], ...]]:
     """The kind of an encoded call site, and the devices of its groups.
 
     Raises:
-      ValueError: it is damaged.
+      ValueError: the encoded call site is damaged.
     """
     rest = site
 

@@ -1,6 +1,6 @@
-"""The certificate of this machine's GPUs: `jaxcomm check` writes it, and sums over GPUs use exactly what it allows.
+"""The certificate of this machine's GPUs. `jaxcomm check` writes it, and sums over GPUs use exactly what it allows.
 
-A certificate holds for the devices and versions that it was made with, and for no others.
+A certificate is valid only for the devices and versions with which it was made.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from jaxcomm.gpu import core, nccl
 FORMAT, VERSION = "jaxcomm-check", 1
 PASSED = "passed"
 
-# The sections that must have passed for sums over the GPUs of one process, and for those between processes.
+# For each use, the sections that must have passed: sums over the GPUs of one process, and sums between processes.
 NEEDS: dict[str, tuple[str, ...]] = {"process": ("exact", "types", "deadline", "devices"), "nccl": ("nccl",)}
 
 
 def path() -> Path:
-    """Where the certificate lies: $JAXCOMM_CERTIFICATE, or jaxcomm/check.json in the user's folder for state."""
+    """Path of the certificate: $JAXCOMM_CERTIFICATE, or jaxcomm/check.json in the user's state directory."""
     if named := os.environ.get(CERTIFICATE):
         return Path(named)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
@@ -36,7 +36,7 @@ def path() -> Path:
 
 @functools.cache
 def here() -> dict[str, Any]:
-    """The machine of a certificate: the kinds of this process's GPUs, and every version that matters."""
+    """Describes this machine for a certificate: the kinds of this process's GPUs, and every version that matters."""
     import jax
 
     driver = Path("/proc/driver/nvidia/version")
@@ -52,13 +52,13 @@ def here() -> dict[str, Any]:
 
 
 def content(made_for: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
-    """The file of a certificate: for which machine, and of each section its state, its table and when it ran."""
+    """The content of a certificate: the machine, and the state, table and time of each section."""
     document = {"format": FORMAT, "version": VERSION, "made_for": made_for, "sections": sections}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def sections_for(made_for: Mapping[str, Any]) -> dict[str, Any]:
-    """This machine's sections in the certificate; none if it is for another machine, or missing."""
+    """This machine's sections in the certificate; empty if the certificate is missing or for another machine."""
     try:
         document = _read()
     except ValueError:
@@ -67,7 +67,7 @@ def sections_for(made_for: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def why_not(use: str) -> str | None:
-    """Why sums of this use ("process" or "nccl") were not shown to work here, in words; None if they were."""
+    """The reason why this use ("process" or "nccl") was not shown to work on this machine; None if it was."""
     try:
         document = _read()
     except ValueError as error:
@@ -80,7 +80,7 @@ def why_not(use: str) -> str | None:
 
 
 def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
-    """The first section that this use needs and that has not passed, and its state; None if all have."""
+    """The first section that this use needs and that has not passed, with its state; None if all have passed."""
     for name in NEEDS[use]:
         state = sections.get(name, {}).get("state", "has not run")
         if state != PASSED:
@@ -89,10 +89,10 @@ def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
 
 
 def why_not_in(use: str, members: Iterable[int]) -> str | None:
-    """The same for all of these processes, which come to one answer.
+    """The first reason that `why_not` gives in one of these processes, or None. All processes get the same answer.
 
     Raises:
-      JaxcommError: a process does not answer.
+      JaxcommError: a process does not publish its reason.
     """
     ordered = sorted(members)
     if len(ordered) == 1:
@@ -107,21 +107,21 @@ def _answer(use: str, process: int) -> str:
 
     store.publish(f"certificate/{use}/{jax.process_index()}", why_not(use) or "")
     return store.lookup(
-        f"certificate/{use}/{process}", f"process {process} has not published what `jaxcomm check` showed"
+        f"certificate/{use}/{process}", f"process {process} has not published its `jaxcomm check` results"
     )
 
 
 def _read() -> dict[str, Any]:
-    """The document; a ValueError says in words what is wrong with it."""
+    """The document in the file; raises a ValueError that says in words what is wrong with it."""
     file = path()
     try:
         document = json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise ValueError(f"nothing was shown here yet ({file} does not exist)") from None
+        raise ValueError(f"`jaxcomm check` has not run here yet ({file} does not exist)") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f"{file} is no certificate of `jaxcomm check`")
+        raise ValueError(f"{file} is not a certificate of `jaxcomm check`")
     if document.get("version") != VERSION:
         raise ValueError(f"{file} is of version {document.get('version')}; this jaxcomm reads version {VERSION}")
     made_for, sections = document.get("made_for"), document.get("sections")
@@ -135,7 +135,7 @@ def _read() -> dict[str, Any]:
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
-    except metadata.PackageNotFoundError:  # it runs from its sources
+    except metadata.PackageNotFoundError:  # the package runs from its sources
         return "not installed"
 
 

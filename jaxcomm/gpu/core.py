@@ -1,6 +1,6 @@
-"""The core's part for NVIDIA's GPUs, a shared object of its own: its C functions, why it is off, its custom calls.
+"""The part of the core for NVIDIA's GPUs: its C functions, the reason why it is off, and its custom calls.
 
-An installation need not have it, and it loads on a machine that has no GPU.
+This part is a separate shared object. An installation may lack it. It also loads on machines without a GPU.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Final
 from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import TEXT, Core
 
-_PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, and bytes
+_PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, the bytes, and their number
 CUDA: Final = Core(
     "CUDA core",
     Path(__file__).parent / "jaxcomm_cuda13.so",
     {
         "cuda_check": (),
-        "cuda_runtime": TEXT,
-        "failure": (ctypes.c_char_p, *TEXT),
+        "cuda_runtime": (TEXT,),
+        "failure": (ctypes.c_char_p, TEXT),
         "fused_register": _PROGRAM,
         "fused_check": (),
         "fused_set_deadline": (ctypes.c_double,),
-        "fused_stats": TEXT,
+        "fused_stats": (TEXT,),
         "fused_reset_stats": (),
         "fused_set_process": (ctypes.c_uint32,),
-        "cuda_memory": (ctypes.c_int, ctypes.c_uint64, *TEXT),
+        "cuda_memory": (ctypes.c_int, ctypes.c_uint64, TEXT),
         "cuda_reach": (ctypes.c_int, ctypes.c_uint64),
         "nccl_version": (ctypes.c_char_p, ctypes.c_void_p),
         "nccl_id": (ctypes.c_char_p, ctypes.c_char_p),
@@ -42,7 +42,7 @@ CUDA: Final = Core(
 
 
 def library() -> Path:
-    """Where the shared object is, if this installation has it."""
+    """Path of the shared object, which exists if this installation has it."""
     return CUDA.path
 
 
@@ -62,7 +62,7 @@ def jax_has_it() -> bool:
 
 
 def runtime_version() -> str:
-    """Of the CUDA runtime in the core, such as "13.0"."""
+    """Version of the CUDA runtime in the core, such as "13.0"."""
     return CUDA.text("cuda_runtime")
 
 
@@ -70,7 +70,7 @@ NOT_BUILT: Final = "jaxcomm was built without CUDA"
 
 
 def cure(off: str, elsewhere: str) -> str:
-    """The cure for `why_off`'s reason `off`: another build of jaxcomm, or `elsewhere`, a cure for missing GPUs."""
+    """The cure for the reason `off` that `why_off` returned; `elsewhere` is the cure if GPUs are missing."""
     if off == NOT_BUILT:
         return (
             "on a machine with a GPU, build it in: `JAXCOMM_CUDA=ON pip install '.[cuda13]'` in a checkout of jaxcomm"
@@ -79,7 +79,7 @@ def cure(off: str, elsewhere: str) -> str:
 
 
 def why_off() -> str | None:
-    """Why GPUs are not used in this process, in one line, or None where they are."""
+    """The reason why this process does not use GPUs, in one line; None if it uses them."""
     if not is_built():
         return NOT_BUILT
     if (reason := CUDA.failure("cuda_check")) is not None:
@@ -89,6 +89,6 @@ def why_off() -> str | None:
 
 @functools.cache
 def register() -> None:
-    """Registers the custom call of masks with XLA's CUDA backend, once; that needs no device."""
+    """Registers the custom call for importance masks with XLA's CUDA backend, once. Needs no device."""
     CUDA.register("jaxcomm_importance", "Importance", "CUDA")
     segments.add_platform("cuda")

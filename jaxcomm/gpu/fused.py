@@ -1,7 +1,7 @@
-"""The fused executor: all-reduces over the GPUs of one process, and over an array's rows as if each were a rank's.
+"""The fused executor: all-reduces over the GPUs of one process, and over the rows of an array on one GPU.
 
-The first is what `jaxcomm.psum` becomes on GPUs, under the name that the core for CPUs has; the second is for tests and
-measurements on one GPU.
+`jaxcomm.psum` on GPUs becomes an all-reduce over GPUs, with the same custom-call name as on CPUs. In an all-reduce over
+rows, each row is the operand of a virtual rank. It is for tests and measurements on one GPU.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
     from jaxcomm.schedules import Schedule
 
-_ALIGNMENT = 16  # bytes of a row
+_ALIGNMENT = 16  # a row is padded to a multiple of this number of bytes
 
 
 def virtual_psum(
     x: jax.Array, schedule: Schedule, *, reduction: str = "sum", delays_us: jax.typing.ArrayLike | None = None
 ) -> jax.Array:
-    """Reduces over the first axis as ranks of their own would, and gives each the result.
+    """Reduces over the first axis as if each row were the operand of a rank. Every row becomes the result.
 
     Args:
       x: [ranks, ...]; row r is rank r's operand.
       schedule: the schedule that the ranks run.
       reduction: "sum", "max" or "min".
-      delays_us: int32 [ranks], the microseconds by which each rank comes late; read when the step runs.
+      delays_us: int32 [ranks], the microseconds by which each rank is late; read when the step runs.
 
     Returns:
-      An array like `x`. If a rank missed the deadline it is worthless: `check` raises then, and so does the next call.
+      An array like `x`. If a rank missed the deadline, the array is invalid, and `check` or the next call raises.
 
     Raises:
-      ValueError: the array has not one row for each rank of the schedule.
+      ValueError: the array's rows do not match the schedule's ranks.
     """
     import jax
     import jax.numpy as jnp
@@ -62,51 +62,51 @@ def virtual_psum(
 
 
 def check() -> None:
-    """Raises the error of a call that has ended and failed, once: wait for its result first.
+    """Raises the error of a failed call, once. Wait for the result of the call before.
 
     Raises:
-      JaxcommError: "DeadlineError: …", naming the ranks that did not arrive.
+      JaxcommError: "DeadlineError: …" with the ranks that did not arrive.
     """
     CUDA.call("fused_check")
 
 
 def set_deadline(seconds: float) -> None:
-    """Sets how long a rank waits for another, in seconds, from the next call on."""
+    """Sets how many seconds a rank waits for another rank, from the next call on."""
     CUDA.call("fused_set_deadline", seconds)
 
 
 def sites() -> list[dict[str, Any]]:
-    """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
+    """Statistics as in `jaxcomm.stats`. Times are by the devices' clocks, which are compared through the host's clock.
 
-    Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
-    the last 64 count.
+    Does not wait for devices, so a call that still runs is included next time. If more than 64 calls have run since the
+    statistics were last read, only the last 64 of them count.
     """
     sites: list[dict[str, Any]] = json.loads(CUDA.text("fused_stats"))
     return sites
 
 
 def reset_stats() -> None:
-    """Forgets what `stats` has gathered."""
+    """Clears the statistics of `sites`."""
     CUDA.call("fused_reset_stats")
 
 
 def register_program(name: str, data: bytes) -> None:
-    """Hands an encoded program to the core, under the name that a custom call finds it by.
+    """Registers an encoded program with the core. A custom call finds the program by `name`.
 
     Raises:
-      PlanError: the core's decoder refuses the program; the message says at which word.
+      PlanError: the core's decoder refuses the program; the text names the word.
     """
     CUDA.call("fused_register", name, data, len(data), raises=PlanError)
 
 
 def device_key(device: Device) -> int:
-    """The number by which the core knows a GPU of any process."""
+    """The number that the core uses for a GPU of any process."""
     return device.process << 16 | device.number
 
 
 @functools.lru_cache(maxsize=256)
 def registered_program(schedule: Schedule) -> str:
-    """The name by which a custom call finds a schedule's program; both are registered by then."""
+    """Registers a schedule's program and the custom call. Returns the name with which the call finds the program."""
     register()
     data = compile(schedule)
     name = hashlib.sha256(data).hexdigest()[:32]
@@ -116,7 +116,7 @@ def registered_program(schedule: Schedule) -> str:
 
 @functools.cache
 def register() -> None:
-    """Registers the custom call with XLA's CUDA backend, once; that needs no device."""
+    """Registers the custom call with XLA's CUDA backend, once. Needs no device."""
     import jax
 
     CUDA.call("fused_set_process", jax.process_index())

@@ -1,7 +1,8 @@
-"""Lowering a collective over GPUs: to the fused kernel's call in a process, to NCCL's between several, or to XLA's own.
+"""Lowers a collective over GPUs to the fused kernel in a process, to NCCL between processes, or to XLA's collectives.
 
-The calls of ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine. Elsewhere
-XLA's permutes run the calls for which a plan has a schedule, and lax's collectives the rest.
+The fused kernel and our NCCL calls compute sums, maxima and minima, and are used only if `jaxcomm check` has shown that
+they work on this machine. Otherwise XLA's permutes run the calls for which a plan has a schedule, and lax's collectives
+run all other calls.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.collectives import choice, communicator, permutes
+from jaxcomm.collectives import active_plan, choice
 from jaxcomm.collectives.lax_lowering import as_lax
+from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
 from jaxcomm.collectives.request import Device, Groups, Request, extent
+from jaxcomm.distributed.connect.records import hardware_number
 from jaxcomm.distributed.forks import run_at_exit
-from jaxcomm.distributed.records import hardware_number
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import certificate, core, fused, nccl
 from jaxcomm.log import say_once
@@ -34,7 +36,7 @@ from jaxcomm.log import say_once
 def lower(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    """The lowering rule of our counterpart of `lax` on GPUs."""
+    """The lowering rule on GPUs of jaxcomm's counterpart of the primitive `lax`."""
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
 
@@ -56,17 +58,17 @@ def lower(
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
     ranks = max(map(len, positions))
-    if choice.uses_nccl(ranks, nbytes, dtype, plan):
+    sized = choice.SizedCall("all_reduce", ranks, nbytes, dtype, plan, f"{name} over '{axes}'")
+    if choice.uses_nccl(sized):
         return as_lax(lax, context, *operands, **params)
-    described = "all_reduce", ranks, nbytes, dtype, plan, f"{name} over '{axes}'"
-    if use == "nccl" and choice.choose_schedule(*described)[1] == "direct":
+    if use == "nccl" and choice.choose_schedule(sized)[1] == "direct":
         return as_lax(lax, context, *operands, **params)
     if reason := _why_not(use, sorted(set().union(*members))):
         return by_xla(
             f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: {reason}. "
             "`jaxcomm check` shows on this machine whether ours works, and turns it on."
         )
-    communicator.start()
+    active_plan.start()
     start()
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
@@ -87,7 +89,7 @@ def lower(
 
 @functools.cache
 def start() -> None:
-    """Makes the back end known to XLA and to the core for CPUs, once; where JAX has no GPU, to neither."""
+    """Registers the GPU calls with XLA and with `jaxcomm.ffi`, once. Does nothing if JAX has no GPU."""
     if core.jax_has_it():
         fused.register()
         nccl.register()
@@ -96,13 +98,13 @@ def start() -> None:
 
 
 def register_segments() -> None:
-    """Registers the custom calls of `jaxcomm.ffi.segments` for GPUs, once, where they are built."""
+    """Registers the custom calls of `jaxcomm.ffi.segments` for GPUs, once, if jaxcomm was built with CUDA."""
     if core.is_built():
         core.register()
 
 
 def check_at_exit() -> None:
-    """Logs the error of a call that failed and that no caller has had yet."""
+    """Logs the error of a failed call that no caller has received yet."""
     try:
         fused.check()
     except JaxcommError as error:
@@ -110,7 +112,7 @@ def check_at_exit() -> None:
 
 
 def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
-    """The GPUs of each group, by CUDA's numbers.
+    """The GPUs of each group, with CUDA's numbers.
 
     Raises:
       JaxcommError: a process has not published the numbers of its GPUs.
@@ -122,14 +124,14 @@ def _why_not(use: str, members: Sequence[int]) -> str | None:
     if not core.is_built():
         return "jaxcomm was built without CUDA"
     if len(members) > 1 and not jax_compat.spans_processes():
-        return "the step is compiled ahead, for processes that are not those of this job"
+        return "the step is compiled ahead, for processes of another job"
     return certificate.why_not_in(use, members)
 
 
 def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, Any]:
-    """The attributes of the fused kernel's custom call; equal on all processes."""
+    """The attributes of the fused kernel's custom call. They are equal on all processes."""
     choices = {
-        ranks: choice.choose(request.kind, ranks, nbytes, dtype, request.plan, request.call)
+        ranks: choice.choose(choice.SizedCall(request.kind, ranks, nbytes, dtype, request.plan, request.call))
         for ranks in {*request.sizes} - {1}
     }
     return {
@@ -145,7 +147,7 @@ def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, A
 
 
 def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
-    """One call, and so one kernel, for each element type: leaves of a type are laid one after the other."""
+    """Makes one call, and so one kernel, for each element type. Leaves of the same type are concatenated."""
     results: list[Any] = [None] * len(leaves)
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]

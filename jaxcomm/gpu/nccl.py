@@ -1,8 +1,8 @@
-"""All-reduces by whole schedules over NCCL, between GPUs of several processes: one custom call on XLA's stream.
+"""All-reduces between GPUs of several processes: one custom call runs a whole schedule over NCCL on XLA's stream.
 
-Ranks queue their messages in the program's order and wait for nothing; there is no deadline. NCCL is the copy that JAX
-has loaded. All processes lower the same steps in the same order; while they do, their devices join a communicator of
-each group, whose id is exchanged through the key-value store of `jaxcomm.distributed`.
+Ranks queue their messages in the program's order and never block. There is no deadline. NCCL is the copy that JAX has
+loaded. All processes must lower the same steps in the same order, because their devices then join one communicator per
+group. The processes exchange the group's id through the key-value store of `jaxcomm.distributed`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from jaxcomm.schedules import Schedule
 
 TARGET = "jaxcomm_nccl"
 ID_BYTES = 128
-JOIN_S = 60.0  # for NCCL to connect processes that have all come
+JOIN_S = 60.0  # deadline of NCCL for connecting processes that have all arrived
 
 
 def why_off() -> str | None:
-    """Why there is no NCCL in this process, in one line, or None where there is one."""
+    """The reason why this process has no NCCL, in one line; None if it has NCCL."""
     if not core.is_built():
         return "jaxcomm was built without CUDA"
     return CUDA.failure("nccl_version", path(), ctypes.byref(ctypes.c_int()))
@@ -47,7 +47,7 @@ def version() -> tuple[int, int, int]:
     """NCCL's version, such as (2, 30, 7).
 
     Raises:
-      JaxcommError: NCCL is missing; the message says why.
+      JaxcommError: NCCL is missing; the text says why.
     """
     code = ctypes.c_int()
     if (reason := CUDA.failure("nccl_version", path(), ctypes.byref(code))) is not None:
@@ -56,16 +56,16 @@ def version() -> tuple[int, int, int]:
 
 
 def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
-    """The custom call for an all-reduce, whose communicators are there when this returns.
+    """Lowers an all-reduce to the custom call. The call's communicators exist when this function returns.
 
     Raises:
       PlanError: the plan's schedule cannot be sent.
-      JaxcommError: a process does not come, or NCCL cannot connect the ranks before the deadline.
+      JaxcommError: a process does not arrive, or NCCL cannot connect the ranks before the deadline.
     """
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
     schedules = tuple(
-        choice.choose_schedule("all_reduce", size, nbytes, dtype, request.plan, request.call)[0]
+        choice.choose_schedule(choice.SizedCall("all_reduce", size, nbytes, dtype, request.plan, request.call))[0]
         for size in sorted({*request.sizes} - {1})
     )
     lowered = jax.ffi.ffi_lowering(TARGET, operand_output_aliases={i: i for i in range(len(operands))})
@@ -74,14 +74,14 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: R
 
 
 def attributes(request: Request, schedules: tuple[Schedule, ...]) -> dict[str, str]:
-    """The attributes of a custom call, whose devices have joined their groups when this returns.
+    """The attributes of a custom call. The call's devices have joined their groups when this function returns.
 
     Args:
       request: the collective.
-      schedules: one for each size that a group of the call has.
+      schedules: one schedule for each size of the call's groups.
 
     Raises:
-      PlanError, JaxcommError: as `lower`.
+      PlanError, JaxcommError: as in `lower`.
     """
     register()
     return {
@@ -94,15 +94,15 @@ def attributes(request: Request, schedules: tuple[Schedule, ...]) -> dict[str, s
 
 @functools.cache
 def register() -> None:
-    """Registers the custom call with XLA's CUDA backend, once; that needs neither device nor NCCL."""
+    """Registers the custom call with XLA's CUDA backend, once. Needs neither a device nor NCCL."""
     CUDA.register(TARGET, "Nccl", "CUDA")
 
 
 def unique_id() -> bytes:
-    """The id of a new group, of 128 bytes, made on one rank and handed to all.
+    """The id of a new group, 128 bytes. One rank makes the id and hands it to all ranks.
 
     Raises:
-      JaxcommError: there is no NCCL, or it cannot make one.
+      JaxcommError: NCCL is missing or cannot make an id.
     """
     made = ctypes.create_string_buffer(ID_BYTES)
     CUDA.call("nccl_id", path(), made)
@@ -110,24 +110,24 @@ def unique_id() -> bytes:
 
 
 def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
-    """Makes a device of this process a rank of a group, and waits for the others. All ranks must call it.
+    """Makes a device of this process a rank of a group; blocks until all ranks have called this.
 
     Args:
-      group: a name for it in this process; no two groups have the same ranks' id.
+      group: the group's name in this process; replaces the device's group of the same name.
       ranks: number of ranks.
-      rank: this one's, in [0, ranks).
+      rank: the device's rank, in [0, ranks).
       id: from `unique_id`.
       device: CUDA's number of the device.
 
     Raises:
-      JaxcommError: no NCCL, no such device, or "DeadlineError: …" where a rank does not come.
+      JaxcommError: no NCCL, no such device, or "DeadlineError: …" if a rank does not join in time.
     """
     CUDA.call("nccl_join", path(), group, device, ranks, rank, id, JOIN_S)
 
 
 @functools.cache
 def path() -> bytes:
-    """NVIDIA's wheel of libnccl; empty where it is not installed: then the system's is looked for."""
+    """Path of libnccl in NVIDIA's wheel. Empty if the wheel is not installed: this selects the system's libnccl."""
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = [Path(place, "lib", "libnccl.so.2") for place in (spec.submodule_search_locations or ())] if spec else []
     return str(next((place for place in places if place.exists()), "")).encode()
@@ -135,7 +135,7 @@ def path() -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _registered(schedules: tuple[Schedule, ...]) -> str:
-    """Hands the messages of every rank to the core, proved, and returns the name by which a call finds them."""
+    """Verifies and registers the messages of every rank. Returns the name with which a call finds the messages."""
     compiled = {schedule.ranks: compile_messages(schedule) for schedule in schedules}
     for messages in compiled.values():
         verify_messages(messages)
@@ -152,11 +152,11 @@ _joins: Counter[str] = Counter()
 
 @functools.cache
 def _join(groups: Groups, axes: str) -> str:
-    """Makes this process's devices ranks of their groups, and returns the name by which a call finds these."""
+    """Makes this process's devices ranks of their groups. Returns the name with which a call finds the groups."""
     digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
     name, here = f"{axes} {digest[:8]}", jax.process_index()
     _joins[digest] += 1
-    prefix = f"{digest}/{_joins[digest]}"  # the same in all processes: a failure is one of all
+    prefix = f"{digest}/{_joins[digest]}"  # equal in all processes, because a join fails in all of them
     mine = [
         (index, rank, device)
         for index, group in enumerate(groups)
@@ -164,13 +164,13 @@ def _join(groups: Groups, axes: str) -> str:
         if process == here
     ]
     indices = sorted({index for index, _, _ in mine})
-    # They may be compiling something else before they come, for which NCCL need not wait.
+    # Waits here for processes that still compile something else, so that NCCL's deadline does not include this time.
     store.publish(f"{prefix}/here/{here}", "")
     for process in sorted({process for index in indices for process, _ in groups[index]}):
-        store.lookup(f"{prefix}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+        store.lookup(f"{prefix}/here/{process}", f"process {process} has not reached a call over '{axes}'")
     ids = {}
     for index in indices:
-        first, _ = groups[index][0]  # its process makes the group's id
+        first, _ = groups[index][0]  # the first rank's process makes the group's id
         if first == here:
             store.publish(f"{prefix}/id/{index}", unique_id().hex())
         missing = f"process {first} has not made an id for '{name}'"
@@ -180,6 +180,6 @@ def _join(groups: Groups, axes: str) -> str:
         index, rank, device = member
         join(name, ranks=len(groups[index]), rank=rank, id=ids[index], device=device)
 
-    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each waits for ranks that may be of this process
+    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each thread waits for ranks that may be in this process
         list(pool.map(join_one, mine))
     return name

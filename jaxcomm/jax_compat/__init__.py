@@ -1,7 +1,7 @@
-"""Every private JAX name that jaxcomm uses, and the settings of ours on which JAX's caches depend (contexts).
+"""Every private JAX name that jaxcomm uses, and our settings on which JAX's caches depend (contexts).
 
-Each was read in JAX 0.10.2, 0.11.2 and 0.12.0; `tests/package/test_jax_compat.py` has one test per function, and
-`make test-all` runs it with the lowest and the newest JAX.
+Each name was read in the sources of JAX 0.10.2, 0.11.2 and 0.12.0. `tests/package/test_jax_compat.py` has one test per
+function, and `make test-all` runs these tests with the lowest and the newest JAX.
 """
 
 from jaxcomm.jax_compat.job import coordinator_address, key_value_store, spans_processes

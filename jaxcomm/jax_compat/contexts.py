@@ -1,18 +1,18 @@
-"""Settings of ours on which JAX's caches of traced and compiled functions depend; threads have their own values.
+"""Our settings on which JAX's caches of traced and compiled functions depend; each thread has its own values.
 
-JAX traces and compiles everything anew once a setting is made, so all are made before anything is traced: these, and
-those that JAX makes when `jax.extend`, which collectives use, is first imported (since 0.12).
+A new setting makes JAX trace and compile everything again, so all settings are made before any tracing. Since JAX 0.12,
+the first import of `jax.extend` also makes settings. Collectives use `jax.extend`, so it is imported here.
 """
 
 from __future__ import annotations
 
-import os
-
 import jax
-import jax.extend  # makes settings
+import jax.extend  # the import itself creates settings of JAX
 
-from jaxcomm.environment import TRIAL
+from jaxcomm.environment import TRIAL, is_on
 
-active_plans = jax.make_user_context(())  # see communicator.Hashes
+_TRIES = is_on(TRIAL, default=True)  # an invalid value is an error before a setting is made
+
+active_plans = jax.make_user_context(())  # see active_plan.Hashes
 replacing_lax = jax.make_user_context(False)
-trying_plans = jax.make_user_context((os.environ.get(TRIAL) or "1") == "1")
+trying_plans = jax.make_user_context(_TRIES)

@@ -14,7 +14,7 @@ def spans_processes() -> bool:
 
 
 def key_value_store() -> Any:
-    """The key-value store of the processes of a job, with `key_value_set` and `blocking_key_value_get`.
+    """The key-value store of the job's processes, with `key_value_set` and `blocking_key_value_get`.
 
     Raises:
       LookupError: `jax.distributed` has not been initialized.
@@ -28,7 +28,7 @@ def coordinator_address() -> str:
     """ "host:port" of the coordinator that `jax.distributed` was initialized with.
 
     Raises:
-      LookupError: it has not been initialized.
+      LookupError: `jax.distributed` has not been initialized.
     """
     if distributed.global_state.coordinator_address is None:
         raise LookupError("jax.distributed has not been initialized")

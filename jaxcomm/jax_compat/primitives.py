@@ -1,4 +1,4 @@
-"""lax's primitives: which they are, and rules for ours."""
+"""lax's primitives, and rules for our primitives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax._src.lax import parallel
 from jax.extend.core import JaxprEqn, Primitive, Var
 from jaxlib import xla_client
 
-# Not every JAX version has all.
+# A JAX version may lack some of these primitives.
 _COLLECTIVES = (
     "psum_p",
     "pmax_p",
@@ -37,30 +37,31 @@ def lax_collectives() -> list[Primitive]:
 
 
 def lax_pvary() -> Primitive:
-    """The primitive of `jax.lax.pcast` from what all ranks have alike to what varies; its transpose is a sum."""
+    """The primitive that `jax.lax.pcast` binds to make an unvarying value vary. The primitive's transpose is a sum."""
     pvary: Primitive = core.pvary_p
     return pvary
 
 
 def lowering_of(primitive: Primitive) -> Callable[..., Any]:
-    """The lowering rule that JAX uses where no platform has its own."""
+    """The lowering rule that JAX uses on platforms without a rule of their own."""
     rule: Callable[..., Any] = mlir._lowerings[primitive].rule
     return rule
 
 
 def require_devices(primitive: Primitive) -> None:
-    """Makes a jit that contains `primitive` lower anew for each device assignment, and pass it to `devices`."""
+    """Makes a jit that contains `primitive` lower anew for each device assignment, which `devices` then finds."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
 def drop_unused_outputs(primitive: Primitive, but: str) -> None:
-    """Lets JAX remove operand i of `primitive` where result i, the only one that depends on it, is unused.
+    """Lets JAX remove operand i of `primitive` if result i is unused, because no other result depends on operand i.
 
-    With a parameter of the name `but` that is not None, all results depend on all operands.
+    If the parameter named `but` is not None, all results depend on all operands, and JAX removes none unless all
+    results are unused.
     """
 
     def rule(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
-        eqn: JaxprEqn = rest[-1]  # since 0.12, what else is alive comes before it
+        eqn: JaxprEqn = rest[-1]  # since 0.12, another argument precedes the equation
         if all(used) or (any(used) and eqn.params.get(but) is not None):
             return [True] * len(used), eqn
         operands = [x for x, keep in zip(eqn.invars, used, strict=True) if keep]
@@ -71,16 +72,16 @@ def drop_unused_outputs(primitive: Primitive, but: str) -> None:
 
 
 def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str], but: str) -> None:
-    """Lets policies of `jax.checkpoint` decide on `primitive` as on `lax`, operand by operand: they name lax's.
+    """Lets policies of `jax.checkpoint` decide on each operand of `primitive` as on an operand of `lax`.
 
-    What a policy would offload stays on the device.
+    Policies know only lax's primitives by name. Values that a policy would offload stay on the device.
 
     Args:
-      primitive: result i depends on operand i alone.
-      lax: takes one operand.
+      primitive: our primitive, whose result i depends on operand i alone.
+      lax: lax's primitive, which takes one operand.
       own: the parameters of `primitive` that `lax` does not have.
-      but: with a parameter of this name that is not None, all results depend on all operands, and one that is to be
-        computed again has all of them be so.
+      but: if the parameter of this name is not None, all results depend on all operands, and recomputing one result
+        recomputes all results.
     """
 
     def rule(policy: Callable[..., Any], unknown: Sequence[bool], there: Sequence[bool], eqn: JaxprEqn) -> Any:
@@ -106,12 +107,12 @@ def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str], b
 
 
 def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Container[int]) -> Any:
-    """A Shardy rule by which result i is sharded like operand i.
+    """A Shardy rule that gives result i the sharding of operand i.
 
     Args:
-      operands: MLIR types.
-      results: MLIR types of the same ranks.
-      whole: the operands whose first dimension, which may then differ from the result's, must not be sharded.
+      operands: the operands' MLIR types.
+      results: the results' MLIR types, each with its operand's number of dimensions.
+      whole: the operands whose first dimension must not be sharded. The result's first dimension may have another size.
     """
     left, right, unsharded = [], [], []
     for i, operand in enumerate(operands):
@@ -138,22 +139,22 @@ def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
         name=target,
         prop_user_sharding=lambda sharding, shape, config: sharding,
         partition=partition,
-        # asked only without Shardy, which goes by its rule
+        # called only without Shardy; Shardy uses the call's sharding rule
         infer_sharding_from_operands=lambda operands, shardings, result, config: None,
         can_side_effecting_have_replicated_sharding=True,
     )
     register()
-    xla_bridge.register_plugin_callbacks(register)  # those of other platforms have copies of their own
+    xla_bridge.register_plugin_callbacks(register)  # plugins of other platforms keep their own partitioners
 
 
 def shard_module(function: Callable[..., Any], avals: Sequence[Any], mesh: Any, platforms: Sequence[str]) -> bytes:
-    """MLIR of a function of one shard, in which every axis of the mesh is manual, for `register_partitioner`.
+    """MLIR of a function that runs on one shard, for `register_partitioner`. Every axis of the mesh is manual in it.
 
     Args:
       function: takes arrays and returns a list of arrays; may name the mesh's axes.
       avals: shapes and types of a shard's operands.
-      mesh: of the whole step.
-      platforms: to lower for.
+      mesh: the mesh of the whole step.
+      platforms: the platforms to lower for.
     """
     axes = list(mesh.shape.items())
     jaxpr = jax.make_jaxpr(function, axis_env=axes)(*avals)

@@ -36,7 +36,7 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> No
     def call_after(self: Any, *args: Any) -> Any:
         if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.get(self)):
             function(self.xla_executable, devices)
-            new.pop(self, None)  # where it failed, the next execution is the first
+            new.pop(self, None)  # not reached if `function` fails: then the next execution is the first
         return call(self, *args)
 
     pxla.UnloadedMeshExecutable.build_unsafe_call = build_and_remember  # type: ignore[method-assign]
@@ -45,7 +45,7 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> No
 
 @contextlib.contextmanager
 def without_first_execution() -> Iterator[None]:
-    """Programs that this thread runs here are not those of `before_first_execution`."""
+    """Exempts the programs that this thread runs inside the `with` statement from `before_first_execution`."""
     _first_executions.are_unseen = True
     try:
         yield
@@ -63,12 +63,12 @@ def program_text(executable: Any) -> str:
 
 
 def cpu_devices() -> int:
-    """The CPU devices that this process will have, as JAX's option or XLA's flag says."""
+    """The number of CPU devices that this process will have, by JAX's option or XLA's flag."""
     asked: int = xla_bridge.num_cpu_devices.value
     flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return asked if asked > 0 else int(flag[1]) if flag else 1
 
 
 def has_devices() -> bool:
-    """Whether JAX has made a client, of any platform: its options for clients are read no more."""
+    """Whether JAX has made a client for any platform. From then on JAX no longer reads its options for clients."""
     return xla_bridge.backends_are_initialized()

@@ -18,28 +18,28 @@ _Data = TypeVar("_Data")
 
 
 def checks_vma() -> bool:
-    """Whether this is traced in a `jax.shard_map` with check_vma, whose types say along which axes a value differs."""
+    """Whether the code runs in a `jax.shard_map` with check_vma. Types then say along which axes a value differs."""
     checks: bool = config._check_vma.value
     return checks
 
 
 def is_export(context: mlir.LoweringRuleContext) -> bool:
-    """Whether a lowering rule runs for `jax.export`: then the devices are not those that the step will run on."""
+    """Whether a lowering rule runs for `jax.export`. The step then runs on other devices than it is lowered with."""
     exported: bool = context.module_context.lowering_parameters.for_export
     return exported
 
 
 def devices(mesh: Any) -> Sequence[Any]:
-    """The devices of the mesh that is being lowered for, in the order of its positions.
+    """The devices of the mesh for which a step is lowered, in the order of the mesh's positions.
 
-    Inside a nested `shard_map` JAX lowers with an abstract mesh, which has none. The jit around it knows them, and only
-    its stack frame does.
+    Inside a nested `shard_map` JAX lowers with an abstract mesh, which has no devices. Only the stack frame of the
+    enclosing jit has them.
 
     Args:
-      mesh: concrete, or abstract while a lowering rule runs.
+      mesh: a concrete mesh, or, while a lowering rule runs, an abstract mesh.
 
     Raises:
-      LookupError: an abstract mesh that is lowered for no devices.
+      LookupError: the mesh is abstract, and no devices are assigned to it.
     """
     if not isinstance(mesh, jax.sharding.AbstractMesh):
         return tuple(mesh.devices.flat)
@@ -52,13 +52,14 @@ def devices(mesh: Any) -> Sequence[Any]:
 
 
 def sharding_of(x: Any) -> Any:
-    """The sharding of an array, or that with which the `jax.jit` around this was called for an argument of its.
+    """The sharding of an array.
 
-    Where jit's `in_shardings` name one, it is that. It is a hint: jit's later calls may bring arrays of other shardings
-    to what was traced now.
+    For an argument of the enclosing `jax.jit`, the result is the argument's sharding in the current call, unless jit's
+    `in_shardings` state another. The result is a hint: later calls may pass arrays of other shardings to the same
+    trace.
 
     Returns:
-      None for an unknown one, as of a value that is computed inside the jit.
+      None if the sharding is unknown, as for a value that is computed inside the jit.
     """
     if not isinstance(x, partial_eval.DynamicJaxprTracer):
         return None if isinstance(x, core.Tracer) else getattr(x, "sharding", None)
@@ -74,12 +75,14 @@ def sharding_of(x: Any) -> Any:
 
 
 def rewrite_shardings(rewrite: Callable[[Any, str], Any], automatic: Callable[[], tuple[Any, ...] | None]) -> None:
-    """Has every sharding that a program states from now on rewritten first, such as an `out_sharding`.
+    """Makes `rewrite` replace every sharding that a program states from now on, such as an `out_sharding`.
 
     Args:
-      rewrite: takes a sharding, a PartitionSpec or None, and where it is stated: "with_sharding_constraint", "jit",
-        "vmap", "auto_axes", "explicit_axes" or "out_sharding"; returns what stands for it.
-      automatic: returns the axes that `auto_axes` and `explicit_axes` stand for where they name none; None: all.
+      rewrite: returns the replacement of a sharding. Takes the sharding, a PartitionSpec or None, and the place where
+        the program states it: "with_sharding_constraint", "jit", "vmap", "auto_axes", "explicit_axes" or
+        "out_sharding".
+      automatic: returns the axes to which `auto_axes` and `explicit_axes` apply if the program names no axes, or None
+        for all axes.
     """
     pjit_: Any = pjit  # the module in which functions are replaced
     create, batch, new_mesh = pjit_._create_sharding_for_array, pjit_._pjit_batcher_for_sharding, pjit_._get_new_mesh
@@ -93,7 +96,7 @@ def rewrite_shardings(rewrite: Callable[[Any, str], Any], automatic: Callable[[]
         return new_mesh(automatic() if axes is None else axes, kind, name, stated)
 
     pjit_._create_sharding_for_array = lambda mesh, sharding, *rest: create(mesh, rewrite(sharding, rest[-1]), *rest)
-    pjit_._pjit_batcher_for_sharding = lambda *args: rewrite(batch(*args), "vmap")  # with its spmd_axis_name
+    pjit_._pjit_batcher_for_sharding = lambda *args: rewrite(batch(*args), "vmap")  # adds vmap's spmd_axis_name
     pjit_._get_new_mesh = of_mesh
     for name, module in list(sys.modules.items()):
         if name.startswith("jax.") and getattr(module, "canonicalize_sharding", None) is canonicalize:
@@ -108,7 +111,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 def source_line(context: mlir.LoweringRuleContext) -> str:
-    """Where the user's code made the operation that is being lowered: "train.py:57"; "" if unknown."""
+    """The line of the user's code that made the operation being lowered: "train.py:57"; "" if unknown."""
     ours = str(Path(__file__).parent.parent)
     frames = source_info_util.user_frames(context.traceback)
     frame = next((frame for frame in frames if not frame.file_name.startswith(ours)), None)
@@ -116,14 +119,14 @@ def source_line(context: mlir.LoweringRuleContext) -> str:
 
 
 def module_types(context: mlir.LoweringRuleContext) -> str:
-    """The name and the types of the module that is being lowered; alike in all processes."""
+    """The name and the types of the module that is being lowered; the same in all processes."""
     module = context.module_context.module
     main = next(op for op in module.body.operations if str(op.attributes["sym_name"]) == '"main"')
     return f"{module.operation.attributes['sym_name']} {main.attributes['function_type']}"
 
 
 def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Callable[[], _Data]) -> _Data:
-    """The one `kind` that belongs to the module that is being lowered; it is made when first asked for."""
+    """The object of type `kind` that belongs to the module being lowered. The first call makes the object."""
     kept = context.module_context.keepalives
     found = next((data for data in kept if isinstance(data, kind)), None)
     if found is None:

@@ -1,7 +1,7 @@
-"""Measuring what profiles hold: links, lost packets and late ranks, a step's gradients, what loss a training bears.
+"""Measures what profiles hold: links, lost packets, late ranks, a step's gradients, a training's tolerance of drops.
 
-May be imported by auto_plan, cli and train; imports profile, program, what runs the collectives, and the calls between
-processes.
+May be imported by auto_plan, cli and train; imports profile, program, the packages that run collectives, and the
+calls between processes.
 """
 
 from jaxcomm.measure.by_xla import measure_by_xla

@@ -1,4 +1,4 @@
-"""Profiles the devices of a platform whose sums XLA's own collectives run: whole schedules by time, and who is late."""
+"""Profiles devices whose sums XLA's own collectives run: the times of whole schedules, and the ranks' arrivals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.clocks import Floats
 from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, provenance
-from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
+from jaxcomm.measure.schedules import JOB_SIZES, Lateness, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, Profile
 
 Platform = Literal["cpu", "cuda", "tpu"]
-SECONDS: Final = 150.0  # for the schedules; XLA compiles each of them for each size
-_LONGEST_NAME: Final = 64  # bytes of a host's name
+SECONDS: Final = 150.0  # time for the schedules, which XLA compiles for each size
+_LONGEST_NAME: Final = 64  # maximum number of bytes of a host's name
 
 
 def measure_by_xla(
@@ -32,24 +32,26 @@ def measure_by_xla(
     *,
     late: Mapping[int, float] | None = None,
     on: Platform = "cpu",
+    are_asked: bool = False,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> Profile:
     """Profiles sums that XLA's own collectives run: schedules by permutes, late joins, and `lax.psum`.
 
-    They are timed in turns by the host's clock, with nobody late and with one rank late: the one that is latest in
-    `late`, or the last one. The core times nothing there, so `arrivals` are by the host's clock, too: in each step all
-    ranks pass a barrier, and each process then times how long its devices take until their next sum would begin. Here
-    that is only the time by which `late` makes ranks late. Of several processes all call it, and all get the same
-    profile.
+    The host's clock times these sums by turns, with no rank late and with one rank late. The late rank is the latest in
+    `late`, or the last rank if `late` is empty. The core does not time XLA's collectives, so the host's clock also
+    takes the `arrivals`. In each step all ranks pass a barrier, and each process then times how long its devices take
+    until their next sum would begin. Here that time is only the delay in `late`. All processes call this function, and
+    get the same profile.
 
     Args:
-      devices: ranks n, at least 2, of this process; None: all of the job's, or of this process if it is alone.
+      devices: ranks n, at least 2, in a job of one process; None: all devices of the job.
       sizes: bytes per rank, each at least 4; rounded down to whole float32.
       steps: rows of `arrivals`, at least 1.
-      late: seconds by rank by which to make ranks late on purpose, in the steps only.
+      late: by rank, the seconds by which to make the rank late on purpose, in the steps only.
       on: the devices' platform.
-      seconds: for the schedules, roughly: the largest sizes are left out as far as they do not suffice.
+      are_asked: whether the user gave the sizes, so that no size is left out.
+      seconds: time for the schedules, roughly. If it does not suffice, sizes are left out, the largest first.
       progress: called with the finished share, from 0 to 1.
 
     Raises:
@@ -57,7 +59,7 @@ def measure_by_xla(
     """
     import jax
 
-    from jaxcomm.collectives import communicator
+    from jaxcomm.collectives import active_plan
 
     late = dict(late or {})
     found = _devices(devices, on)
@@ -65,8 +67,16 @@ def measure_by_xla(
     if not 0 < seconds < math.inf:
         raise ProfileError(f"seconds is {seconds}; it must be above 0.\n  Cure: change it and measure again.")
     mesh = jax.sharding.Mesh(np.array(found), ("data",))
-    with communicator.use_plan(None), errors.translated():
-        timed = time_schedules(mesh, "xla", late, sizes, seconds=seconds, progress=lambda share: progress(0.9 * share))
+    with active_plan.use_plan(None), errors.translated():
+        timed = time_schedules(
+            mesh,
+            ["xla"],
+            Lateness.of(late, mesh.size),
+            sizes,
+            may_skip=not are_asked,
+            seconds=seconds,
+            progress=lambda share: progress(0.9 * share),
+        )
         arrivals = _arrivals(mesh, late, steps)
     progress(1.0)
     tables = {each.kind: each.samples for each in timed.schedules}
@@ -87,7 +97,10 @@ def measure_by_xla(
 
 
 def _arrivals(mesh: Any, late: Mapping[int, float], steps: int) -> Floats:
-    """Seconds by step and rank from a barrier of all ranks to the end of the rank's own part, less the first rank's."""
+    """For each step and rank, the seconds from a barrier of all ranks to the end of the rank's own part.
+
+    The earliest rank's seconds are subtracted, so each row has a zero.
+    """
     import jax
 
     from jaxcomm import ffi
@@ -160,10 +173,10 @@ def _devices(count: int | None, on: Platform) -> list[Any]:
             f"  Cure: JAX_PLATFORMS={on},cpu."
         ) from None
     if count is not None and jax.process_count() > 1:
-        raise ProfileError(f"devices is {count}, but all of this job are measured.\n  Cure: leave it out.")
+        raise ProfileError(f"devices is {count}, but several processes measure all devices.\n  Cure: leave it out.")
     if len(found) < (count or 2):
         raise ProfileError(
-            f"JAX has {len(found)} {on.upper()} device{'s' * (len(found) != 1)}; {count or 2} are to be measured.\n"
-            "  Cure: measure at most as many, at least 2; or more processes together, under `jaxcomm launch`."
+            f"JAX has {len(found)} {on.upper()} device{'s' * (len(found) != 1)}; {count or 2} are needed.\n"
+            "  Cure: measure at least 2 and no more than JAX has, or start more processes by `jaxcomm launch`."
         )
     return found[:count]

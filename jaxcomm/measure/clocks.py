@@ -1,9 +1,9 @@
-"""Clocks of sums in a jitted loop: the core's record of each, or the host's clock about the loop.
+"""Clocks for sums in a jitted loop: the core's record of each sum, or the host's clock around the loop.
 
-The host's clock serves where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a
-maximum of one element, so that the next sum begins once all have ended; a loop without the sums, run just before, takes
-as long as these barriers, the ranks' own parts and their lateness, and the rest is the sums'. No clocks are compared,
-and JAX's dispatch of the loop counts in neither.
+The host's clock is used where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a maximum
+of one element, so the next sum begins after the previous sum has ended on all ranks. A loop without sums runs just
+before. Its time contains the same barriers, the ranks' own parts and their lateness, so the difference of the two
+loops' times is the time of the sums. No processes' clocks are compared, and JAX's dispatch is not in the difference.
 """
 
 from __future__ import annotations
@@ -19,31 +19,33 @@ from jaxcomm.measure import psum_loop
 from jaxcomm.plan import Plan
 from jaxcomm.profile.timed_schedules import TimedExecutor
 
-LEAST_S: Final = 1e-6  # the least time that the host's clock measures
-_FEW_BYTES: Final = 1 << 20  # smaller sums take so little that several must be timed together
-_MORE: Final = 4  # times as many, where no rank is late
+LEAST_S: Final = 1e-6  # the minimum time that the host's clock measures
+_FEW_BYTES: Final = 1 << 20  # smaller sums are too short to be timed in few calls
+_MORE: Final = 4  # factor on the number of calls of smaller sums, if no rank is late
 
 Floats = NDArray[np.float64]
 
 
 class Clock(ABC):
-    """Times the sums of loops; all processes of the ranks call it alike."""
+    """Times the sums of loops. All processes of the ranks must call the same methods in the same order."""
 
     @abstractmethod
     def loop(self, plan: Plan) -> Any:
-        """A jitted, donated loop of psums under a plan, of buffers, seconds by rank and calls."""
+        """A jitted, donated loop of psums under a plan. It takes buffers, each rank's seconds to wait, and calls."""
 
     @abstractmethod
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
-        """The buffers; the seconds of a sum from the last arrival to the end in the process that ends last; and the
-        seconds between the first and the last arrival, as ranks do not end writing their buffers at once.
+        """Runs one turn; returns the buffers, a sum's seconds, and the seconds from the first to the last arrival.
+
+        The sum's seconds are from the last arrival to the end, in the process that ends last. The arrivals differ
+        because ranks do not finish writing their buffers at the same time.
 
         Args:
-          loop: of this clock.
+          loop: a loop of this clock.
           x: the buffers.
-          seconds: that each rank waits before each sum.
-          calls: of the turn.
-          late: the rank that is made late; None: none is.
+          seconds: how long each rank waits before each sum.
+          calls: number of calls in the turn.
+          late: the rank that is made late; None: no rank is made late.
         """
 
     @staticmethod
@@ -53,26 +55,30 @@ class Clock(ABC):
 
 
 class CoreClock(Clock):
-    """The core's own times: the median call of a turn but its first, of those to which the late rank came last."""
+    """The core's own times: the median over the calls of a turn in which the late rank arrived last.
+
+    If a turn has several calls, the first one does not count.
+    """
 
     def __init__(self, mesh: Any) -> None:
-        from jaxcomm.collectives import permutes
+        from jaxcomm.collectives.permutes import lowering as permutes
 
         permutes.require_core()
         self._mesh = mesh
 
     def loop(self, plan: Plan) -> Any:
-        """As `Clock.loop`."""
+        """See `Clock.loop`."""
         return psum_loop.timed_loop(self._mesh, plan)
 
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
-        """As `Clock.turn`."""
+        """See `Clock.turn`."""
         from jaxcomm import ffi
 
         ffi.reset_stats()
         x = loop(x, seconds, calls).block_until_ready()
         site = psum_loop.recorded(calls)
-        after, arrivals = np.array(site["after_arrival_s"])[1:], np.array(site["arrivals"])[1:]
+        first = int(calls > 1)
+        after, arrivals = np.array(site["after_arrival_s"])[first:], np.array(site["arrivals"])[first:]
         last = np.argmax(arrivals, axis=1) == late
         kept = after[last] if late is not None and last.any() else after
         return x, max(1e-9, longest(float(np.median(kept)))), longest(float(np.median(np.ptp(arrivals, axis=1))))
@@ -84,14 +90,14 @@ class HostClock(Clock):
     def __init__(self, mesh: Any) -> None:
         self._mesh = mesh
         self._without = psum_loop.barrier_loop(mesh, None)
-        self._warm: set[tuple[int, ...]] = set()  # shapes for which that loop is compiled
+        self._warm: set[tuple[int, ...]] = set()  # shapes for which `_without` is compiled
 
     def loop(self, plan: Plan) -> Any:
-        """As `Clock.loop`."""
+        """See `Clock.loop`."""
         return psum_loop.barrier_loop(self._mesh, plan)
 
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
-        """As `Clock.turn`."""
+        """See `Clock.turn`."""
         calls *= _MORE if late is None and x.nbytes <= _FEW_BYTES * self._mesh.size else 1
         if x.shape not in self._warm:
             x = self._without(x, np.zeros_like(seconds), 1).block_until_ready()
@@ -101,24 +107,25 @@ class HostClock(Clock):
             start = time.perf_counter()
             x = each(x, seconds, calls).block_until_ready()
             times.append(time.perf_counter() - start)
-        return x, max(LEAST_S, longest((times[1] - times[0]) / calls)), 0.0  # all ranks have passed the barrier
+        return x, max(LEAST_S, longest((times[1] - times[0]) / calls)), 0.0  # the barrier lets all ranks start at once
 
 
 def agreed(value: float) -> float:
-    """The first process's value, in all of them."""
-    return float(_gathered(value)[0])
+    """The first process's value, in all processes."""
+    return float(gathered(value)[0, 0])
 
 
 def longest(value: float) -> float:
     """The largest of all processes' values."""
-    return float(_gathered(value).max())
+    return float(gathered(value).max())
 
 
-def _gathered(value: float) -> Floats:
+def gathered(*values: float) -> Floats:
+    """The values of all processes, one row for each process."""
     import jax
     from jax.experimental import multihost_utils
 
     if jax.process_count() == 1:
-        return np.array([value])
-    gathered: Any = multihost_utils.process_allgather(np.float64(value))
-    return np.asarray(gathered, np.float64)
+        return np.array([values])
+    rows: Any = multihost_utils.process_allgather(np.array(values, np.float64))
+    return np.asarray(rows, np.float64)

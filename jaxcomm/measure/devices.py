@@ -1,6 +1,6 @@
-"""Measures this process's JAX devices with jaxcomm's own psum: its time by size, and the arrivals.
+"""Measures this process's JAX devices with jaxcomm's own psum: its time at each size, and the ranks' arrivals.
 
-On GPUs also what NCCL's own allreduce costs, which a plan may choose.
+On GPUs it also times NCCL's own allreduce, which a plan may choose.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.psum_loop import WARMUP_STEPS, check_arguments, loop, provenance, run, zeros
-from jaxcomm.measure.schedules import SECONDS, SIZES, time_schedules
+from jaxcomm.measure.schedules import SECONDS, SIZES, Lateness, time_schedules
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile
 
 CALLS_PER_SIZE = 40
-LOOPS = 5  # of as many calls, of each executor
-_CALLS_KEPT = 64  # of how many last calls every core has the times
+LOOPS = 5  # loops of each executor, with CALLS_PER_SIZE calls each
+_CALLS_KEPT = 64  # number of latest calls whose times the core keeps
 
 Platform = Literal["cpu", "cuda"]
 
@@ -34,48 +34,56 @@ def measure_devices(
     *,
     late: Mapping[int, float] | None = None,
     on: Platform = "cpu",
+    are_asked: bool = False,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> Profile:
-    """Profiles `devices` of this process's CPU devices or GPUs.
+    """Profiles the first `devices` CPU devices or GPUs of this process.
 
-    A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. On
-    CPUs whole schedules are timed in turns, with nobody late and with one rank late: the one that is latest in `late`,
-    or the last one. α and β are fitted to the direct schedule with nobody late. On GPUs the psum is the fused
-    executor's, and the median over 40 warm calls in a jitted loop is a sample of each size; it and NCCL's allreduce are
-    also timed alike, in loops of 40. The arrivals are those of `steps` further calls at the largest timed size, in a
-    loop that does nothing else: a rank is late there by the machine, or by `late`.
+    The core times a call from the last rank's arrival to the end, without JAX's dispatch. On CPUs whole schedules are
+    timed by turns, with no rank late and with one rank late. The late rank is the latest in `late`, or the last rank if
+    `late` is empty. α and β are fitted to the direct schedule with no rank late. On GPUs the fused executor runs the
+    psum, and each size's sample is the median of 40 warm calls in a jitted loop. The psum and NCCL's allreduce also
+    take turns there, in loops of 40 calls. The arrivals come from `steps` further calls at the largest timed size.
+    Their loop has no other work, so only the machine and `late` make ranks late.
 
     Args:
-      devices: ranks n, at least 2; JAX must have as many.
+      devices: ranks n, at least 2; JAX must have n devices.
       sizes: bytes per rank, each at least 4; rounded down to whole float32.
       steps: rows of `arrivals`, at least 1.
-      late: seconds by rank by which to make ranks late on purpose, in the steps only.
+      late: maps ranks to seconds. In the steps, and only there, each of these ranks is delayed by its seconds.
       on: "cpu" or "cuda".
-      seconds: for the schedules on CPUs, roughly: the largest sizes are left out as far as they do not suffice.
+      are_asked: whether the user gave the sizes, so that no size is left out.
+      seconds: time for the schedules on CPUs, roughly. If it does not suffice, sizes are left out, the largest first.
       progress: called with the finished share, from 0 to 1.
 
     Returns:
-      The profile. The psum runs the direct schedule, and α and β are fitted as such.
+      The profile. Its α and β are those of the direct schedule, which the psum runs.
 
     Raises:
-      ProfileError: an argument that cannot be, too few devices, or GPUs that run no plans.
+      ProfileError: invalid arguments, too few devices, or GPUs that cannot run plans.
     """
     late = dict(late or {})
     check_arguments(devices, sizes, steps, late)
     import jax
 
     from jaxcomm import ffi
-    from jaxcomm.collectives import communicator
+    from jaxcomm.collectives import active_plan
 
     mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
     where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
     host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
     timed = None
-    with communicator.use_plan(None):
+    with active_plan.use_plan(None):
         if on == "cpu":
             timed = time_schedules(
-                mesh, "memory", late, sizes, seconds=seconds, progress=lambda share: progress(0.9 * share)
+                mesh,
+                ["memory"],
+                Lateness.of(late, devices),
+                sizes,
+                may_skip=not are_asked,
+                seconds=seconds,
+                progress=lambda share: progress(0.9 * share),
             )
             direct = next(each.samples for each in timed.schedules if each.kind == "direct")
             samples = [Sample(bytes=each.bytes, seconds=each.together_s) for each in direct]
@@ -102,7 +110,7 @@ def measure_devices(
 
 
 def _samples(mesh: Any, sizes: Sequence[int]) -> list[Sample]:
-    """The median of warm calls in a jitted loop, of each size."""
+    """For each size, the median time of warm calls in a jitted loop."""
     timed, samples = loop(mesh, {}), []
     for size in sorted(sizes):
         calls = run(timed, zeros(mesh, size), CALLS_PER_SIZE)
@@ -127,7 +135,7 @@ def _devices(count: int, on: Platform) -> list[Any]:
         return found[:count]
     has = f"devices is {count}, but JAX has {len(found)} {on.upper()} devices in this process"
     if on == "cuda":
-        raise ProfileError(f"{has}.\n  Cure: measure at most as many.")
+        raise ProfileError(f"{has}.\n  Cure: measure no more than JAX has.")
     raise ProfileError(
         f"{has}.\n  Cure: start it with XLA_FLAGS=--xla_force_host_platform_device_count={count} and "
         f"PJRT_NPROC={4 * count}, as `jaxcomm profile --devices {count}` does."
@@ -135,7 +143,10 @@ def _devices(count: int, on: Platform) -> list[Any]:
 
 
 def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName, Link]:
-    """Our psum and XLA's own, which is NCCL's allreduce: mean calls of loops that take turns, the median of some."""
+    """Times loops of jaxcomm's psum and of XLA's psum, which is NCCL's allreduce, by turns.
+
+    A size's sample is the mean time of a call in the median loop.
+    """
     import jax
 
     from jaxcomm import collectives
@@ -161,7 +172,7 @@ def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName
 
 
 def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
-    """A loop whose length is known when it is compiled, or XLA would ask the host after every call."""
+    """A loop of fixed length. If the length were an argument, XLA would ask the host after every call."""
     import jax
 
     spec: Any = jax.sharding.PartitionSpec

@@ -18,26 +18,26 @@ _WARMUP_STEPS = 3
 def measure_gradients(
     loss: Callable[..., Any], params: Any, *args: Any, devices: int, steps: int = 20, axis_name: str = "data"
 ) -> list[Bucket]:
-    """Takes gradients on `devices` of this process's CPU devices at once, and records when each is there.
+    """Takes gradients on `devices` of this process's CPU devices at once, and records when each gradient is ready.
 
-    The steps sum nothing: a gradient is ready when the backward pass has it. The time is from the call of the jitted
-    step to then, the median over the devices, and over the steps.
+    The steps sum nothing: a gradient is ready when the backward pass has computed it. A gradient's time counts from
+    the call of the jitted step, and is the median over the devices, then over the steps.
 
     Args:
       loss: `loss(params, *args)` is a rank's scalar loss; it runs inside `jax.shard_map` over `axis_name`.
-      params: tree of arrays; the gradients' names are its leaves' by `jax.tree_util.keystr`.
-      args: one rank's part of a batch; every device gets the same.
-      devices: at least 1; JAX must have been started with as many CPU devices.
+      params: tree of arrays. A gradient has the name that `jax.tree_util.keystr` gives its array.
+      args: one rank's part of a batch; every device gets the same part.
+      devices: n, at least 1; JAX must have n CPU devices.
       steps: at least 1.
-      axis_name: for a loss that has collectives.
+      axis_name: axis of the loss's collectives.
 
     Returns:
-      A bucket per array that is not empty, in the order in which they are ready. Gradients on which the loss does not
-      depend are ready at 0.
+      A bucket for each non-empty array, in the order in which the gradients are ready. If the loss does not depend on
+      the array, its gradient is ready at 0.
 
     Raises:
       ProfileError: too few devices, or no steps.
-      ValueError: two arrays of one name.
+      ValueError: two arrays have the same name.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""The cost for hosts to exchange with several others, rather than each with the next one."""
+"""Measures how much longer a byte takes if each host sends to several hosts instead of one host."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.measure import placement
-from jaxcomm.measure.placement import Exchanges, Floats
+from jaxcomm.measure.placement import Floats, PairTimes
 
-_SECONDS: Final = 0.06  # of a sum
-_CHUNK: Final = (2**18, 2**22)  # bytes of a rank's part of it
+_SECONDS: Final = 0.06  # seconds that a sum is meant to take
+_CHUNK: Final = (2**18, 2**22)  # minimum and maximum number of bytes of a rank's part of a sum
 _ALIGNED: Final = 64
 _TIMES: Final = 5
-_MOST: Final = 32  # hosts, as buffers grow with them
+_MOST: Final = 32  # maximum number of hosts, because buffers grow with this number
 
 Sums = Callable[[Sequence[int], int, Sequence[str]], Floats]
 
 
-def measure(found: Exchanges, sums: Sums) -> float | None:
-    """Seconds of a byte in the direct schedule, in times of those in a ring, of one rank per host; at least 1.
+def measure(found: PairTimes, sums: Sums) -> float | None:
+    """Returns a byte's time in the direct schedule, divided by its time in a ring, for one rank per host; at least 1.
 
-    Both carry as much between hosts; in a ring each host sends to one other. Of more than 32 hosts the first 32 take
-    part. None: there are no three hosts.
+    Both schedules carry the same bytes between hosts, but in a ring each host sends to one host only. Only the first 32
+    hosts take part. Returns None if there are fewer than three hosts.
 
     Args:
       found: the times of the exchanges of pairs.
-      sums: takes ranks, bytes and the names of schedules, runs a sum by each of them in turn, and returns the seconds;
-        all processes call it.
+      sums: takes ranks, bytes and names of schedules. It runs a sum by each schedule in turn and returns each sum's
+        seconds. All processes call it.
     """
     ranks = [found.hosts.index(host) for host in dict.fromkeys(found.hosts)][:_MOST]
     if (hosts := len(ranks)) < 3:
@@ -42,6 +42,6 @@ def measure(found: Exchanges, sums: Sums) -> float | None:
     message_s, byte_s = np.median(np.array(rows), axis=0)
     chunk = int(np.clip(_SECONDS / (2 * hosts * byte_s), *_CHUNK)) // _ALIGNED * _ALIGNED
     seconds = sums(ranks, chunk * hosts, ["direct", "ring"] * (1 + _TIMES))
-    direct, ring = np.median(seconds.reshape(-1, 2)[1:], axis=0)  # the first ones touch new memory
+    direct, ring = np.median(seconds.reshape(-1, 2)[1:], axis=0)  # without the first sums, which touch new memory
     bytes_s = direct - 2 * message_s, max(ring - 2 * (hosts - 1) * message_s, ring / 2)
     return max(1.0, float(bytes_s[0] / bytes_s[1]))

@@ -17,34 +17,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.measure import incast, placement
-from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, Pair
+from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
-_FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)  # the second takes longer than what others have queued in a switch
+# An exchange of the second size takes longer than packets of other flows wait in a switch's queue.
+_FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)
 _FEW_SECONDS: Final = 1.0
-_ALL_PAIRS: Final = 16  # ranks of which all pairs are measured alone
-_ALONE: Final = 120  # pairs of more ranks
-_SHUFFLES: Final = 3  # orders in which all ranks meet at once; one order for more than _ALL_PAIRS ranks
-_MATCHINGS: Final = 63  # most of one order
-_TURN_S: Final = 0.01  # that pairs exchange for, at each size
-_MOST_ROUNDS: Final = 256  # of exchanges in one call
-_CALLS: Final = 2**20  # call numbers of one measurement
+_ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
+_ALONE: Final = 120  # number of pairs measured alone if there are more ranks
+_SHUFFLES: Final = 3  # number of orders in which all ranks meet at once; with more than _ALL_PAIRS ranks, one order
+_MATCHINGS: Final = 63  # maximum number of matchings of one order
+_TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
+_MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
+# Minimum of the largest size's time divided by the smallest size's time. Below it, noise decides the time per byte.
+_LEAST_GROWTH: Final = 4.0
+_CALLS: Final = 2**20  # call numbers that one measurement may use
 
 Progress = Callable[[float], object]
 
 
 def measure_links(
     measurement: int | None = None, *, devices: Sequence[Any] = (), with_incast: bool = False
-) -> Exchanges:
+) -> PairTimes:
     """Times transfers between CPU devices for about a second, as `measure_processes` does.
 
     Args:
-      measurement: a number that all processes give to this measurement and to no other. Without it each process counts
-        its measurements, and their counts may differ after an error.
-      devices: of several processes, all of which call it; (): all of the job.
-      with_incast: also measures incast, for another second.
+      measurement: a number that all processes give to this measurement only. None: each process counts its own
+        measurements, and after an error the processes' counts may differ.
+      devices: CPU devices of several processes, and all of these processes call this; (): all devices of the job.
+      with_incast: whether to measure incast, too, for another second.
 
     Raises:
-      JaxcommError: as there.
+      JaxcommError: a process ended, or missed the deadline.
     """
     import jax
 
@@ -55,7 +58,7 @@ def measure_links(
 
 
 class MeasuredJob:
-    """The ranks that are measured, and this process's calls with the others."""
+    """The measured ranks, and this process's calls with the other processes."""
 
     def __init__(self, processes: Sequence[int], devices: Sequence[int], measurement: int | None = None) -> None:
         """Connects the processes.
@@ -65,37 +68,44 @@ class MeasuredJob:
           devices: the device of each rank.
           measurement: as for `measure_links`.
         """
-        from jaxcomm.distributed import calls, members
+        from jaxcomm.distributed import calls
+        from jaxcomm.distributed.connect import members
 
         self.number = next(calls.measurements()) if measurement is None else measurement
-        self._numbers = itertools.count(_CALLS * self.number)  # of calls
+        self._numbers = itertools.count(_CALLS * self.number)  # call numbers
         self.ranks = [*zip(processes, devices, strict=True)]
         self.process = members.connected().process
         self.processes = sorted({*processes})
-        self._row = self.processes.index(self.process)  # of tables
+        self.row = self.processes.index(self.process)  # this process's row in tables
         self.hosts = self._host_names()
         own = processes.count(self.process)
         self._threads = ThreadPoolExecutor(own) if own > 1 else None
         self._buffers: dict[tuple[tuple[int, ...], int], NDArray[np.uint8]] = {}
 
     def exchange(self, pairs: Sequence[Pair], nbytes: int, rounds: Sequence[int]) -> tuple[Floats, float]:
-        """Seconds of one exchange of each pair, all at once, and the first process's seconds for all of them."""
+        """Lets all pairs exchange at once.
+
+        Returns each pair's seconds per exchange, and the first process's seconds for the whole call.
+        """
         start = time.monotonic()
-        numbers = [next(self._numbers) for _ in pairs]  # also for pairs of other processes
+        numbers = [next(self._numbers) for _ in pairs]  # pairs of other processes also use up numbers
         mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
         run = self._threads.map if self._threads and len(mine) > 1 else map
         found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
         table = np.zeros((len(self.processes), len(pairs) + 1))
-        table[self._row, mine] = [*found]
-        table[self._row, -1] = time.monotonic() - start
-        gathered = self._gather(table)
+        table[self.row, mine] = [*found]
+        table[self.row, -1] = time.monotonic() - start
+        gathered = self.gather(table)
         return gathered[:, :-1].max(axis=0), float(gathered[0, -1])
 
     def _is_mine(self, pair: Pair) -> bool:
         return any(self.ranks[rank][0] == self.process for rank in pair)
 
     def sums(self, ranks: Sequence[int], nbytes: int, schedules: Sequence[str]) -> Floats:
-        """Seconds of a sum of some ranks, one of a process at most, by each of these schedules in turn."""
+        """Runs one sum by each schedule in turn, and returns each sum's seconds.
+
+        `ranks` has at most one rank of each process.
+        """
         from jaxcomm.distributed import calls
 
         members = [self.ranks[rank] for rank in ranks]
@@ -103,12 +113,35 @@ class MeasuredJob:
         table = np.zeros((len(self.processes), len(schedules)))
         if self.process in [process for process, _ in members]:
             values = np.ones((1, nbytes), np.uint8)
-            table[self._row] = [
+            table[self.row] = [
                 calls.run(f"a sum by {name}", number, f"all_reduce/{name}/{len(ranks)}", members, values)
                 for name, number in zip(schedules, numbers, strict=True)
             ]
-        longest: Floats = self._gather(table).max(axis=0)
+        longest: Floats = self.gather(table).max(axis=0)
         return longest
+
+    def sums_of_all(self, nbytes: int, calls: int) -> tuple[Floats, float]:
+        """Returns the seconds of each of `calls` sums of all ranks, and a rank's mean CPU seconds for all these sums.
+
+        The sums run back to back, by the default schedule. The hosts' clocks time them, because the core's clock
+        starts at the last arrival. Small buffers are sent in one round, so at its arrival the last rank already has
+        the other ranks' bytes, and the core's time would lack the latency.
+        """
+        from jaxcomm.distributed import calls as core_calls
+        from jaxcomm.schedules.default_schedules import default_schedule
+
+        ranks = len(self.ranks)
+        messages = f"all_reduce/{default_schedule(nbytes, [*map(self.hosts.index, self.hosts)])}/{ranks}"
+        values = np.ones((sum(process == self.process for process, _ in self.ranks), nbytes), np.uint8)
+        table = np.zeros((len(self.processes), calls + 1))
+        before = time.process_time()
+        for call in range(calls):
+            start = time.perf_counter()
+            core_calls.run("a sum of all ranks", next(self._numbers), messages, self.ranks, values)
+            table[self.row, call] = time.perf_counter() - start
+        table[self.row, -1] = time.process_time() - before
+        gathered = self.gather(table)
+        return gathered[:, :-1].mean(axis=0), float(gathered[:, -1].sum() / ranks)
 
     def _exchange(self, pair: Pair, rounds: int, number: int, nbytes: int) -> float:
         from jaxcomm import ffi
@@ -124,8 +157,8 @@ class MeasuredJob:
         name = f"exchange of ranks {pair[0]} and {pair[1]}"
         return calls.run(name, number, messages, ranks, values) / rounds
 
-    def _gather(self, table: Floats) -> Floats:
-        """The rows of all processes; each brings its own row and zeros. All must call it."""
+    def gather(self, table: Floats) -> Floats:
+        """Returns the table with all processes' rows. Every process must call this, with zeros in the other rows."""
         from jaxcomm.distributed import calls
 
         first = dict(reversed(self.ranks))
@@ -136,8 +169,9 @@ class MeasuredJob:
         return rows
 
     def _host_names(self) -> list[str]:
-        """The host of each rank; hosts of the same name are numbered."""
-        from jaxcomm.distributed import records, settings, store
+        """The name of each rank's host. Different hosts of the same name are numbered."""
+        from jaxcomm.distributed import store
+        from jaxcomm.distributed.connect import records, settings
 
         chosen = settings.from_environment().host
         store.publish(
@@ -156,13 +190,14 @@ class MeasuredJob:
         return [names[published[process][0]] for process, _ in self.ranks]
 
 
-def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, progress: Progress) -> Exchanges:
+def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, progress: Progress) -> PairTimes:
     """Times exchanges of all ranks at once and of single pairs.
 
     Args:
       job: the ranks.
-      sizes: bytes in each direction, ascending; the largest are left out where `seconds` do not suffice.
-      seconds: for all exchanges, roughly.
+      sizes: bytes in each direction, ascending. The largest sizes are left out if `seconds` do not suffice and the
+        other sizes show the time per byte.
+      seconds: time for all exchanges, roughly.
       progress: called with the finished share, from 0 to 1.
     """
     ranks = len(job.ranks)
@@ -171,12 +206,14 @@ def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, pr
     single = pairs if ranks <= _ALL_PAIRS else random.Random(0).sample(pairs, _ALONE)
     steps = len(together) + len(single)
 
-    # Once through all pairs of one order, which also warms connections up: how long an exchange takes of each.
+    # A first pass estimates each pair's time, and warms the connections up.
     quick: list[dict[Pair, float]] = []
+    typical: list[float] = []
     used, slowest = 0.0, 0.0
     for index, size in enumerate(sizes):
         growth = size / sizes[index - 1] if index else 0.0
-        if index >= 2 and used + steps * max(slowest * growth, _TURN_S) > seconds:
+        shows_bytes = index >= 2 and typical[-1] > _LEAST_GROWTH * typical[0]
+        if shows_bytes and used + steps * max(slowest * growth, _TURN_S) > seconds:
             break
         quick.append({})
         slowest = 0.0
@@ -186,9 +223,9 @@ def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, pr
             quick[-1].update(zip(matching, times.tolist(), strict=True))
             slowest = max(slowest, float(times.max()))
             used += took
+        typical.append(float(np.median([*quick[-1].values()])))
         progress(0.3 * (index + 1) / len(sizes))
     measured = tuple(sizes[: len(quick)])
-    typical = [float(np.median([*known.values()])) for known in quick]
     turn = min(_TURN_S, max(1e-3, (seconds - used) / steps / len(measured)))
     done = itertools.count(1)
 
@@ -196,13 +233,13 @@ def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, pr
         needed = turn / max(quick[index].get(pair, typical[index]), 1e-9)
         return int(2 ** round(math.log2(min(max(needed, 1.0), _MOST_ROUNDS))))
 
-    def measure(at_once: Sequence[Pair]) -> ExchangeRound:
+    def measure(at_once: Sequence[Pair]) -> PairRound:
         columns = [
             job.exchange(at_once, size, [rounds_of(pair, index) for pair in at_once])[0]
             for index, size in enumerate(measured)
         ]
         progress(0.3 + 0.7 * next(done) / steps)
-        return ExchangeRound(tuple(at_once), np.stack(columns, axis=1).clip(min=1e-9))
+        return PairRound(tuple(at_once), np.stack(columns, axis=1).clip(min=1e-9))
 
     loaded = tuple(measure(matching) for matching in together)
-    return Exchanges(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)
+    return PairTimes(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)

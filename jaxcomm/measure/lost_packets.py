@@ -1,4 +1,4 @@
-"""Counts the packets that get lost between hosts without other traffic: UDP packets, evenly paced."""
+"""Counts the evenly paced UDP packets that get lost between hosts while there is no other traffic."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from jaxcomm.distributed.addresses import bound_socket, make_room
-from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.distributed.udp_paths import full_packet_bytes
+from jaxcomm.distributed.connect.addresses import bound_socket, make_room
+from jaxcomm.distributed.connect.udp_paths import full_packet_bytes
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 
 if TYPE_CHECKING:
-    from jaxcomm.distributed.membership import Membership
+    from jaxcomm.distributed.connect.membership import Membership
 
 _SECONDS: Final = 5.0
-_SHARE: Final = 0.1  # of what the slowest link carries
-_MOST_RATE: Final = 2000.0  # packets a second: Python paces no more of them evenly
-_LEAST_LOST: Final = 10  # of one way; fewer may be chance
-_MOST_BYTES: Final = 1400  # of a packet
+_SHARE: Final = 0.1  # share of the slowest link's rate that the packets use
+_MOST_RATE: Final = 2000.0  # at most this many packets per second: Python cannot pace more packets evenly
+_LEAST_LOST: Final = 10  # a path's lost packets count if there are at least this many; fewer may be chance
+_MOST_BYTES: Final = 1400  # maximum number of bytes of a packet
 _HEADER: Final = struct.Struct("<16sI")  # the receiver's token, the packet's number
-_BURST: Final = 4  # packets that may follow each other at once
+_BURST: Final = 4  # at most this many packets are sent back to back
 _ROOM: Final = 4 << 20
-_LATE_S: Final = 0.5  # for packets that are on their way when the last one has been sent
-_SO_RXQ_OVFL: Final = 40  # of the kernel's headers
+_LATE_S: Final = 0.5  # seconds for packets that are in flight when the last one has been sent
+_SO_RXQ_OVFL: Final = 40  # the option's number in the kernel's headers
 
 
 class LostPackets(NamedTuple):
-    """The packets from one host to another: sent and received.
+    """Numbers of packets that one host sent to another host, and of packets that got lost.
 
     Attributes:
-      sender: name of the one.
-      receiver: of the other.
-      sent: packets.
-      lost: the number of those that were lost.
+      sender: name of the sending host.
+      receiver: name of the receiving host.
+      sent: number of packets sent.
+      lost: number of packets lost.
     """
 
     sender: str
@@ -48,29 +48,30 @@ class LostPackets(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The share that was lost; none, if so few were that it may be chance."""
+        """The share of packets that were lost; 0 if fewer than 10 were lost, because that may be chance."""
         return self.lost / self.sent if self.lost >= _LEAST_LOST else 0.0
 
 
 def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[LostPackets]:
-    """The packets lost from each host to the next one. All processes of the job call it, and get the same.
+    """Counts the packets lost from each host to the next. All processes of the job call this; all get the same result.
 
-    All hosts send at once, for five seconds: a tenth of what the slowest link carries, 2 000 packets a second at most.
-    So the count has the packets that an otherwise idle network loses, and those that the sending host does not let
-    out. Packets that find no room in the receiver's socket are not counted.
+    All hosts send at once, for five seconds, at a tenth of the slowest link's rate and at most 2 000 packets per
+    second. The count includes packets that an otherwise idle network loses, and packets that the sending host does not
+    transmit. It excludes packets for which the receiver's socket has no room.
 
     Args:
-      hosts: the name of each, at least of two, by one of its processes.
-      bytes_per_s: that the slowest link carries.
-      measurement: its number, alike in all processes, and no other one's.
+      hosts: the hosts' names, at least two; the key is one process of the host.
+      bytes_per_s: rate of the slowest link.
+      measurement: a number that all processes give to this measurement only.
 
     Returns:
-      One for each way, except between hosts that several rails connect.
+      One item for each host and the next one, unless several rails connect these two hosts.
 
     Raises:
-      JaxcommError: a process does not come so far, or may not bind its interface.
+      JaxcommError: a process does not reply in time, or may not bind its interface.
     """
-    from jaxcomm.distributed import members, store
+    from jaxcomm.distributed import store
+    from jaxcomm.distributed.connect import members
 
     own, place, processes = members.connected(), f"lost_packets/{measurement}", sorted(hosts)
     if own.process in processes:
@@ -95,7 +96,7 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
 
 
 def _only_rail(own: Membership, process: int) -> RailEnd | None:
-    """The rail to a process; none, if there are several."""
+    """The only rail to a process; None if there are several rails."""
     names = own.shares[process][0].shares
     return next(end for end in own.ends if end.name in names) if len(names) == 1 else None
 
@@ -117,7 +118,7 @@ def _receiver(rail: RailEnd) -> socket.socket:
 
 
 def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: float) -> int:
-    """The packets sent there, with those that this host itself does not let out."""
+    """Sends packets; returns their number, including packets that this host did not transmit."""
     with bound_socket(rail.address, rail.interface, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         size = min(_MOST_BYTES, full_packet_bytes(sender))
@@ -131,16 +132,16 @@ def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: fl
             with contextlib.suppress(OSError):
                 sender.send(_HEADER.pack(token, number) + rest)
             number += 1
-            # Packets due while this process did not run are left out: at once they would overflow queues.
+            # Skips packets that were due while this process did not run: sent back to back, they would overflow queues.
             due = max(due, time.monotonic() - _BURST * pause) + pause
     return number
 
 
 class _Counter:
-    """Counts the packets that come to a socket, each number once, in a thread of its own."""
+    """Counts the packets that arrive at a socket, in a separate thread. Packets with the same number count once."""
 
     def __init__(self, receiver: socket.socket) -> None:
-        """Starts; a packet counts if it bears the token of `end`."""
+        """Starts the thread. A packet counts if it carries the token in `end`."""
         self._receiver, self._token = receiver, secrets.token_bytes(16)
         self.end = [*receiver.getsockname()[:2], self._token.hex()]  # address, port, token
         self._numbers: set[int] = set()
@@ -150,7 +151,7 @@ class _Counter:
         self._thread.start()
 
     def stop(self) -> int:
-        """The packets that came, with those that the socket had no room for."""
+        """Returns the number of packets that arrived, including packets for which the socket had no room."""
         self._ends.set()
         self._thread.join()
         return len(self._numbers) + self._overflown
@@ -161,7 +162,7 @@ class _Counter:
                 packet, others, _, _ = self._receiver.recvmsg(2 * _MOST_BYTES, socket.CMSG_SPACE(4))
             except TimeoutError:
                 continue
-            except OSError:  # it has been closed after an error
+            except OSError:  # the socket was closed after an error
                 return
             for level, kind, data in others:
                 if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL):

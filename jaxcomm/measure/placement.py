@@ -23,38 +23,42 @@ Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 
 
-class ExchangeRound(NamedTuple):
-    """Pairs of ranks that exchanged at once: each rank in one pair at most, and bytes in both directions.
+class PairRound(NamedTuple):
+    """Pairs of ranks that exchanged bytes at once, in both directions. Each rank is in at most one pair.
 
     Attributes:
-      pairs: the lower rank first.
-      seconds: of one exchange, by pair and size.
+      pairs: the pairs, each with its lower rank first.
+      seconds: seconds of one exchange, [pairs, sizes].
     """
 
     pairs: tuple[Pair, ...]
     seconds: Floats
 
 
-class Exchanges(NamedTuple):
-    """The times of exchanges.
+class PairTimes(NamedTuple):
+    """The measured times of the pairs' exchanges.
 
     Attributes:
       sizes: bytes in each direction, ascending; at least two.
-      hosts: by rank, the name of its host.
-      alone: rounds of one pair.
-      loaded: rounds in which all ranks were busy.
-      incast: the factor by which a byte takes longer where a host exchanges with several others; None: not measured.
+      hosts: the name of each rank's host.
+      alone: rounds in which a single pair exchanged.
+      loaded: rounds in which all ranks exchanged at once.
+      incast: the time of a byte where a host exchanges with several hosts, divided by its time where the host
+        exchanges with one host; None: not measured.
     """
 
     sizes: tuple[int, ...]
     hosts: tuple[str, ...]
-    alone: tuple[ExchangeRound, ...]
-    loaded: tuple[ExchangeRound, ...]
+    alone: tuple[PairRound, ...]
+    loaded: tuple[PairRound, ...]
     incast: float | None = None
 
 
 def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
-    """Rounds in which each rank has one partner, or none if they are odd; each two ranks meet once."""
+    """Rounds in which every rank has one partner, so that each two ranks meet once.
+
+    If the number of ranks is odd, one rank has no partner in each round.
+    """
     ring: list[int | None] = [*ranks] if len(ranks) % 2 == 0 else [*ranks, None]
     rounds = []
     for _ in range(len(ring) - 1):
@@ -65,7 +69,7 @@ def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
-    """Matchings of the ranks in several orders, with a limit for each order; the same in all processes."""
+    """The matchings of `times` orders of the ranks, `most` per order at most. All processes get the same result."""
     dice, found = random.Random(0), list[list[Pair]]()
     for _ in range(times):
         order = [*range(ranks)]
@@ -75,15 +79,14 @@ def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
     return found
 
 
-def describe(found: Exchanges) -> dict[str, Any]:
-    """The links' fields of a profile: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
-    and `incast`.
+def describe(found: PairTimes) -> dict[str, Any]:
+    """Returns a profile's fields on links: `link`, `hosts` and, if known, `topology`, `racks`, `nics` and `incast`.
 
-    `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over
-    these pairs of exchanges at once, as in a collective. A host's ranks share its NIC if their exchanges at once take
-    nearer as many times as long as there are of them than as long as one alone. An uplink's rate is that of all bytes
-    through it, in the rounds in which most pairs of its rack exchange with others at once, and with the rack to which
-    that is fastest.
+    `link` describes two ranks on one host if a host has several ranks, otherwise two hosts of one rack. It is fitted to
+    the median times of such pairs while all ranks exchange, as in a collective. A host's ranks count as sharing its NIC
+    if n exchanges at once take more than √n times the time of one exchange alone. An uplink's rate counts all bytes
+    through the uplink, in the rounds with the most exchanges between its rack and other racks. Of these exchanges, only
+    those with one other rack are used: the rack with which they are fastest.
     """
     names = [*dict.fromkeys(found.hosts)]
     host = [names.index(name) for name in found.hosts]
@@ -122,19 +125,19 @@ def describe(found: Exchanges) -> dict[str, Any]:
     return fields
 
 
-class ExchangeTimes(NamedTuple):
-    """Median seconds of an exchange of the least size, and bytes per second of the largest."""
+class PairRate(NamedTuple):
+    """Median seconds of an exchange at the least size, and bytes per second at the largest size."""
 
     least_s: float
     bytes_per_s: float
 
 
-def kinds(found: Exchanges, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, ExchangeTimes, ExchangeTimes]]:
-    """For pairs on one host, in one rack and of two racks, as far as there are: the links one at a time and at once.
+def kinds(found: PairTimes, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, PairRate, PairRate]]:
+    """Yields each kind of pair (on one host, in one rack, of two racks) with its rate alone and its rate under load.
 
     Args:
       found: the measured times.
-      racks: the ranks of each; none if there is one.
+      racks: the ranks of each rack; empty if there is only one rack.
     """
     home = {rank: i for i, ranks in enumerate(racks) for rank in ranks}
 
@@ -155,8 +158,8 @@ def kinds(found: Exchanges, racks: Sequence[Sequence[int]]) -> Iterator[tuple[st
             yield name, alone, loaded
 
 
-def _link(sizes: Sequence[int], seconds: Floats) -> ExchangeTimes:
-    return ExchangeTimes(float(np.median(seconds[:, 0])), 1 / float(np.median(per_byte(sizes, seconds))))
+def _link(sizes: Sequence[int], seconds: Floats) -> PairRate:
+    return PairRate(float(np.median(seconds[:, 0])), 1 / float(np.median(per_byte(sizes, seconds))))
 
 
 def fit_rows(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schema.Link:
@@ -166,13 +169,13 @@ def fit_rows(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schem
 
 
 def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
-    """Of the largest size, without what the smallest takes."""
+    """Seconds per byte: from the least to the largest size, the increase in time divided by the increase in bytes."""
     rest: Floats = (seconds[:, -1] - seconds[:, 0]).clip(min=0.01 * seconds[:, -1]) / (sizes[-1] - sizes[0])
     return rest
 
 
-def mean_per_byte(sizes: Sequence[int], rounds: Sequence[ExchangeRound], place: Sequence[int]) -> Floats:
-    """Mean seconds of a byte between two places, by the place of every rank; NaN where no two ranks met."""
+def mean_per_byte(sizes: Sequence[int], rounds: Sequence[PairRound], place: Sequence[int]) -> Floats:
+    """Mean seconds per byte between each two places; NaN if none of their ranks met. Rank r is at `place[r]`."""
     places = max(place) + 1
     total, count = np.zeros((places, places)), np.zeros((places, places))
     for pairs, seconds in rounds:
@@ -185,8 +188,8 @@ def mean_per_byte(sizes: Sequence[int], rounds: Sequence[ExchangeRound], place: 
     return mean
 
 
-def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
-    """Whether a host's ranks share its NIC, and the seconds of a byte through it of one transfer at a time."""
+def _nic(found: PairTimes, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
+    """Returns "host" if a host's ranks share its NIC, else "rank"; and the seconds per byte of a transfer alone."""
     alone = {
         pairs[0]: float(per_byte(found.sizes, seconds)[0])
         for pairs, seconds in found.alone
@@ -204,9 +207,9 @@ def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"]
     return "host" if shared else "rank", float(np.median([*alone.values()]))
 
 
-def _uplinks(found: Exchanges, home: Sequence[int], remote: float) -> list[float]:
-    """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
-    rounds = []  # of pairs of two racks: the number of each rack's, and each one's time
+def _uplinks(found: PairTimes, home: Sequence[int], remote: float) -> list[float]:
+    """For each rack, the time of a byte through its uplink, divided by the time of a byte between hosts of one rack."""
+    rounds = []  # for each round: each rack's number of pairs that cross racks; these pairs' racks and times
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
         times = zip(racks, per_byte(found.sizes, seconds).tolist(), strict=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,62 +12,69 @@ import numpy as np
 from jaxcomm import errors, ffi
 from jaxcomm.errors import ProfileError
 from jaxcomm.log import say_once
-from jaxcomm.measure import incast, lost_packets, placement, psum_loop
+from jaxcomm.measure import incast, lost_packets, placement, psum_loop, rail_times
 from jaxcomm.measure.links import MeasuredJob, Progress, measure_transfers
-from jaxcomm.measure.placement import Exchanges
-from jaxcomm.measure.schedules import JOB_SIZES, time_schedules
+from jaxcomm.measure.placement import PairTimes
+from jaxcomm.measure.schedules import JOB_SIZES, LEAST_LATE_S, MOST_LATE_S, Candidates, Lateness, Offers, time_schedules
+from jaxcomm.profile import find_straggler
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST, rail_shares
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
+from jaxcomm.profile.straggler import LEAST_LATENESS
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
-SECONDS: Final = 50.0  # for transfers and schedules
-_TRANSFERS: Final = {False: 0.2, True: 0.05}  # of them, for the transfers; with XLA's collectives
+SECONDS: Final = 50.0  # time for transfers and schedules
+_TRANSFERS: Final = {False: 0.2, True: 0.05}  # the transfers' share of the time, without and with XLA's collectives
 
 _PSUM_BYTES: Final = 2**20
-_ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
+_ALIGNED: Final = 64  # sizes are multiples of this, so that both halves of a buffer are aligned alike
 
 
 class Measured(NamedTuple):
     """The profile, and the times from which its links were found."""
 
     profile: Profile
-    transfers: Exchanges
+    transfers: PairTimes
 
 
 def measure_processes(
     sizes: Sequence[int] = SIZES,
     steps: int = 50,
-    schedule_sizes: Sequence[int] = JOB_SIZES,
+    schedule_sizes: Sequence[int] | None = None,
     *,
+    candidates: Callable[[Profile], Candidates] | None = None,
     with_xla: bool = False,
     seconds: float = SECONDS,
     late: Mapping[int, float] | None = None,
     progress: Progress = lambda share: None,
 ) -> Measured:
-    """Profiles the CPU devices of all processes of a job. All call it, and all get the same profile but for arrivals.
+    """Profiles the CPU devices of all processes of a job. All processes call this function.
 
-    Two ranks exchange as many bytes in both directions, again and again, and the core times that from the last
-    arrival: no clocks are compared. First all ranks do so in pairs at once, each with every other one, in several
-    orders; then each pair alone. Of more than 16 ranks 120 pairs are measured alone, drawn with a fixed seed, and of
-    more than 64 each rank meets 63 others: enough to find the racks of hosts, whose names all processes publish. Sizes
-    are left out, from the largest, as far as the time does not suffice. Then whole schedules of all ranks are timed in
-    turns, with nobody late and with one rank late: the one that is latest in `late`, or the last one. Several hosts
-    then each send the next one packets, for five seconds, and the profile has the share that gets lost on the worst
-    way. Then `steps` psums of 1 MiB are watched.
+    The processes' profiles differ only in psums and rails. The two ranks of a pair repeatedly send each other the same
+    number of bytes. The core times this from the last arrival, so no clocks are compared. First all ranks exchange at
+    once, in pairs, until each rank has met every other rank, in several orders. Then each pair exchanges alone. With
+    more than 16 ranks, 120 pairs exchange alone, drawn with a fixed seed. With more than 64 ranks, each rank meets 63
+    others. That suffices to find the racks, because all processes publish the names of their hosts. If the time does
+    not suffice, sizes are left out, the largest first. If there are several hosts, each host then sends packets to the
+    next one for five seconds, and the profile records the packet loss of the worst path. Then `steps` psums of 1 MiB
+    are recorded. Last, whole schedules of all ranks are timed by turns: with no rank late and, if a rank was late in
+    the psums, with that rank late.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
       steps: rows of `arrivals`, at least 1.
-      schedule_sizes: bytes per rank for which whole schedules are timed.
-      with_xla: whether XLA's own collectives take turns with ours, all by the host's clock (see `measure.clocks`).
-      seconds: for transfers and schedules, roughly; a fifth of them for transfers, or a twentieth with XLA's.
-      late: seconds by rank by which to make ranks late on purpose, in the psums only.
+      schedule_sizes: bytes per rank for which whole schedules are timed; None: `measure.schedules.JOB_SIZES`,
+        without the largest sizes if the time does not suffice.
+      candidates: returns the schedules worth timing for a profile without timed schedules (`planner.candidates`);
+        None: the schedules from `measure.schedules.schedules_of`.
+      with_xla: whether XLA's own collectives take turns with jaxcomm's. The host's clock then times both (see
+        `measure.clocks`).
+      seconds: time for transfers and schedules, roughly. Transfers get a fifth of it, or a twentieth `with_xla`.
+      late: by rank, the seconds by which to make the rank late on purpose, in the psums only.
       progress: called with the finished share, from 0 to 1.
 
     Raises:
-      ProfileError: this process is not one of several that are connected by `jax.distributed`, or an argument is
-        invalid.
+      ProfileError: `jax.distributed` has not connected several processes, or an argument is invalid.
       JaxcommError: a process ended, or missed the deadline.
     """
     late = dict(late or {})
@@ -74,28 +82,20 @@ def measure_processes(
     import jax
 
     devices = jax.devices("cpu")
-    _check(len(devices), sizes, steps, seconds, late)
+    timed_sizes = JOB_SIZES if schedule_sizes is None else schedule_sizes
+    _check(len(devices), sizes, timed_sizes, steps, seconds, late)
     if jax.process_count() < 2:
         raise ProfileError(
-            "this process is not one of several, so there are no links between processes to measure.\n"
+            "this job has one process, so there are no links between processes to measure.\n"
             "  Cure: jaxcomm launch -n 4 -- jaxcomm profile, or jax.distributed.initialize() in each process."
         )
     job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
-    found = measure_transfers(job, sizes, _TRANSFERS[with_xla] * seconds, lambda share: progress(0.4 * share))
+    found = measure_transfers(job, sizes, _TRANSFERS[with_xla] * seconds, lambda share: progress(0.3 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
-    mesh = jax.sharding.Mesh(np.array(devices), ("data",))
-    timed = time_schedules(
-        mesh,
-        "messages",
-        late,
-        schedule_sizes,
-        with_xla=with_xla,
-        seconds=(1 - _TRANSFERS[with_xla]) * seconds,
-        progress=lambda share: progress(0.4 + 0.5 * share),
-    )
+    rails = rail_times.measure(job, rail_times.SHARE * seconds)
     packet_loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, late)
-    progress(1.0)
+    progress(0.4)
     hosts = len({*found.hosts})
     where = f"{len(devices)} ranks in {len(job.processes)} processes on {hosts} host{'s' * (hosts != 1)}"
     provenance = psum_loop.provenance(where, late)
@@ -105,25 +105,63 @@ def measure_processes(
         "ranks": len(devices),
         **placement.describe(found),
         **packet_loss,
+        "rails": [rail.model_dump() for rail in rails],
         "rail_shares": _rail_shares(),
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
-        "timed_schedules": timed.model_dump(),
         "provenance": provenance.model_dump(),
     }
-    return Measured(validate(document, provenance.source), found)
+    profile = validate(_of_first(job, document), provenance.source)
+    timed = time_schedules(
+        jax.sharding.Mesh(np.array(devices), ("data",)),
+        ["messages", "xla"] if with_xla else ["messages"],
+        _lateness(profile, with_xla),
+        timed_sizes,
+        may_skip=schedule_sizes is None,
+        offers=Offers(candidates(profile) if candidates else None, profile.network),
+        seconds=(1 - _TRANSFERS[with_xla] - rail_times.SHARE * bool(rails)) * seconds,
+        progress=lambda share: progress(0.4 + 0.6 * share),
+    )
+    progress(1.0)
+    return Measured(validate({**document, "timed_schedules": timed.model_dump()}, provenance.source), found)
 
 
-def _count_lost_packets(job: MeasuredJob, found: Exchanges) -> dict[str, Any]:
-    """The profile's `loss`: the share of packets lost between the two hosts that lose most."""
-    hosts: dict[int, str] = {}  # by the first process of each
+def _of_first(job: MeasuredJob, document: dict[str, Any]) -> Any:
+    """Returns the first process's document in all processes, so that all time the same schedules.
+
+    Their own documents differ in psums and rails.
+    """
+    from jaxcomm.distributed import store
+
+    key, first = f"profile/links/{job.number}", job.processes[0]
+    if job.process == first:
+        store.publish(key, json.dumps(document))
+    return json.loads(store.lookup(key, f"process {first} has not published the links", first))
+
+
+def _lateness(profile: Profile, with_xla: bool) -> Lateness | None:
+    """The rank that is late in the psums, and by how much; None if its lateness is too short to matter to calls."""
+    assert profile.collective
+    found, arrivals = find_straggler(profile), np.sort(np.array(profile.arrivals), axis=1)
+    lead_s = float(np.median(arrivals[:, -1] - arrivals[:, -2]))
+    if with_xla:  # XLA's late joins are timed even if no rank is late
+        return Lateness.of({found.rank: found.median_s} if found.is_late else {}, profile.ranks)
+    if lead_s < LEAST_LATENESS * profile.collective.seconds:
+        return None
+    least_s = min(MOST_LATE_S, max(LEAST_LATE_S, lead_s))
+    return Lateness(found.rank, least_s, max(least_s, found.median_s if found.is_late else lead_s))
+
+
+def _count_lost_packets(job: MeasuredJob, found: PairTimes) -> dict[str, Any]:
+    """The profile's `packet_loss`: the share of packets lost on the worst path between two hosts."""
+    hosts: dict[int, str] = {}  # host names; the key is the host's first process
     for (process, _), name in zip(job.ranks, job.hosts, strict=True):
         if name not in hosts.values():
             hosts[process] = name
     if len(hosts) < 2:
         return {}
-    rates: dict[frozenset[str], float] = {}  # the best of each two hosts, as lost packets slow TCP down, too
+    rates: dict[frozenset[str], float] = {}  # each two hosts' highest rate, because packet loss lowers TCP's rates
     for each in (*found.alone, *found.loaded):
         for (one, other), seconds in zip(each.pairs, each.seconds, strict=True):
             if len(ends := frozenset((found.hosts[one], found.hosts[other]))) == 2:
@@ -134,34 +172,45 @@ def _count_lost_packets(job: MeasuredJob, found: Exchanges) -> dict[str, Any]:
         return {}
     if worst.rate > MOST_LOST:
         say_once(
-            f"{worst.rate:.0%} of UDP packets from {worst.sender} to {worst.receiver} do not come, so what links lose "
-            "is not known; a firewall may stop them."
+            f"{worst.rate:.0%} of UDP packets from {worst.sender} to {worst.receiver} do not arrive, so the links' "
+            "packet loss is unknown; a firewall may stop them."
         )
         return {}
     return {"packet_loss": {"rate": worst.rate}}
 
 
 def _rail_shares() -> dict[str, float]:
-    """The shares of a large buffer that the rails of this process carry now, over all processes that have several."""
+    """How this process currently divides large buffers among its rails.
+
+    Sums the shares over all peers that have several rails, and divides each rail's sum by the total.
+    """
     return rail_shares((each["rail"], each["shares"][-1][1]) for each in ffi.rails())
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, late: Mapping[int, float]) -> tuple[Any, Collective]:
-    """The arrivals of each step by this process's clock, and the median psum."""
+    """Returns the ranks' arrivals in each step, by this process's clock, and a psum's size and median time."""
     import jax
 
-    from jaxcomm.collectives import communicator
+    from jaxcomm.collectives import active_plan
 
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
-    with communicator.use_plan(None), errors.translated():
+    with active_plan.use_plan(None), errors.translated():
         found = psum_loop.run(psum_loop.loop(mesh, late), psum_loop.zeros(mesh, _PSUM_BYTES), steps)
     arrivals = np.round(np.array(found["arrivals"]), 9).tolist()
     return arrivals, Collective(bytes=_PSUM_BYTES, seconds=float(np.median(found["after_arrival_s"])))
 
 
-def _check(ranks: int, sizes: Sequence[int], steps: int, seconds: float, late: Mapping[int, float]) -> None:
+def _check(
+    ranks: int,
+    sizes: Sequence[int],
+    schedule_sizes: Sequence[int],
+    steps: int,
+    seconds: float,
+    late: Mapping[int, float],
+) -> None:
     wrong = [f"sizes has {len(sizes)} sizes after rounding; at least 2 are needed"] if len(sizes) < 2 else []
     wrong += [f"sizes has {size}; each must be above 0"] if (size := min(sizes, default=1)) < 1 else []
+    wrong += [f"schedule_sizes has {size}; each must be 4 bytes or more" for size in schedule_sizes if size < 4]
     wrong += [f"steps is {steps}; it must be from 1 to 256"] if not 1 <= steps <= 256 else []
     wrong += [f"seconds is {seconds}; it must be above 0"] if not 0 < seconds < math.inf else []
     wrong += psum_loop.wrong_late_ranks(late, ranks)

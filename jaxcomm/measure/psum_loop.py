@@ -1,4 +1,4 @@
-"""Sums in a jitted loop, and the core's record of them."""
+"""Sums in a jitted loop, and the core's record of these sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RECORDED_S: Final = 30.0
 
 
 def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
-    """A jitted, donated loop of psums, before each of which the ranks in `late` wait for their seconds."""
+    """A jitted, donated loop of psums. Before each psum, every rank in `late` waits for its seconds."""
     import jax
 
     from jaxcomm import collectives, ffi
@@ -43,9 +43,10 @@ def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
 
 
 def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
-    """A jitted, donated loop of psums under a plan, of buffers, each rank's seconds to wait before each, and calls.
+    """A jitted, donated loop of psums under a plan. It takes buffers, the seconds that each rank waits, and calls.
 
-    Each rank writes its buffer just before, as a step that computes gradients does: parts of it are in the caches.
+    Each rank writes its buffer just before a psum, like a step that computes gradients, so parts of the buffer are in
+    the caches.
     """
     import jax
 
@@ -60,7 +61,7 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
 
 
 def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
-    """As `timed_loop`, of buffers of zeros, with a barrier of all ranks after each psum; None: without psums."""
+    """Like `timed_loop`, for buffers of zeros, with a barrier of all ranks after each psum. Plan None: no psums."""
     import jax
 
     from jaxcomm import collectives, ffi
@@ -71,7 +72,7 @@ def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]
         def step(_: Any, x: Any) -> Any:
             x = ffi.delay(x, own)
             x = collectives.psum(x, "data", plan=plan) if plan else x
-            return x / 2 + jax.lax.pmax(x[:, :1], "data")  # each rank writes its buffer, after the barrier
+            return x / 2 + jax.lax.pmax(x[:, :1], "data")  # each rank writes its buffer after the barrier
 
         return jax.lax.fori_loop(0, count, step, x)
 
@@ -89,7 +90,7 @@ def _jitted(mesh: Any, steps: Callable[[Any, Any, Any], Any]) -> Callable[[Any, 
     looped = jax.jit(mapped, donate_argnums=0)
 
     def run_it(x: Any, seconds: Any, count: int) -> Any:
-        with trying_plans(False):  # every call runs the schedule that it is timed for
+        with trying_plans(False):  # without trials, so that every call runs the timed schedule
             return looped(x, seconds, count)
 
     return run_it
@@ -106,7 +107,7 @@ def zeros(mesh: Any, nbytes: int) -> Any:
 
 
 def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]:
-    """Runs the loop, warm, and returns the core's record of its `count` psums."""
+    """Warms the loop up, runs `count` psums in it, and returns the core's record of these psums."""
     from jaxcomm import ffi
 
     x = looped(x, WARMUP_STEPS).block_until_ready()
@@ -116,7 +117,7 @@ def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]
 
 
 def provenance(source: str, late: Mapping[int, float]) -> Provenance:
-    """The provenance of what is measured here and now, with the ranks that were made late."""
+    """The provenance of a measurement made now, with the ranks that were made late."""
     return Provenance(
         source=source + "".join(f", rank {rank} made {s * 1e3:g} ms late" for rank, s in sorted(late.items())),
         tool="jaxcomm profile",
@@ -126,7 +127,7 @@ def provenance(source: str, late: Mapping[int, float]) -> Provenance:
 
 
 def check_arguments(ranks: int, sizes: Sequence[int], steps: int, late: Mapping[int, float]) -> None:
-    """Checks what is to be measured on the devices of a process.
+    """Checks the arguments of a measurement.
 
     Raises:
       ProfileError: there are too few ranks, sizes or steps, or a late rank is invalid.
@@ -151,15 +152,16 @@ def wrong_late_ranks(late: Mapping[int, float], ranks: int) -> list[str]:
 
 
 def recorded(calls: int) -> dict[str, Any]:
-    """The core's record of the calls since the statistics were reset, once it is whole.
+    """Waits until the core has recorded all calls since the statistics were reset, and returns the record.
 
-    Between processes a call may be recorded a little after its end, also the last one before the reset.
+    In a job of several processes, a call may be recorded shortly after its end. So even the last call before the reset
+    may be recorded after the reset.
 
     Args:
-      calls: their number, all of one call site.
+      calls: number of calls, all at one call site.
 
     Raises:
-      JaxcommError: they have not been recorded in time.
+      JaxcommError: the calls have not been recorded in time.
     """
     from jaxcomm import ffi
 
@@ -169,5 +171,5 @@ def recorded(calls: int) -> dict[str, Any]:
         if site["calls"] >= calls:
             return site
         if time.monotonic() > until:
-            raise JaxcommError(f"{site['calls']} of {calls} calls have ended.\n  Cure: a look at the other processes.")
+            raise JaxcommError(f"{site['calls']} of {calls} calls have ended.\n  Cure: look at the other processes.")
         time.sleep(1e-3)

@@ -1,4 +1,4 @@
-"""Measures the links between ranks in known racks: for groups, of which one at a time crosses an uplink.
+"""Finds the links between ranks in known racks, for groups of which one at a time crosses an uplink.
 
 Pure functions of the measured times.
 """
@@ -10,22 +10,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxcomm.measure.placement import Exchanges, Floats, describe, fit_rows, mean_per_byte, ratio
+from jaxcomm.measure.placement import Floats, PairTimes, describe, fit_rows, mean_per_byte, ratio
 from jaxcomm.profile.find_racks import LEAST_GAP
 
 Racks = Sequence[Sequence[int]]
 
 
 class RackLinks(NamedTuple):
-    """The links of racks; those that are slower by less than a quarter count as alike.
+    """The links of racks; a link slower by less than a quarter counts as equal.
 
     Attributes:
-      racks: the ranks of each.
-      uplinks: by rack, how many times as long a byte takes to another rack as within, for one transfer alone: to the
-        rack to which that is fastest, so two racks have the slower one's.
-      nics: by rank, how many times as long a byte takes through its NIC as through most others.
+      racks: the ranks of each rack.
+      uplinks: for each rack, the time of a byte to another rack, divided by the time of a byte within a rack. It is
+        the time of a transfer alone, to the other rack that the rack reaches fastest. If there are two racks, both
+        therefore have the value of the slower uplink.
+      nics: for each rank, the time of a byte through its NIC, divided by the median of all ranks' times.
       alpha_s: seconds of a transfer within a rack.
-      beta_s_per_byte: seconds of a byte there.
+      beta_s_per_byte: seconds per byte within a rack.
     """
 
     racks: tuple[tuple[int, ...], ...]
@@ -35,17 +36,18 @@ class RackLinks(NamedTuple):
     beta_s_per_byte: float
 
 
-def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
-    """The links as measured, with the ranks in these racks.
+def rack_links(found: PairTimes, racks: Racks) -> RackLinks | None:
+    """Returns the measured links between ranks in these racks.
 
-    If the times show other racks, within which a byte takes less by a quarter or more, those are taken.
+    If the times show other racks, and a byte takes less time within these racks by a factor above 1.25, these
+    racks replace the given racks.
 
     Args:
       found: the measured times.
-      racks: the ranks of each; every rank is in one.
+      racks: the ranks of each rack; every rank is in one rack.
 
     Returns:
-      The links; None if all ranks are on one host, where nothing is known of a network.
+      The links; None if all ranks are on one host, so that no network was measured.
     """
     if len({*found.hosts}) < 2:
         return None
@@ -56,13 +58,13 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
         in_described, between_described = _near_and_far(found.hosts, described)
         if _mean(alone[near]) > LEAST_GAP * _mean(alone[in_described]):
             racks, near, far = described, in_described, between_described
-    if not near.any():  # each rack is one rank
+    if not near.any():  # each rack has a single rank
         near = far
     fastest = _fastest(loaded, near)
     nics = [_clear(each / float(np.median(fastest))) for each in fastest]
     quick = np.array(nics) == 1
     both_quick = quick[:, None] & quick
-    met_near = (near & np.isfinite(alone)).any(axis=1)  # of many ranks only some pairs are measured alone
+    met_near = (near & np.isfinite(alone)).any(axis=1)  # of many ranks, only some pairs are measured alone
     typical = float(np.median(_fastest(alone, near)[met_near if met_near.any() else slice(None)]))
     uplinks = []
     for rack in racks:
@@ -70,7 +72,7 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
         for other in racks:
             if other is not rack:
                 ways = np.ix_(rack, other)
-                of_quick = _median(alone[ways][both_quick[ways]])  # a slow NIC is no slow uplink
+                of_quick = _median(alone[ways][both_quick[ways]])  # a slow NIC does not make an uplink slow
                 times.append(_median(alone[ways]) if np.isnan(of_quick) else of_quick)
         known = [time for time in times if np.isfinite(time)]
         uplinks.append(_clear(min(known) / typical) if known else 1.0)
@@ -88,7 +90,10 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
 
 
 def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.ndarray]:
-    """Two ranks in one rack, through NICs where it has several hosts; and two ranks in two racks."""
+    """Masks of pairs of ranks: pairs in one rack, and pairs in two racks.
+
+    If a rack has several hosts, its pairs on the same host are in neither mask, so that NICs are measured.
+    """
     home = np.empty(len(hosts), int)
     inside = np.empty(len(hosts), bool)
     for index, rack in enumerate(racks):
@@ -100,7 +105,7 @@ def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.nd
 
 
 def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
-    """Of each rank with others near it, or with any where it met none of these."""
+    """For each rank, the least time with a near rank, or with any rank if it met no near rank."""
     least = np.where(near & np.isfinite(seconds), seconds, np.inf).min(axis=1)
     with_any = np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1)
     found: Floats = np.where(np.isfinite(least), least, with_any)
@@ -108,13 +113,13 @@ def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
 
 
 def _mean(seconds: Floats) -> float:
-    """NaN of none."""
+    """The mean of finite values; NaN if there are none."""
     known = seconds[np.isfinite(seconds)]
     return float(known.mean()) if known.size else float("nan")
 
 
 def _median(seconds: Floats) -> float:
-    """NaN of none."""
+    """The median of finite values; NaN if there are none."""
     known = seconds[np.isfinite(seconds)]
     return float(np.median(known)) if known.size else float("nan")
 

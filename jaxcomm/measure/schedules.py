@@ -1,51 +1,68 @@
-"""Times whole schedules beside each other on the executor that runs them: with nobody late, and with one rank late."""
+"""Times whole schedules by turns on the executor that runs them: with no rank late, and with one rank late."""
 
 from __future__ import annotations
 
+import functools
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from jaxcomm.errors import PlanError
-from jaxcomm.log import say
+from jaxcomm.log import say, say_once
 from jaxcomm.measure import psum_loop
 from jaxcomm.measure.clocks import Clock, agreed
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
-from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedKind, TimedSchedule, TimedSchedules
+from jaxcomm.profile.cluster import Topology
+from jaxcomm.profile.timed_schedules import (
+    LeftOut,
+    ScheduleName,
+    ScheduleSample,
+    TimedExecutor,
+    TimedSchedule,
+    TimedSchedules,
+)
 
 SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 23, 24, 25, 26))
-JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # compiling takes longer there
+JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # sizes in a job, where compiling takes longer
 SECONDS: Final = 50.0
-MULTIPLES: Final = (1, 4, 16)  # chunks of the straggler schedule, in times of the other ranks
-LATE_JOINS: Final = (1, 4)  # chunks of the late join by whole collectives
+MULTIPLES: Final = (4, 1, 16)  # chunks of the straggler schedule, divided by the number of ranks that are not late
+LATE_JOINS: Final = (1, 4)  # chunks of the schedule `late_join`, which runs whole collectives
 
-FINALISTS: Final = 4  # the default and the schedules that were fastest after a late rank, which have more turns
-FEWEST: Final = 3  # turns of each schedule
-FEWEST_OF_FINALISTS: Final = 5  # all of which must gain, for a gain that is no chance by 95 %
-MOST: Final = 10  # if the time suffices
-_ROUNDS: Final = 1 + FEWEST + 1  # that a size takes at least: compiling, all schedules' turns, the finalists' others
-_CALLS: Final = 2  # of one turn that count; the first one of each does not
-_FEW_BYTES: Final = 1 << 20  # up to which a round does not take longer for more bytes
-_LATE: Final = 1.1  # times as late as a call takes, so that the early ranks finish what they can
-LEAST_LATE_S: Final = 0.01  # long enough for threads to sleep
-MOST_LATE_S: Final = 0.02  # if the schedule takes less
+FINALISTS: Final = 4  # number of schedules that get more turns: the default and the fastest
+FEWEST: Final = 3  # minimum number of turns of each schedule
+FEWEST_OF_FINALISTS: Final = 5  # minimum turns of a finalist; a gain in all five turns excludes chance at 95 %
+MOST: Final = 10  # maximum number of turns of a finalist
+LEAST_TURNS: Final = 2  # turns of each schedule if the time does not suffice for more
+LEAST_SCHEDULES: Final = 2  # schedules if the time does not suffice for more: the default and the most promising
+MUCH_LONGER: Final = 1.5  # sizes are left out if even the fewest turns take longer than `seconds` by this factor
+SLOW_S: Final = 0.05  # longer calls run once per turn: cold caches and thread wake-ups hardly change their times
+_CALLS: Final = 2  # timed calls in a turn of shorter calls; one untimed call precedes them
+_FEW_BYTES: Final = 1 << 20  # for buffers below this size, a call's time does not depend on the size
+_LATE: Final = 1.1  # lateness divided by a call's time: early ranks finish all work that needs no late rank
+LEAST_LATE_S: Final = 0.01  # minimum lateness: long enough for threads to sleep
+MOST_LATE_S: Final = 0.02  # upper limit of `Lateness.least_s`
+
+Candidates = Callable[[int], Sequence[ScheduleName]]
+_single: Final = functools.lru_cache(maxsize=256)(single)  # cached, because one plan serves all sizes
 
 
 class Name(NamedTuple):
-    """A schedule that is timed: its executor, its kind, and its chunks where these can be chosen."""
+    """A schedule that is timed, and its executor."""
 
     executor: TimedExecutor
-    kind: TimedKind
-    chunks: int | None
+    schedule: ScheduleName
 
 
 class TurnTimes(NamedTuple):
-    """Seconds from the last arrival to the end in the process that ends last, the median call of each turn.
+    """A plan's times, one per turn: seconds of a call from the last arrival to the end in the process that ends last.
 
-    In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
+    In the turns of `together` no rank is late. In those of `late` one rank is late; `late` is empty if no rank is ever
+    made late. `late_by_s` is the lateness in the last turn.
     """
 
     together: list[float]
@@ -53,131 +70,254 @@ class TurnTimes(NamedTuple):
     late_by_s: float
 
 
+class Lateness(NamedTuple):
+    """The rank that is made late. It is late by a little more than a call takes, from `least_s` to `most_s`."""
+
+    rank: int
+    least_s: float = LEAST_LATE_S
+    most_s: float = math.inf
+
+    def seconds(self, call_s: float) -> float:
+        """Returns the lateness for a schedule that takes `call_s` with no rank late."""
+        return max(self.least_s, min(_LATE * call_s, self.most_s))
+
+    @classmethod
+    def of(cls, late: Mapping[int, float], ranks: int) -> Lateness:
+        """Makes the latest rank in `late` late, or the last rank if `late` is empty.
+
+        The rank is late by a little more than a call takes, and at least by 10 to 20 ms.
+        """
+        rank = max(late, key=lambda each: late[each], default=ranks - 1)
+        return cls(rank, min(MOST_LATE_S, max(LEAST_LATE_S, late.get(rank, 0.0))))
+
+
+class Offers(NamedTuple):
+    """The schedules worth timing.
+
+    `candidates` returns them for a size: the default first, then the schedules that are expected to be the fastest.
+    Without `candidates`, `schedules_of` names them. `topology` is the network, for schedules that are made for hosts.
+    """
+
+    candidates: Candidates | None = None
+    topology: Topology | None = None
+
+
+_ALL: Final = Offers()
+
+
 def time_schedules(
     mesh: Any,
-    executor: TimedExecutor,
-    late: Mapping[int, float],
-    sizes: Sequence[int] = SIZES,
+    executors: Sequence[TimedExecutor],
+    lateness: Lateness | None,
+    sizes: Sequence[int],
     *,
-    with_xla: bool = False,
+    may_skip: bool = True,
+    offers: Offers = _ALL,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """Times direct, ring, halving and doubling, broadcast, join, and the straggler schedule at three numbers of chunks;
-    on XLA's collectives also `lax.psum`, and late joins.
+    """Times whole schedules by turns. The largest size comes first: trainings spend most time on large buffers.
 
-    Of each executor the default and the three that are fastest after the late rank have more turns than the others:
-    plans choose among them.
+    If the time does not suffice for all schedules, only the first candidates are timed at each size, at least two. If
+    even two per size would take much longer than `seconds`, the largest sizes are left out. For each executor, the
+    default and the three fastest schedules get more turns, because plans choose among these schedules.
 
     Args:
-      mesh: the ranks, along one axis "data"; all of their processes call this.
-      executor: the one that runs their sums.
-      late: seconds by rank by which ranks are late in training. The latest of them is made late, the last rank if there
-        is none, by at least 10 and at most 20 ms; a schedule that takes longer is timed with a rank that is later.
-      sizes: bytes per rank; the largest are left out as far as the time does not suffice, but never the first.
-      with_xla: whether XLA's collectives take turns with an executor of ours; then the host's clock times all.
-      seconds: for all of it, roughly.
+      mesh: the ranks, along one axis "data"; all processes of these ranks call this function.
+      executors: the executor that runs the ranks' sums. "xla" is added if XLA's collectives take turns with this
+        executor; the host's clock then times both.
+      lateness: the rank to make late; None: no rank is made late.
+      sizes: bytes per rank.
+      may_skip: whether sizes may be left out.
+      offers: the schedules worth timing.
+      seconds: time for the whole measurement, roughly.
       progress: called with the finished share, from 0 to 1.
 
     Raises:
       JaxcommError: a process ended, or missed the deadline.
     """
-    sizes = sorted({size // 4 * 4 for size in sizes})
-    from jaxcomm.collectives import permutes
+    from jaxcomm.collectives.permutes import lowering as permutes
+    from jaxcomm.measure.load import OtherPrograms
 
-    executors: list[TimedExecutor] = [executor, "xla"] if with_xla and executor != "xla" else [executor]
+    executor = executors[0]
     if executor != "xla":
         permutes.require_core()
-    latest = max(late, key=lambda rank: late[rank], default=mesh.size - 1)
-    plans = {name: plan for each in executors for name, plan in _plans(mesh.size, latest, each, sizes[-1]).items()}
-    found: dict[Name, list[ScheduleSample]] = {name: [] for name in plans}
-    late_s = min(MOST_LATE_S, max(LEAST_LATE_S, late.get(latest, 0.0)))
-    begun, pauses_s = time.monotonic(), len(plans) * (1 + _CALLS) * late_s
-    round_s, before = pauses_s, _FEW_BYTES
-    for index, size in enumerate(sizes):
+    import jax
+
+    late, first = lateness.rank if lateness else mesh.size - 1, jax.process_index() == 0
+    sizes = sorted({size // 4 * 4 for size in sizes})
+    offered = {
+        size: {
+            Name(each, name): plan
+            for each in executors
+            for name, plan in _plans(mesh.size, late, each, size, _ALL if each == "xla" else offers)
+        }
+        for size in sizes
+    }
+    load, begun = OtherPrograms(), time.monotonic()
+    budget = _Budget.of(mesh, next(iter(offered[sizes[-1]].values())), sizes[-1], executors[-1], lateness)
+    while len(sizes) > 1 and may_skip and sum(map(budget.least_s, sizes)) > MUCH_LONGER * seconds:
+        if first:
+            say(f"{sizes[-1]} bytes per rank are not timed; to time them, raise --seconds or give --sizes.")
+        del sizes[-1]
+    found: dict[Name, list[ScheduleSample]] = {}
+    left_out: list[LeftOut] = []
+    done = 0.0
+    for index in reversed(range(len(sizes))):
+        size, plans = sizes[index], offered[sizes[index]]
         left = agreed(seconds - (time.monotonic() - begun))
-        busy_s = max(0.0, round_s - pauses_s)
-        rounds_s = [pauses_s + busy_s * max(1.0, each / before) for each in sizes[index:]]
-        if index and _ROUNDS * rounds_s[0] > left:
-            break
-        spare = max(0.0, left - _ROUNDS * sum(rounds_s)) / len(rounds_s) if index else 0.0
-        for_size = _ROUNDS * rounds_s[0] + spare
-        timed, round_s = take_turns(
+        shares = [*map(budget.least_s, sizes[: index + 1])]
+        for_size = shares[-1] + (left - sum(shares)) / len(shares)
+        count = len(plans) if len(executors) > 1 else budget.count(size, len(plans), for_size)
+        if count < len(plans):
+            left_out.append(LeftOut(bytes=size, timed=count, offered=len(plans)))
+        names = [*plans][:count]
+        timed = take_turns(
             mesh,
-            [*plans.values()],
+            [plans[name] for name in names],
             size,
-            latest,
+            lateness,
             executor=executors[-1],
             seconds=for_size,
-            least_s=late_s,
-            finalists=FINALISTS,
-            groups=[executors.index(name.executor) for name in plans],
+            turns=TurnCounts(budget.turns(size, count, for_size), finalists=FINALISTS),
+            groups=[executors.index(name.executor) for name in names],
         )
-        before = max(size, _FEW_BYTES)
-        for name, times in zip(plans, timed, strict=True):
-            found[name].append(ScheduleSample(bytes=size, **times._asdict()))
-        progress((index + 1) / len(sizes))
+        for name, times in zip(names, timed, strict=True):
+            found.setdefault(name, []).insert(0, ScheduleSample(bytes=size, **times._asdict()))
+        done += shares[-1] / sum(shares) * (1 - done)
+        progress(done)
     tables = [
         TimedSchedule(
-            kind=name.kind,
-            chunks=name.chunks,
+            **name.schedule.model_dump(),
             executor="xla" if name.executor == "xla" != executor else None,
             samples=each,
         )
         for name, each in found.items()
     ]
-    return TimedSchedules(executor=executor, late=latest, schedules=tables)
+    spent = agreed(time.monotonic() - begun)
+    more = sum(budget.seconds(each.bytes, each.offered - each.timed, FEWEST_OF_FINALISTS) for each in left_out)
+    return TimedSchedules(
+        executor=executor,
+        late=late,
+        schedules=tables,
+        left_out=left_out[::-1],
+        seconds_for_all=spent + more if left_out else 0.0,
+        others=load.share(),
+    )
 
 
-def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[tuple[TimedKind, int | None]]:
-    """The kinds of schedule that are timed on an executor, the default first, each with its chunks."""
+@dataclass(frozen=True)
+class _Budget:
+    """Predicts the seconds of turns from a single call of the largest size, timed before all turns."""
+
+    compile_s: float
+    call_s: float
+    nbytes: int
+    lateness: Lateness | None
+
+    @classmethod
+    def of(cls, mesh: Any, plan: Plan, nbytes: int, executor: TimedExecutor, lateness: Lateness | None) -> _Budget:
+        """Compiles the default schedule and times a call of it.
+
+        If this first call is short, times a second call instead, because the first call takes longest.
+        """
+        x, clock = psum_loop.zeros(mesh, nbytes), Clock.of(executor, mesh)
+
+        def spent(loop: Any, calls: int) -> float:
+            nonlocal x
+            start = time.monotonic()
+            x = loop(x, np.zeros(mesh.size), calls).block_until_ready()
+            return agreed(time.monotonic() - start)
+
+        spent(clock.loop(plan), 0)  # so that the extra time of a process's first compilation does not count
+        loop = clock.loop(plan)
+        compile_s, call_s = spent(loop, 0), spent(loop, 1)
+        return cls(compile_s, spent(loop, 1) if call_s < 10 * SLOW_S else call_s, nbytes, lateness)
+
+    def seconds(self, size: int, schedules: int, turns: int) -> float:
+        """Returns the seconds that `schedules` schedules take at a size, with `turns` turns each."""
+        call_s = self._call_s(size)
+        calls = calls_of(call_s)
+        late_s = self.lateness.seconds(call_s) + call_s if self.lateness else 0.0
+        return schedules * (self.compile_s + call_s + turns * calls * (call_s + late_s))
+
+    def least_s(self, size: int) -> float:
+        """Returns the seconds of the least number of schedules, with the least number of turns each."""
+        return self.seconds(size, LEAST_SCHEDULES, LEAST_TURNS)
+
+    def count(self, size: int, offered: int, seconds: float) -> int:
+        """Returns the number of schedules for which the time suffices, but at least two."""
+        fits = [each for each in range(1, offered + 1) if self.seconds(size, each, FEWEST) <= seconds]
+        return max(min(LEAST_SCHEDULES, offered), *fits, 1)
+
+    def turns(self, size: int, schedules: int, seconds: float) -> int:
+        """Returns the least number of turns of each schedule: fewer than usual if the time does not suffice."""
+        return FEWEST if self.seconds(size, schedules, FEWEST) <= seconds else LEAST_TURNS
+
+    def _call_s(self, size: int) -> float:
+        return self.call_s * max(size, _FEW_BYTES) / max(self.nbytes, _FEW_BYTES)
+
+
+def calls_of(call_s: float) -> int:
+    """The number of calls in one turn, for calls that take `call_s`."""
+    return 1 if call_s > SLOW_S else 1 + _CALLS
+
+
+def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[ScheduleName]:
+    """The schedules to time without `candidates`: the default, then the schedules that gain most if a rank is late."""
     others = ranks - 1
-    plain: list[tuple[TimedKind, int | None]] = [("direct", None), ("ring", None), ("halving_doubling", None)]
-    joins: list[tuple[TimedKind, int | None]] = [("direct_join", others)] * (others > 1)
-    lax: list[tuple[TimedKind, int | None]] = [("lax", None)]
-    whole: list[tuple[TimedKind, int | None]] = [("late_join", chunks) for chunks in LATE_JOINS]
-    own = [*plain, ("broadcast", None), *joins, *(("straggler", others * multiple) for multiple in MULTIPLES)]
-    return lax + own + whole if executor == "xla" else own
+    default, *plain = [ScheduleName(kind=kind) for kind in ("direct", "ring", "halving_doubling")]
+    lax = [ScheduleName(kind="lax")] * (executor == "xla")
+    whole = [ScheduleName(kind="late_join", chunks=chunks) for chunks in LATE_JOINS] * (executor == "xla")
+    stragglers = [ScheduleName(kind="straggler", chunks=others * multiple) for multiple in MULTIPLES]
+    joins = [ScheduleName(kind="broadcast"), *[ScheduleName(kind="direct_join", chunks=others)] * (others > 1)]
+    return [*lax, default, *whole, *stragglers, *joins, *plain]
+
+
+class TurnCounts(NamedTuple):
+    """Numbers of turns.
+
+    Each plan has `least` turns, however long they take. Finalists have at least 5 turns, or `least` if calls are long,
+    and up to `most` if the time suffices. The finalists are the first plan and the fastest other plans, `finalists` in
+    all; None: all plans are finalists.
+    """
+
+    least: int = FEWEST
+    most: int = MOST
+    finalists: int | None = None
+
+
+_USUAL: Final = TurnCounts()
 
 
 def take_turns(
     mesh: Any,
     plans: Sequence[Plan],
     nbytes: int,
-    late: int,
+    lateness: Lateness | None,
     *,
     executor: TimedExecutor = "memory",
     seconds: float,
-    late_s: float | None = None,
-    least_s: float = LEAST_LATE_S,
-    least: int = FEWEST,
-    most: int = MOST,
-    finalists: int | None = None,
+    turns: TurnCounts = _USUAL,
     groups: Sequence[int] | None = None,
-) -> tuple[list[TurnTimes], float]:
-    """Times plans beside each other: every round each of them has a turn, with nobody late and with one rank late.
+) -> list[TurnTimes]:
+    """Times plans by turns: in every round each plan has a turn with no rank late and one with a rank late.
 
-    All work on the same buffers, which each rank writes before each call. All processes of the mesh call it.
+    All plans sum the same buffers. Each rank writes its buffer before each call. All processes of the mesh call this.
 
     Args:
       mesh: the ranks, along one axis "data".
-      plans: the plans to time; all for as many ranks.
+      plans: the plans to time, all for the ranks of the mesh.
       nbytes: bytes of one rank's f32 buffer.
-      late: the late rank.
-      executor: the one that runs the plans' sums: times of "xla" are by the host's clock, also where some plans run on
-        others; those of others by the core's.
-      seconds: for all of it, roughly.
-      late_s: by how long that rank comes after the others; None: as long as the schedule takes and a little more, at
-        least `least_s`.
-      least_s: see `late_s`.
-      least: turns of each plan, however long they take.
-      most: turns of finalists, if the time suffices; at least 5 or `most`.
-      finalists: plans that have more than `least` turns: the first, and those that were fastest after the late rank;
-        None: all.
-      groups: by plan the number of its group, each of which has finalists of its own; None: all are one group.
+      lateness: the rank that is made late, and by how much; None: no rank is made late.
+      executor: the executor of the plans. With "xla" the host's clock times all plans, even plans for other executors.
+        Otherwise the core's clock times them.
+      seconds: time for all turns, roughly.
+      turns: the number of turns.
+      groups: the group number of each plan; each group has its own finalists. None: all plans are one group.
 
     Returns:
-      The times of each plan, and the seconds of a round of all.
+      The times of each plan.
     """
     from jaxcomm import errors
 
@@ -185,53 +325,63 @@ def take_turns(
     loops = [clock.loop(plan) for plan in plans]
     x = psum_loop.zeros(mesh, nbytes)
     nobody = np.zeros(mesh.size)
-    calls = 1 + _CALLS
-    rows: list[list[tuple[float, float, float]]] = [[] for _ in plans]
-    running, rounds, round_s = [*range(len(plans))], least, 0.0
+    found = [TurnTimes([], [], 0.0) for _ in plans]
+    running, rounds, calls = [*range(len(plans))], turns.least, 1
     with errors.translated():
-        for loop in loops:  # compiles it, and touches its memory
-            x = loop(x, nobody, 1).block_until_ready()
-        while len(rows[0]) < rounds:
+        for loop in loops:
+            x = loop(x, nobody, 0).block_until_ready()  # compiles the loop
+            x, first_s, _ = clock.turn(loop, x, nobody, 1, None)  # an untimed turn touches new memory
+            calls = calls_of(first_s)
+        while len(found[0].together) < rounds:
             started = time.monotonic()
             for index in running:
                 x, together, apart_s = clock.turn(loops[index], x, nobody, calls, None)
-                by_s = max(least_s, _LATE * together) if late_s is None else late_s
-                one = np.where(np.arange(mesh.size) == late, by_s + apart_s, 0.0)
-                x, after, _ = clock.turn(loops[index], x, one, calls, late)
-                rows[index].append((together, after, by_s))
-            round_s = round_s or agreed(time.monotonic() - started)
-            if len(rows[0]) == least:
-                running = _finalists(rows, finalists or len(plans), groups or [0] * len(plans))
-                left, share = agreed(seconds - (time.monotonic() - begun)), len(running) / len(plans)
-                rounds = int(min(most, max(least, FEWEST_OF_FINALISTS, least + left // (round_s * share))))
-    columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
-    return [TurnTimes(together, after, late_by[-1]) for together, after, late_by in columns], round_s
+                found[index].together.append(together)
+                calls = calls_of(together)
+                if lateness:
+                    by_s = lateness.seconds(together)
+                    one = np.where(np.arange(mesh.size) == lateness.rank, by_s + apart_s, 0.0)
+                    x, after, _ = clock.turn(loops[index], x, one, calls, lateness.rank)
+                    found[index].late.append(after)
+                    found[index] = found[index]._replace(late_by_s=by_s)
+            if len(found[0].together) == turns.least:
+                running = _finalists(found, turns.finalists or len(plans), groups or [0] * len(plans))
+                round_s = agreed(time.monotonic() - started) * len(running) / len(plans)
+                left = agreed(seconds - (time.monotonic() - begun))
+                wanted = FEWEST_OF_FINALISTS if calls > 1 else turns.least  # the times of long calls deviate less
+                rounds = int(min(turns.most, max(turns.least, wanted, turns.least + left // round_s)))
+    return found
 
 
-def _finalists(rows: Sequence[Sequence[tuple[float, float, float]]], count: int, groups: Sequence[int]) -> list[int]:
-    """Of each group the first plan, and the others with the least medians with one rank late, `count` in all."""
-    after = [float(np.median([row[1] for row in each])) for each in rows]
-    found: list[int] = []
+def _finalists(found: Sequence[TurnTimes], count: int, groups: Sequence[int]) -> list[int]:
+    """For each group, the first plan and the other plans with the least median times, `count` plans in all."""
+    after = [float(np.median(each.late or each.together)) for each in found]
+    kept: list[int] = []
     for group in {*groups}:
         first, *others = [index for index, each in enumerate(groups) if each == group]
-        found += [first, *sorted(others, key=lambda index: after[index])[: count - 1]]
-    return sorted(found)
+        kept += [first, *sorted(others, key=lambda index: after[index])[: count - 1]]
+    return sorted(kept)
 
 
-def _plans(ranks: int, late: int, executor: TimedExecutor, most_bytes: int) -> dict[Name, Plan]:
-    """A plan for each schedule that is timed on an executor; without those whose template needs OR-Tools, where that is
-    not installed, and without those that the executor would leave to another one."""
-    from jaxcomm.collectives.permute_programs import why_not
+def _plans(
+    ranks: int,
+    late: int,
+    executor: TimedExecutor,
+    nbytes: int,
+    offers: Offers,
+) -> Iterator[tuple[ScheduleName, Plan]]:
+    """Yields a plan for each schedule to time. Skips schedules that need OR-Tools if OR-Tools is not installed, and
+    schedules that the executor would leave to another executor."""
+    from jaxcomm.collectives.permutes.programs import why_not
 
-    found = {}
-    for kind, chunks in schedules_of(ranks, executor):
+    for name in offers.candidates(nbytes) if offers.candidates else schedules_of(ranks, executor):
         try:
-            plan = single(timed_spec(kind, chunks), ranks, late, "xla" if executor == "xla" and kind != "lax" else None)
-            reasons = {why_not(plan.schedules[0], size) for size in (0, most_bytes)} if executor == "xla" else {}
+            by_xla: Literal["xla"] | None = "xla" if executor == "xla" and name.kind != "lax" else None
+            plan = _single(timed_spec(name), ranks, late, by_xla, offers.topology)
+            reasons = {why_not(plan.schedules[0], size) for size in (0, nbytes)} if executor == "xla" else {}
             if reason := next(filter(None, reasons), None):
-                say(f"{kind} is not timed: {reason}")
+                say_once(f"{name.kind} is not timed: {reason}")
             else:
-                found[Name(executor, kind, chunks)] = plan
+                yield name, plan
         except PlanError as error:
-            say(f"{kind} is not timed: {error}")
-    return found
+            say_once(f"{name.kind} is not timed: {error}")

@@ -1,4 +1,4 @@
-"""Rounds of a user's training to its target, and a file that keeps those of finished trainings."""
+"""Counts the rounds that a user's training takes to reach its target, and keeps the counts in a file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import Positive, Share, Text, Value
 
 if TYPE_CHECKING:
-    from jaxcomm.collectives.drop import Drop
+    from jaxcomm.collectives.drops.drop import Drop
 
 Train = Callable[["Drop | None", int], Iterable[float]]
 MAX_BYTES: Final = 16 * 2**20
 
 
 class TrainingKey(Value):
-    """The key of a kept number of rounds; `source` is the SHA-256 of the file that defines the training."""
+    """The setting of all trainings in a file; `source` is the SHA-256 of the file that defines the training."""
 
     train: Text
     source: Text
@@ -31,7 +31,7 @@ class TrainingKey(Value):
 
 
 class FinishedTraining(Value):
-    """A finished training: the share that it drops (0: none), its seed, its rounds (null: target not reached)."""
+    """A finished training: the share that it drops (0: no drops), its seed, its rounds (null: it missed the target)."""
 
     share: Share
     seed: Annotated[int, Field(ge=0, strict=True)]
@@ -39,7 +39,7 @@ class FinishedTraining(Value):
 
 
 class Kept(Value):
-    """The file's content."""
+    """The content of a file of trainings."""
 
     format: Literal["jaxcomm-trainings"] = "jaxcomm-trainings"
     version: Literal[1] = 1
@@ -51,7 +51,7 @@ _KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile 
 
 
 class Trainings:
-    """The finished trainings of one setting, in a file that grows with each."""
+    """The finished trainings of one setting, in a file that is written again after each training."""
 
     def __init__(self, path: str, setting: TrainingKey, runs: Iterable[FinishedTraining] = ()) -> None:
         self.path, self.setting = path, setting
@@ -59,7 +59,7 @@ class Trainings:
 
     @classmethod
     def load(cls, path: str, setting: TrainingKey) -> Self:
-        """Those in the file; none, if there is no file.
+        """Loads the trainings in the file; empty if there is no file.
 
         Raises:
           ProfileError: the file is broken, or keeps trainings of another setting.
@@ -84,7 +84,7 @@ class Trainings:
         return key in self._runs
 
     def rounds(self, share: float, seed: int, train: Callable[[], int | None]) -> int | None:
-        """The kept rounds, or those of `train`, which are kept from now on."""
+        """Returns the kept number of rounds. If no number is kept, runs `train` and keeps its result."""
         if (share, seed) not in self._runs:
             self._runs[share, seed] = FinishedTraining(share=share, seed=seed, rounds=train())
             kept = Kept(setting=self.setting, runs=list(self._runs.values()))
@@ -95,19 +95,20 @@ class Trainings:
 def rounds_to_target(
     train: Train, drop: Drop | None, seed: int, setting: TrainingKey, each_round: Callable[[int, float], object]
 ) -> int | None:
-    """Trains until the metric reaches the target: the number of rounds, from 1; None: it does not.
+    """Trains until the metric reaches the target; returns the number of rounds, from 1, or None.
 
-    A metric that is not a number ends a training with drops, which then does not reach the target.
+    None means that a training with drops did not reach the target. A metric that is not finite ends the training. The
+    training then counts as not reaching the target.
 
     Args:
       train: yields the metric after each round.
-      drop: its first argument.
-      seed: its second.
+      drop: first argument of `train`.
+      seed: second argument of `train`.
       setting: target and limit.
       each_round: called with each round's number and metric.
 
     Raises:
-      ProfileError: without drops, the target is not reached or the metric is not a number; or the metric is missing.
+      ProfileError: the metric is missing; or, without drops, it is not finite or does not reach the target.
     """
     name, count, metric = setting.train, 0, math.nan
     for count, given in enumerate(train(drop, seed), 1):
@@ -139,5 +140,5 @@ def _metric(given: Any, name: str, count: int) -> float:
     try:
         return float(given)
     except (TypeError, ValueError):
-        problem = f"yielded {files.short(given)} after round {count}, which is no number"
+        problem = f"yielded {files.short(given)} after round {count}, which is not a number"
         raise ProfileError(files.mistake(name, problem, "yield the metric after each round")) from None

@@ -1,7 +1,7 @@
-"""The plan file: its schema, reading and writing, the proof of all that it holds, and its exports.
+"""The plan file: its schema, reading and writing, the proofs of its content, and its exports.
 
-Imports schedules, program, profile, ffi, files, numpy and pydantic; never JAX, and OR-Tools only if a template must
-be found anew. Names are imported when they are first used, so running without a plan needs no pydantic.
+This package imports schedules, program, profile, ffi, files, numpy and pydantic, but never JAX. It imports OR-Tools
+only to find a missing template. Names are imported on first use, so running without a plan needs no pydantic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The byte ranges of a plan's entries: together they cover every size once."""
+"""Checks that the byte ranges of a plan's entries cover every size exactly once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class EntryRange(Protocol):
-    """From `min_bytes` to `max_bytes`, both included; null means no limit."""
+    """The sizes from `min_bytes` to `max_bytes`, both included. A `max_bytes` of null means no limit."""
 
     @property
     def min_bytes(self) -> int: ...
@@ -17,7 +17,7 @@ class EntryRange(Protocol):
 
 
 def check_ranges(name: str, entries: Sequence[EntryRange]) -> None:
-    """Raises ValueError unless every size is in one entry."""
+    """Raises ValueError unless every size is in exactly one entry."""
     if entries and entries[0].min_bytes != 0:
         raise ValueError(f"{name}[0].min_bytes is {entries[0].min_bytes}; the first entry must begin at 0")
     for i, entry in enumerate(entries):

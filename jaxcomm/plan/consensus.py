@@ -1,6 +1,7 @@
-"""How soon ranks that average within groups come to agree, what is left of disagreement, and how far apart they stay.
+"""Computes how fast ranks that average within groups agree, and how far apart they stay.
 
-In iteration t, W_t replaces every rank's value by its group's mean; J is the mean of all. See `Groups` for ρ.
+The matrix W_t replaces every rank's value by the mean of its group in iteration t. The matrix J replaces it by the mean
+of all ranks. See `Groups` for ρ.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-AGREED: Final = 1e-6  # ρ of a period that counts as none: training does not notice the rest
-DONE: Final = 1e-9  # of a product of many periods
+AGREED: Final = 1e-6  # with a smaller ρ of a period, all ranks count as agreed: training does not notice the rest
+DONE: Final = 1e-9  # the series ends when no entry of the product of its periods is larger than this
 
 
 def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:
     """ρ of one period, see `Groups`.
 
-    W_1 = U Uᵀ with one orthonormal column per group, so the norm of the product is that of W_B ⋯ W_2 (U − J U): as many
-    columns as the first iteration has groups, and all singular values from LAPACK, not from an iteration that might
-    stop early.
+    W_1 = U Uᵀ, where U has one orthonormal column per group of the first iteration. The product therefore has the same
+    norm as W_B ⋯ W_2 (U − J U), a matrix with fewer columns. LAPACK computes all singular values, because an iterative
+    method might stop early.
     """
     first = iterations[0]
     columns = np.zeros((ranks, len(first)))
@@ -33,15 +34,15 @@ def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> fl
 
 
 def left(rho: float, seconds: float, after: float) -> float:
-    """The share of disagreement that is left after a time, for a pattern whose periods take `seconds`."""
+    """The share of the disagreement that is left after `after` seconds, if a period takes `seconds`."""
     return float(max(rho, AGREED) ** (after / seconds)) if seconds else 0.0
 
 
 def steady_spread(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> NDArray[np.float64]:
-    """`Groups.spread`, for a pattern that is connected.
+    """The value of `Groups.spread` for a connected pattern.
 
-    With C the covariance after a period and A the product of its W_t, C = A C Aᵀ + N, where N is what one period adds;
-    doubling the number of periods adds up the series.
+    Let C be the covariance after a period, A the product of the period's W_t, and N the covariance that one period
+    adds. Then C = A C Aᵀ + N. The series for C is summed by doubling the number of periods.
     """
     step = np.eye(ranks) - 1 / ranks
     product, added = step, np.zeros((ranks, ranks))
@@ -59,7 +60,7 @@ def steady_spread(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> 
 
 
 def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """W times the values, [ranks, any]: every rank's row replaced by the mean of its group's rows."""
+    """W times `values`, an array [ranks, any]: each rank's row is replaced by the mean of its group's rows."""
     order = np.concatenate([np.asarray(group) for group in groups])
     sizes = np.array([len(group) for group in groups])
     means = np.add.reduceat(values[order], np.cumsum(sizes) - sizes) / sizes[:, None]
@@ -69,7 +70,7 @@ def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> ND
 
 
 def components(iterations: Iterable[Iterable[Sequence[int]]], ranks: int) -> list[int]:
-    """A number per rank, equal for those that exchange information, directly or through others, within one period."""
+    """A number per rank, equal for ranks that exchange information within a period, directly or through others."""
     parent = list(range(ranks))
 
     def root(rank: int) -> int:

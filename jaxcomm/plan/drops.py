@@ -1,9 +1,10 @@
-"""The gradients that a training may leave out: the share of each layer, and the order in which a full switch drops.
+"""The gradients that training may drop: the share of each layer, and the order in which a full switch drops them.
 
-Layers are in forward order. Those in front come first in every queue, as the next forward pass needs them first, but
-are dropped first, too: a trained model's front layers bear more of it (Wang et al., "Towards Domain-Specific Network
-Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into segments; one whose mean
-|g| is not above the median of its tensor's segments is small, and goes before a large one.
+Layers are in forward order. Front layers have the highest priority, because the next forward pass needs them first.
+They are also dropped first, because a trained model tolerates more loss there (Wang et al., "Towards Domain-Specific
+Network Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into segments. A segment
+is small if its mean |g| is not above the median of the means of all segments of its tensor. Small segments are dropped
+before large ones.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from jaxcomm.plan.queue_drops import switch_drops
 from jaxcomm.plan.values import Seconds, Token
 
 MAX_LAYERS: Final = 65536
-SLACK: Final = 1e-9  # relative; for sums of stored shares
-AGREE: Final = 1e-6  # by which stored shares, which are rounded, may differ from those that the thresholds give
+SLACK: Final = 1e-9  # relative tolerance for sums of stored shares
+AGREE: Final = 1e-6  # greatest difference of stored, rounded shares from the shares that the thresholds give
 
 Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
 Part = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
@@ -36,7 +37,7 @@ LayerName = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Tolerant(Value):
-    """A layer's gradient: its queue (0 is served first), and the share of its bytes that a step may drop."""
+    """A layer's gradient: its queue as `priority` (0 is served first), and the share of bytes that a step may drop."""
 
     name: LayerName
     bytes: Size
@@ -45,10 +46,11 @@ class Tolerant(Value):
 
 
 class Queue(Value):
-    """A queue's thresholds, and the shares that it then drops.
+    """A queue's thresholds, and the shares of gradients that the queue then drops.
 
-    `load` are its arriving packets per packet that the switch can send. From `small` waiting packets on, small
-    gradients are dropped, at `large` all; `small_drops` and `large_drops` are the predicted shares of each.
+    `load` is the number of packets that arrive at the queue per packet that the switch can send. With `small` or more
+    waiting packets the queue drops small gradients; with `large` waiting packets it drops all gradients. `small_drops`
+    is the predicted share of dropped small gradients, and `large_drops` the predicted share of dropped large gradients.
     """
 
     load: Load
@@ -59,7 +61,10 @@ class Queue(Value):
 
 
 class Buffer(Value):
-    """The thresholds of a switch of `packets`, and the predicted extra steps of its drops (null: not measured)."""
+    """The thresholds of a switch whose buffer has room for `packets` packets.
+
+    `rounds` is the predicted number of extra training steps that the switch's drops cost (null: not measured).
+    """
 
     packets: Packets
     queues: Annotated[tuple[Queue, ...], Field(fail_fast=True, min_length=1, max_length=64)]
@@ -67,13 +72,13 @@ class Buffer(Value):
 
 
 class Drops(Value):
-    """The parts of its gradients that a training may drop; used only where a training asks for it.
+    """The parts of its gradients that training may drop. They are dropped only if a training asks for it.
 
-    No layer drops more than the share `bound`, which comes from `source`, and all together not more than `budget`.
-    Segments have `segment_bytes`; the `small_share` of them is small.
-    `rounds` are the predicted extra steps when the budget is used up and small gradients go first (null: not measured).
-    A step's gradients take `bsp_seconds` by rings that lose nothing, `seconds` with this policy. `status` and `gap`
-    say how far the solver of the shares got.
+    No layer drops more than the share `bound`, which comes from `source`. All layers together drop at most the share
+    `budget`. Segments have `segment_bytes` bytes, and the share `small_share` of them is small. `rounds` is the
+    predicted number of extra steps if the budget is used up and small gradients are dropped first (null: not measured).
+    Summing a step's gradients takes `bsp_seconds` by rings that lose nothing, and `seconds` with this policy. `status`
+    and `gap` are the solver's.
     """
 
     bound: Share
@@ -91,7 +96,7 @@ class Drops(Value):
     gap: Seconds
 
     def layer(self, name: str) -> Tolerant:
-        """The layer of this name, which is that of the profile's layer or bucket.
+        """The layer of this name. In the profile, the name belongs to a layer or a bucket.
 
         Raises:
           PlanError: there is no such layer.
@@ -176,14 +181,14 @@ class Drops(Value):
 
 
 def front_first(sizes: Sequence[int], bound: float, budget: float) -> list[float]:
-    """The share that each layer may drop: the budget from the front layers on, each up to the bound.
+    """The share that each layer may drop. The front layers get the budget first, each up to the bound.
 
     Args:
       sizes: bytes of each layer, in forward order.
       bound: the greatest share of a layer that may be dropped.
       budget: the share of all bytes that may be dropped.
     """
-    # Exact, so that rounding gives no layer less than its whole bound, and none behind the budget's end a trace of it.
+    # With exact fractions, full layers get exactly the bound, and layers for which no budget is left get exactly 0.
     whole, left = Fraction(repr(float(bound))), Fraction(repr(float(budget))) * sum(sizes)
     shares = []
     for nbytes in sizes:
@@ -202,10 +207,10 @@ def queue_bytes(layers: Sequence[Tolerant], queues: int) -> list[int]:
 
 
 def priority_of(place: int, layers: int, queues: int) -> int:
-    """The queue of a layer: the first layers have the first queue, and every queue about as many layers.
+    """The queue of a layer. The first layers have the first queue, and all queues have about equal numbers of layers.
 
     Args:
-      place: of the layer in forward order, from 0.
+      place: the layer's place in forward order, from 0.
       layers: number of layers.
       queues: number of queues.
     """

@@ -1,4 +1,4 @@
-"""Executors of a plan's calls on CUDA devices: one for our schedules, or NCCL's own allreduce."""
+"""The executors of a plan's calls on CUDA devices: our own executor of schedules, and NCCL's own allreduce."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Timed(Value):
 class Executors(Value):
     """The executors that were timed on the plan's CUDA devices.
 
-    `own` runs our schedules there, and its times are those that the plan assumes: "fused" is one kernel over memory
-    that all ranks can read, "messages" sends and receives; null: not timed, so `assumptions` are of the profile's link.
-    `nccl` is what NCCL's allreduce took, by size (empty: not timed): then it was an alternative for every entry.
+    `own` is the executor that runs our schedules there, and the plan assumes its times. "fused" is one kernel over
+    memory that all ranks can read, and "messages" sends and receives. With null, neither was timed, so `assumptions`
+    are for the profile's link. `nccl` has the times of NCCL's allreduce in order of size (empty: not timed). If NCCL's
+    allreduce was timed, it was an alternative for every entry.
     """
 
     own: OwnName | None = None
@@ -39,11 +40,11 @@ class Executors(Value):
         return Curve.of([each.bytes for each in self.nccl], [each.seconds for each in self.nccl])
 
     def nccl_seconds(self, nbytes: int) -> float:
-        """Seconds of NCCL's allreduce of `nbytes` from the last rank's arrival on; there must be a table."""
+        """Seconds of NCCL's allreduce of `nbytes` from the last rank's arrival on; `nccl` must not be empty."""
         return float(self._curve(nbytes))
 
     def nccl_best_rate(self, nbytes: int) -> float:
-        """The most bytes per second of any of NCCL's allreduces of at most `nbytes`; there must be a table."""
+        """The highest bytes per second of NCCL's allreduces of at most `nbytes`; `nccl` must not be empty."""
         sizes = np.array([nbytes, *(each.bytes for each in self.nccl if each.bytes < nbytes)])
         return float((sizes / self._curve(sizes)).max())
 

@@ -1,4 +1,4 @@
-"""Plans on disk: read with every check, written whole or not at all."""
+"""Reads plans from disk and checks them fully. Writes plans whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _KIND: Final = files.Kind(
 
 
 def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, ranks: int | None = None) -> Plan:
-    """The plan in a plan.json, proved.
+    """Reads the plan in a plan.json, and proves it.
 
     Args:
       path: the file, at most 16 MiB.
-      roles: ranks for the plan's roles, such as `{"straggler": 5}`; the others stay as the file binds them.
-      ranks: number of ranks that the plan must be for; None takes any.
+      roles: ranks for the plan's roles, such as `{"straggler": 5}`; other roles stay as the file binds them.
+      ranks: number of ranks that the plan must be for; None allows any number.
 
     Returns:
-      The plan. Every value was checked, and its template proved to give every rank the sum.
+      The plan. Every value was checked, and the parts that the file itself defines, such as its template, were proved.
 
     Raises:
-      PlanError: the file cannot be read, is no plan, is damaged, of a later version, for other ranks, holds a value
-        that cannot be, or a template that does not give the sum. The message names the file and the JSON path.
+      PlanError: the file cannot be read, is not a plan, is damaged, has a later version, is for other ranks, or holds
+        an invalid value or a template that does not give the sum. The error text names the file and the JSON path.
     """
     where = os.fspath(path)
     plan = decode(files.read(where, MAX_BYTES, PlanError), where)
@@ -62,12 +62,12 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
-    """The plan with roles bound to other ranks; its hash changes with them.
+    """The plan with roles bound to other ranks. The plan's hash changes, too.
 
     Args:
       plan: a plan.
       roles: the new ranks.
-      where: how to call the plan in errors.
+      where: the plan's name in error texts.
 
     Raises:
       PlanError: a role that the plan does not have, or a rank that does not exist.
@@ -80,17 +80,17 @@ def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
 
 
 def encode(plan: Plan) -> str:
-    """The text of a plan's file, indented for people; lists of numbers stay on one line."""
+    """The text of a plan's file, indented for readers; each list of numbers stays on one line."""
     text = json.dumps(plan.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     return re.sub(r"\[[-\d,\s]*\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
 
 def decode(data: bytes, where: str) -> Plan:
-    """The plan in the bytes of a file, its values and hash checked, its schedules not yet proved.
+    """The plan in the bytes of a file. Its values and hash are checked; its schedules are not yet proved.
 
     Args:
       data: the bytes.
-      where: how to call them in errors.
+      where: the file's name in error texts.
 
     Raises:
       PlanError: see `load`.
@@ -109,9 +109,9 @@ def validate(document: Any, where: str) -> Plan:
 
     Args:
       document: the decoded JSON.
-      where: how to call its source in errors.
+      where: the name of the document's source in error texts.
 
     Raises:
-      PlanError: a value that cannot be; with its JSON path and the cure.
+      PlanError: an invalid value, with its JSON path and the cure.
     """
     return _KIND.validate(document, where)

@@ -1,7 +1,7 @@
-"""Groups that average among themselves, reshuffled every iteration: their values, and the proof that all ranks agree.
+"""Groups of ranks that average among themselves and change in every iteration, and the proof that all ranks agree.
 
-Within one iteration every group takes the mean over its own ranks only. That is other mathematics than an allreduce: a
-training asks for it. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
+In one iteration each group averages over its own ranks only. The result differs from an allreduce's result, so groups
+are used only if a training asks for them. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from jaxcomm.files import Value
 from jaxcomm.plan.consensus import components, contraction, left, steady_spread
 from jaxcomm.plan.values import Count, Rank, Seconds, Token
 
-MAX_GROUPED: Final = 1024  # ranks
-MAX_CELLS: Final = 2**16  # iterations · ranks
-TOLERANCE: Final = 1e-6  # of ρ, and relative of seconds
+MAX_GROUPED: Final = 1024  # maximum number of ranks
+MAX_CELLS: Final = 2**16  # maximum of iterations · ranks
+TOLERANCE: Final = 1e-6  # absolute tolerance for ρ, relative tolerance for seconds
 CURE: Final = "\n  Cure: re-run `jaxcomm plan profile.json`."
 
 Slowness = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
@@ -32,14 +32,17 @@ Contraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=Fals
 
 
 class RackRanks(Value):
-    """Ranks under one switch; a byte to another rack takes `uplink` times as long as one within."""
+    """Ranks under one switch. `uplink` is the time of a byte to another rack divided by its time within the rack."""
 
     ranks: Group
     uplink: Slowness
 
 
 class Pattern(Value):
-    """The cost of the paper's hand-made pattern on this network: its slowest group, its period and that period's ρ."""
+    """The cost of the paper's hand-made pattern on this network.
+
+    `seconds` is the time of the pattern's slowest group, `period` its number of iterations, and `rho` a period's ρ.
+    """
 
     seconds: Seconds
     period: Annotated[int, Field(ge=1, le=MAX_CELLS, strict=True)]
@@ -59,15 +62,15 @@ class Baselines(Value):
 class Groups(Value):
     """The ranks that average together in each iteration; iteration t of a training uses `iterations[t % period]`.
 
-    `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
-    pattern in which these ranks agree can beat in its slowest iteration. `status` is of that: OPTIMAL, if this one
-    takes no longer; that no pattern agrees sooner is not proved. `nics[r]` is how many times as long a byte takes
-    through rank r's NIC.
+    `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes` bytes. In every
+    pattern with which these ranks agree, the slowest iteration takes at least `bound` seconds. `status` is OPTIMAL if
+    this pattern attains the bound; it is not proved that no pattern agrees sooner. `nics[r]` is the factor by which a
+    byte takes longer through rank r's NIC.
 
-    `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
-    iteration t, J by the mean of all. So `|x − mean|` shrinks to at most `rho` times itself in every period of B
-    iterations, whatever x is. (The paper takes the second largest eigenvalue; the product is not symmetric, so that is
-    at most `rho`, and bounds only what remains after many periods.)
+    `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of its
+    group in iteration t, and J replaces it by the mean of all ranks. For every x, `|x − mean|` therefore shrinks by at
+    least the factor `rho` in every period of B iterations. The paper takes the second largest eigenvalue instead. The
+    product is not symmetric, so this eigenvalue is at most `rho`, and it bounds the rest only after many periods.
     """
 
     bytes: Count
@@ -88,7 +91,7 @@ class Groups(Value):
 
     @property
     def gap(self) -> float:
-        """Distance from the bound to the slowest iteration, as a share of the latter."""
+        """How much longer the slowest iteration takes than the bound, as a share of that iteration's time."""
         return max(0.0, 1 - self.bound / max(self.seconds)) if max(self.seconds) else 0.0
 
     @property
@@ -103,18 +106,21 @@ class Groups(Value):
 
     @property
     def left(self) -> float:
-        """The share of the distance from consensus that is left after as many seconds as `bound`."""
+        """The share of the distance from consensus that is left after `bound` seconds."""
         return left(self.rho, sum(self.seconds), self.bound)
 
     @cached_property
     def spread(self) -> NDArray[np.float64]:
-        """Every rank's root mean square distance from the mean of all, where each moves by 1 of its own in every
-        iteration: the mean over a period that repeats for ever. Those that meet others seldom are farther away."""
+        """For each rank, the steady root mean square distance from the mean of all ranks, averaged over a period.
+
+        The distance is for ranks that independently move by 1 in every iteration. It is greater for ranks that seldom
+        meet others.
+        """
         return steady_spread(self.iterations, len(self.nics))
 
     @cached_property
     def table(self) -> NDArray[np.int32]:
-        """The group of every rank, [period, ranks]: row t % period is what iteration t of a jitted step looks up."""
+        """The group of every rank, [period, ranks]; iteration t of a jitted step looks up row t % period."""
         found = np.empty((self.period, len(self.nics)), np.int32)
         for row, groups in zip(found, self.iterations, strict=True):
             for index, group in enumerate(groups):
@@ -124,7 +130,10 @@ class Groups(Value):
 
 @dataclass(frozen=True)
 class GroupCosts:
-    """Seconds of a ring allreduce of `nbytes` in groups on this network, at `alpha` per hop and `beta` per byte."""
+    """The seconds of ring allreduces of `nbytes` bytes in groups on a network.
+
+    A hop takes `alpha` seconds, and a byte takes `beta` seconds within a rack.
+    """
 
     racks: Sequence[RackRanks]
     nics: Sequence[float]
@@ -139,20 +148,20 @@ class GroupCosts:
 
     @cached_property
     def least(self) -> float:
-        """The least time of the slowest group of any connected pattern: a pair over the slowest NIC or uplink.
+        """The least time of the slowest group in any connected pattern: a pair's time over the slowest NIC or uplink.
 
-        Every rank must meet another through its NIC, and every rack another through its uplink.
+        Every rank must meet another rank through its NIC, and every rack must meet another rack through its uplink.
         """
         uplinks = [rack.uplink for rack in self.racks] if len(self.racks) > 1 else []
         return self.ring(2, max(*self.nics, *uplinks))
 
     def crossed(self, group: Iterable[int]) -> list[int]:
-        """The racks whose uplinks a group uses: none if it stays in one rack."""
+        """The racks whose uplinks a group uses; empty if all ranks of the group are in one rack."""
         racks = sorted({self.home[rank] for rank in group})
         return racks if len(racks) > 1 else []
 
     def slowness(self, group: Sequence[int]) -> float:
-        """The slowest NIC and uplink that a group uses, relative to a link within a rack."""
+        """The time of a byte over the group's slowest NIC or uplink, divided by its time over a link within a rack."""
         uplinks = [self.racks[index].uplink for index in self.crossed(group)]
         return max(max(self.nics[rank] for rank in group), *uplinks, 1.0)
 
@@ -161,26 +170,26 @@ class GroupCosts:
         return 2 * (members - 1) * (self.alpha + self.nbytes / members * self.beta * slowness)
 
     def seconds(self, groups: Iterable[Sequence[int]]) -> float:
-        """The slowest of the groups, which work at the same time."""
+        """Seconds of the slowest group; all groups work at the same time."""
         return max(self.ring(len(group), self.slowness(group)) for group in groups)
 
 
 def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
     """Proves that the groups can run on their network as predicted, and that they bring all ranks to one mean.
 
-    Every iteration deals each rank to one group; at most one group crosses a rack's uplink; the union of a period is
-    connected. The W_t are orthogonal projections, so a period keeps the length of x only if every group of every
-    iteration holds one value of x; over a connected union that is one value for all, hence ρ < 1. Its value, and the
-    seconds, are computed again and compared.
+    The checks are: each iteration puts each rank into one group, at most one group crosses a rack's uplink, and the
+    union of a period's groups is connected. The W_t are orthogonal projections, so a period keeps the length of x only
+    if x is constant on every group of every iteration. As the union is connected, such an x is constant on all ranks.
+    Hence ρ < 1. The values of ρ and of the seconds are computed again and compared.
 
     Args:
       groups: the groups.
-      ranks: of the plan.
+      ranks: the plan's ranks.
       alpha: seconds of a hop.
       beta: seconds of a byte within a rack.
 
     Raises:
-      PlanError: the mistake, with the iteration, group and rank.
+      PlanError: a check fails. The error text names the iteration, group and rank.
     """
     _check_sizes(groups, ranks)
     _check_deal("racks", [rack.ranks for rack in groups.racks], ranks)
@@ -194,8 +203,8 @@ def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
     for rank, component in enumerate(found):
         if component != found[0]:
             raise PlanError(
-                f"groups.iterations: in no iteration of the period of {groups.period} does anything of rank {rank} "
-                f"reach rank 0, not even through others; they would never agree.{CURE}"
+                f"groups.iterations: over the period of {groups.period} iterations nothing of rank {rank} reaches "
+                f"rank 0, not even through other ranks; they would never agree.{CURE}"
             )
     _check_close("rho", groups.rho, contraction(groups.iterations, ranks), TOLERANCE)
 
@@ -203,8 +212,8 @@ def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
 def _check_sizes(groups: Groups, ranks: int) -> None:
     if ranks > MAX_GROUPED or groups.period * ranks > MAX_CELLS:
         raise PlanError(
-            f"groups.iterations: {groups.period} iterations of {ranks} ranks; there may be {MAX_GROUPED} ranks, and "
-            f"{MAX_CELLS} in all iterations together.{CURE}"
+            f"groups.iterations: {groups.period} iterations of {ranks} ranks; at most {MAX_GROUPED} ranks are allowed, "
+            f"and {MAX_CELLS} over all iterations.{CURE}"
         )
     for name, length, needed in (("nics", len(groups.nics), ranks), ("seconds", len(groups.seconds), groups.period)):
         if length != needed:
@@ -218,7 +227,7 @@ def _check_deal(where: str, parts: Sequence[Sequence[int]], ranks: int) -> None:
             if rank >= ranks:
                 raise PlanError(f"groups.{where}[{index}] has rank {rank}; the ranks are 0 to {ranks - 1}.{CURE}")
             if rank in home:
-                raise PlanError(f"groups.{where}[{index}] has rank {rank}, which [{home[rank]}] has, too.{CURE}")
+                raise PlanError(f"groups.{where}[{index}] has rank {rank}, which [{home[rank]}] has as well.{CURE}")
             home[rank] = index
     if missing := sorted(set(range(ranks)) - set(home)):
         raise PlanError(f"groups.{where} has no place for rank {missing[0]}; every rank needs one.{CURE}")

@@ -1,4 +1,4 @@
-"""The halves of an all-reduce in a plan: reduce-scatters, and backwards all-gathers."""
+"""The halves of an all-reduce in a plan: reduce-scatters, and all-gathers, which run the same schedules reversed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class HalfAlternative(Value):
 
 
 class HalfEntry(Value):
-    """The schedule of reduce-scatters of `min_bytes` to `max_bytes` bytes, both included, and backwards of all-gathers.
+    """The schedule of reduce-scatters of `min_bytes` to `max_bytes` bytes, both included. All-gathers run it reversed.
 
-    Bytes are those of the whole buffer, the operand of the one and the result of the other; null means no limit. Both
-    are predicted to take `seconds` of `reference_bytes` if all ranks come together, and neither can then take less than
-    `lower_bound`. `executor` is as in `Entry`.
+    Bytes count the whole buffer, which is a reduce-scatter's operand and an all-gather's result. A `max_bytes` of null
+    means no limit. If all ranks arrive together, a call of `reference_bytes` bytes is predicted to take `seconds`, and
+    no schedule can take less than `lower_bound`. `executor` is as in `Entry`.
     """
 
     min_bytes: Count
@@ -40,7 +40,7 @@ class HalfEntry(Value):
 
 
 def check_half(where: str, spec: HalfSpec, ranks: int, topology: Topology | None) -> None:
-    """Raises ValueError unless there is such a schedule for these ranks.
+    """Raises ValueError if the spec stands for no schedule of these ranks.
 
     Args:
       where: the spec's place in the file.
@@ -51,9 +51,9 @@ def check_half(where: str, spec: HalfSpec, ranks: int, topology: Topology | None
     if not isinstance(spec, Plain) and not topology:
         raise ValueError(f"network is null, but {where} is made for the hosts of its topology")
     if spec.kind.startswith("halving_doubling") and ranks & (ranks - 1):
-        raise ValueError(f"{where}.kind is {spec.kind}, but {ranks} ranks are no power of two")
+        raise ValueError(f"{where}.kind is {spec.kind}, but {ranks} ranks are not a power of two")
     if isinstance(spec, Hierarchical) and spec != Hierarchical(chunks=ranks):
         raise ValueError(
             f"{where} has chunks {spec.chunks}, late {list(spec.late)}, within {spec.within} and across {spec.across}; "
-            f"a reduce-scatter has {ranks} chunks, one of each rank, and uses no delay"
+            f"a reduce-scatter has {ranks} chunks, one per rank, and uses no delay"
         )

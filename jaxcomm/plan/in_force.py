@@ -1,31 +1,38 @@
-"""The parts of a plan that are in force: ranges and their schedules, and the shares and threshold of rails."""
+"""The parts of a plan that a run follows: ranges and their schedules, and the shares and threshold of rails."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.timed import schedule_name
 from jaxcomm.plan.values import Entry
 
 
 def in_force(plan: Plan) -> dict[str, Any]:
-    """The record of a plan that is followed.
+    """The record of the plan that a run follows.
 
     Returns:
-      `plan`, the name in statistics; `ranks`; `roles`; `collectives`, the schedules of all-reduces by their
-      least bytes, and `selector`, null or the schedules that calls select from; `rails`, null or the least bytes of
-      a call that several rails share, and the planned shares by least bytes.
+      `plan` is the plan's name in statistics. `ranks` and `roles` are the plan's. `collectives` has the schedules of
+      all-reduces, each with the least bytes of its calls. A schedule's `name` is its name in profiles, or null. Its
+      `selector` has the schedules to select from, or is null. `rails` has the least bytes of a call that several rails
+      share, and the planned shares with the least bytes of their calls. For a plan without rails, `rails` is null.
     """
     rails = plan.rails and {
         "threshold_bytes": plan.rails.threshold_bytes,
-        "ranges": [{"min_bytes": low, "shares": dict(shares)} for low, shares in plan.rails.in_units()],
+        "ranges": [{"min_bytes": low, "shares": dict(shares)} for low, shares in plan.rails.planned().shares],
     }
     return {
         "plan": plan.hash[:8],
         "ranks": plan.ranks,
         "roles": dict(plan.roles),
         "collectives": [
-            {"min_bytes": each.min_bytes, "schedule": each.schedule.kind, "selector": _selector(each)}
+            {
+                "min_bytes": each.min_bytes,
+                "schedule": each.schedule.kind,
+                "name": None if (name := schedule_name(each.schedule)) is None else name.model_dump(),
+                "selector": _selector(each),
+            }
             for each in plan.collectives
         ],
         "rails": rails,

@@ -1,6 +1,6 @@
-"""Schedules for calls while a host lacks a rail: one of its interfaces failed, so its bytes take longer.
+"""Schedules for calls while a host lacks a rail. The host's interface failed, so the host's bytes take longer.
 
-They are chosen when the plan is made, and proved as all others, so that calls can run them at once.
+These schedules are chosen when the plan is made, and proved like all others. Calls can therefore run them at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from jaxcomm.schedules import Schedule
 
 
 class LostRailRange(Value):
-    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
+    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    Without the rail it is predicted to take `seconds` for `reference_bytes`, and the entry's schedule `otherwise`.
+    For `reference_bytes` bytes without the rail, this schedule is predicted to take `seconds`, and the schedule of the
+    plan's entry is predicted to take `otherwise` seconds.
     """
 
     min_bytes: Count
@@ -37,10 +38,10 @@ class LostRailRange(Value):
 
 
 class LostRail(Value):
-    """The schedules of calls while the host of one rank, and no other, lacks a rail.
+    """The schedules of calls while the host of `rank`, and no other host, lacks the rail `rail`.
 
-    `topology` is the network without it, for which they are made. Calls of fewer bytes than the first of the `ranges`
-    run what they always do.
+    The schedules are made for `topology`, the network without that rail. Calls below the first of the `ranges` run as
+    usual.
     """
 
     rank: Rank
@@ -49,7 +50,7 @@ class LostRail(Value):
     ranges: Annotated[tuple[LostRailRange, ...], Field(fail_fast=True, min_length=1, max_length=64)]
 
     def schedule_for(self, nbytes: int) -> Schedule:
-        """The schedule of calls of this size, which is not below the first range."""
+        """The schedule of calls of this size. The size must not be below the first range."""
         return self.schedules[bisect.bisect_right(self.ranges, nbytes, key=lambda each: each.min_bytes) - 1]
 
     @cached_property
@@ -63,7 +64,7 @@ LostRails = Annotated[tuple[LostRail, ...], Field(fail_fast=True, max_length=MAX
 
 
 def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
-    """Checks the lost rails of a plan, and returns the number of ranks · chunks of their different schedules.
+    """Checks the lost rails of a plan. Returns the sum of ranks · chunks over their different schedules.
 
     Raises:
       ValueError: a rank or a topology does not fit the plan's ranks, or a schedule is out of range.
@@ -72,7 +73,7 @@ def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
     for i, lost in enumerate(lost_rails):
         if (first := known.setdefault((lost.rank, lost.rail), i)) < i:
             raise ValueError(
-                f"lost_rails[{i}] is for rank {lost.rank} and rail {lost.rail!r}, which lost_rails[{first}] is for, too"
+                f"lost_rails[{i}] is for rank {lost.rank} and rail {lost.rail!r}, like lost_rails[{first}]"
             )
         if lost.rank >= ranks:
             raise ValueError(f"lost_rails[{i}].rank is {lost.rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
@@ -84,7 +85,7 @@ def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
             after = lost.ranges[j + 1].min_bytes - 1 if j + 1 < len(lost.ranges) else None
             if each.max_bytes != after:
                 found = "null" if each.max_bytes is None else each.max_bytes
-                must = "null, as the last" if after is None else f"{after}, as the next range begins there"
+                must = "null in the last range" if after is None else f"{after}, where the next range begins"
                 raise ValueError(f"{where}.max_bytes is {found}; it must be {must}")
             if not each.min_bytes <= each.reference_bytes <= (each.max_bytes or each.reference_bytes):
                 raise ValueError(f"{where}.reference_bytes is {each.reference_bytes}, outside of its range")
@@ -98,6 +99,6 @@ def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
 
 
 def listed(lost_rails: Iterable[LostRail], ranks: int) -> int:
-    """The number of ranks · chunks of the different schedules."""
+    """The sum of ranks · chunks over the different schedules of all lost rails."""
     different = {(each.schedule, lost.topology) for lost in lost_rails for each in lost.ranges}
     return sum(ranks * spec.chunks for spec, _ in different if isinstance(spec, Hierarchical))

@@ -1,4 +1,4 @@
-"""Where a plan comes from: the assumptions of its predictions, its profile and its solver, as frozen values."""
+"""The origin of a plan: the assumptions of its predictions, its profile and its solver, as frozen values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxcomm.plan.values import Count, Number, Seconds, Sha256, Token
 
 
 class Delay(Value):
-    """How late the straggler was, over all profiled steps; the quarters show the drift."""
+    """Statistics of how late the straggler was over all profiled steps. The first and last quarter show the drift."""
 
     steps: Count
     late_steps: Count
@@ -23,12 +23,13 @@ class Delay(Value):
 
 
 class TimedBasis(Value):
-    """The whole schedules that were timed on an executor, on whose times the choice rests.
+    """The whole schedules that were timed on an executor. The choice of schedules is based on their times.
 
-    `schedules` of them were timed at `sizes` sizes from `smallest` to `largest` bytes. `margins` are the least and the
-    most that one must save of another's time, by the deviation of its turns; `model_error` is the median error, as a
-    share, of modelled times on schedules that the model was not fitted to. For sums of up to `same_bytes`, which take
-    `same_s` there, no schedule that uses the delay saves as much (null: some does at every size, or nobody is late).
+    `schedules` schedules were timed at `sizes` sizes from `smallest` to `largest` bytes. A schedule must save a share
+    of another schedule's time that depends on the deviation of its turns; `margins` are the least and the greatest of
+    these shares. `model_error` is the median relative error of modelled times for schedules to which the model was not
+    fitted. For sums of up to `same_bytes` bytes, no schedule that uses the delay saves enough (null: one does at every
+    size, or no rank is late). A sum of `same_bytes` bytes takes `same_s` seconds.
     """
 
     executor: Literal["memory", "messages", "xla"]
@@ -45,12 +46,13 @@ class TimedBasis(Value):
 class Assumptions(Value):
     """The assumptions of the predictions.
 
-    A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
-    `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With
-    `alpha_assumed` no measurement gives `alpha_s`, and no schedule that uses a delay was considered. A rank can
-    exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
-    times as long (null: not measured). `delay` is null when no arrivals were measured, `timed` when no whole schedules
-    were timed; `timed_by_xla` is of XLA's collectives, where these took turns with the executor of `timed`.
+    A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`. `residual` is the relative rms error of this fit
+    over `samples` timed calls; with 0 samples, the two numbers were given and not fitted. `link_source` is the
+    profile's note on the fit. With `alpha_assumed`, `alpha_s` was not measured and no schedule that uses a delay was
+    considered. A rank can exchange with `ports` peers at once. `incast` is the factor by which a byte between hosts
+    takes longer if a host exchanges with several other hosts (null: not measured). `delay` is null if no arrivals were
+    measured, and `timed` is null if no whole schedules were timed. `timed_by_xla` is for XLA's collectives, if these
+    were timed in turns with the executor of `timed`.
     """
 
     alpha_s: Seconds
@@ -68,7 +70,10 @@ class Assumptions(Value):
 
 
 class PlanProvenance(Value):
-    """Where the plan comes from: its profile, and how far its solver got (`gap`: relative distance to its bound)."""
+    """The origin of a plan: its profile, by hash, and the result of its solver.
+
+    `gap` is the result's relative distance from the solver's bound.
+    """
 
     profile: Sha256
     solver: Token

@@ -1,4 +1,7 @@
-"""Proofs for whole plans: of what a file brings, quickly; and of everything that a plan can run."""
+"""Proofs for whole plans.
+
+A quick proof covers the parts that the file itself defines. A full proof covers all schedules that the plan can run.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,18 @@ from jaxcomm.schedules.halves import Half
 
 
 def verify(subject: Plan | Schedule) -> Proof:
-    """Proves that a schedule, or every schedule of a plan, gives every rank the sum, and that its drop policy holds.
+    """Proves that a schedule, or every schedule of a plan, gives every rank the sum.
+
+    For a plan, it also proves the groups and the drop policy.
 
     Args:
       subject: a schedule, or a plan.
 
     Returns:
-      What was proved; for a plan the counts are totals, and `chunks` the largest number of any schedule.
+      The proof. For a plan, the counts are totals, and `chunks` is the largest number of chunks of any schedule.
 
     Raises:
-      PlanError: the mistake; in a plan with the JSON path of the entry.
+      PlanError: the mistake; for a plan, with the JSON path of the entry.
     """
     if isinstance(subject, Schedule):
         return verify_schedule(subject)
@@ -44,7 +49,7 @@ def verify(subject: Plan | Schedule) -> Proof:
 
 
 def proofs(plan: Plan) -> list[Proof]:
-    """The proof of each different schedule of a plan, in the order of its entries; then those of `halves`.
+    """The proof of each different schedule of a plan, in the order of its entries, its lost rails and its halves.
 
     Raises:
       PlanError: see `verify`.
@@ -60,7 +65,7 @@ def proofs(plan: Plan) -> list[Proof]:
 
 
 def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
-    """All that a plan can run, by its place in the file."""
+    """All schedules that a plan can run, each with its place in the file."""
     for i, name, schedule in plan.all_reduces():
         yield f"collectives[{i}].{name}", schedule
     for i, lost in enumerate(plan.lost_rails):
@@ -72,9 +77,10 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The decisions of a plan beside its schedules, each with words on its proof; groups and drops are proved.
+    """The decisions of a plan beside its schedules, each with a summary of its proof. Only groups and drops are proved
+    here.
 
-    Of rails and of the step a plan holds only values that were checked when it was made.
+    The values of rails and the step were checked when the plan was constructed.
 
     Raises:
       PlanError: see `verify`.
@@ -112,12 +118,12 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def verify_embedded(plan: Plan) -> None:
-    """Proves what a plan brings itself: groups, solved schedules, the template for every number of chunks it serves.
+    """Proves the parts that a plan file itself defines: groups, solved schedules, and the template for all its chunks.
 
     Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
 
     Raises:
-      PlanError: a solved schedule, or the template, does not spread every chunk to every rank; groups that are wrong.
+      PlanError: a solved schedule or the template does not spread every chunk to every rank, or groups are wrong.
     """
     _check_groups(plan)
     specs = {spec for entry in plan.collectives for spec in entry.specs.values()}
@@ -134,9 +140,7 @@ def verify_embedded(plan: Plan) -> None:
         return
     covered = {spec.chunks for spec in specs if isinstance(spec, StragglerSpec | Chain)}
     covered |= {spec.covered for spec in specs if isinstance(spec, Hybrid)}
-    for chunks in sorted(
-        {template.least(chunks) for chunks in covered} - {1}
-    ):  # one chunk is spread without a template
+    for chunks in sorted({template.least(chunks) for chunks in covered} - {1}):  # a single chunk needs no template
         verify_template(template, chunks)
 
 

@@ -1,23 +1,25 @@
-"""Drops of a switch that queues gradients by priority and, when a queue fills, drops the small ones first.
+"""Predicts the drops of a switch that queues gradients by priority. When a queue fills, it drops small gradients first.
 
-Each queue is a birth–death chain: packets come at rate λ and leave at rate μ, both at random; from `small` waiting
-packets on the small ones, a share θ of all, are dropped, at `large` all are. With a = λ/μ and c = (1 − θ)·a the state
-of n packets has the weight aⁿ up to `small` and a^small · c^(n − small) above, and a packet is lost as often as the
-queue is in a state that drops it. With small = large = m that is M/M/1/m: (1 − a)aᵐ / (1 − aᵐ⁺¹), and 1/(m + 1) at
-a = 1; the formula holds for a > 1, too. Queue i serves what the queues before it leave: μᵢ₊₁ = μᵢ · (share of the time
-that queue i is empty). That is its mean rate; it comes in bursts, so that near full load the later queues lose more
-than is computed here (`benchmarks/papers/thresholds.py` draws how much).
+Each queue is a birth–death chain: packets arrive at rate λ and leave at rate μ, both at random. The share θ of all
+packets carries small gradients. With `small` or more waiting packets, packets with small gradients are dropped; with
+`large`, all packets are dropped. Let a = λ/μ and c = (1 − θ)·a. Then the state of n packets has the weight aⁿ up to
+`small`, and a^small · c^(n − small) above. The probability that a packet is lost is the probability of the states that
+drop it. With small = large = m this is M/M/1/m, whose loss is (1 − a)aᵐ / (1 − aᵐ⁺¹), or 1/(m + 1) at a = 1. The
+formula also holds for a > 1. Queue i gets the capacity that earlier queues leave: μᵢ₊₁ = μᵢ · (share of the time that
+queue i is empty). This is only the mean rate. In reality the rate varies in bursts, so near full load later queues lose
+more than computed here (`benchmarks/papers/thresholds.py` simulates how much).
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", appendix B, with these
 corrections:
 
 - The numerator of rᵢˢ is printed ρ^θS − (θρ)^(S+1); M/M/1/m at m = θS gives ρ^θS − ρ^(θS+1).
-- ρ is called the idle time; it is the utilisation λ/μ, and the idle time is 1 − ρ only where nothing is lost.
-- The product in μᵢ starts at k = 0; the first queue is k = 1, and its load is ρ₁ = λ₁/μ, not λ/μ.
-- 1 − ρₖ is below 0 in an overloaded queue. A queue that drops is empty for a positive share of the time, used here.
-- The paper splits each queue into one of θS for the small gradients and one of L − θS for the large ones. The two
-  share one queue, in which dropping the small leaves room for the large: hence the chain.
-- Its sum is over the N queues but takes the impact functions of the M layers; it must be over the layers.
+- The paper calls ρ the idle time. But ρ is the utilisation λ/μ, and the idle time is 1 − ρ only where nothing is lost.
+- The product in μᵢ starts at k = 0. But the first queue is k = 1, and its load is ρ₁ = λ₁/μ, not λ/μ.
+- 1 − ρₖ is below 0 in an overloaded queue. Here this factor is the share of the time that the queue is empty. This
+  share is positive.
+- The paper splits each queue into one of θS for the small gradients and one of L − θS for the large ones. In fact both
+  share one queue, in which dropping small gradients leaves room for large ones. Hence the chain.
+- The paper's sum is over the N queues but takes the impact functions of the M layers. It must be over the layers.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_LEAST: Final = 1e-12  # the least that a queue leaves of the switch; it is above 0, but may round to it
+_LEAST: Final = 1e-12  # minimum capacity that a queue leaves; the exact value is positive, but may round to 0
 
 
 class QueueDrops(NamedTuple):
-    """Shares of the small and of the large gradients' packets that a queue drops."""
+    """The share of the small gradients' packets that a queue drops, and its share of the large gradients' packets."""
 
     small: Floats
     large: Floats
@@ -49,15 +51,15 @@ def queue_drops(load: float, small_share: float, small: Any, large: Any) -> Queu
     Args:
       load: arriving packets per packet that could leave, λ/μ.
       small_share: the share θ of packets that carry small gradients, in (0, 1).
-      small: waiting packets from which on the small are dropped, at most `large`; an integer or an array.
-      large: waiting packets at which all are dropped.
+      small: number of waiting packets from which on small gradients are dropped, at most `large`; integer or array.
+      large: number of waiting packets at which all gradients are dropped; integer or array.
     """
     small, large = np.asarray(small, np.float64), np.asarray(large, np.float64)
     if not load:
         return QueueDrops(np.zeros_like(small), np.zeros_like(large))
     every, few = np.log(load), np.log((1 - small_share) * load)
     with np.errstate(divide="ignore", under="ignore"):
-        above = _log_sum(few, large - small + 1)  # of the states from `small` on, relative to that of `small`
+        above = _log_sum(few, large - small + 1)  # weights of the states from `small` on, relative to `small`
         total = np.logaddexp(above, _log_sum(every, small) - small * every)
         return QueueDrops(np.exp(above - total), np.exp(few * (large - small) - total))
 
@@ -65,7 +67,7 @@ def queue_drops(load: float, small_share: float, small: Any, large: Any) -> Queu
 def switch_drops(
     offered: Sequence[float], small_share: float, thresholds: Sequence[tuple[int, int]]
 ) -> Iterator[QueueDrops]:
-    """The shares that every queue of a switch drops, the one of highest priority first.
+    """The shares that every queue of a switch drops, the queue of highest priority first.
 
     Args:
       offered: arriving packets of each queue per packet that the switch can send.

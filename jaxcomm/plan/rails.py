@@ -1,4 +1,4 @@
-"""How a plan splits a buffer over rails: by byte range, beside what other ways of splitting would take."""
+"""How a plan splits a buffer over rails, by byte range, and the times of other splits for comparison."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.ffi.shares import SharesFrom, in_units
+from jaxcomm.ffi.shares import PlanRail, PlanRails, SharesFrom, in_units
 from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Number, Seconds
+from jaxcomm.profile.racks_and_rails import RailName, Rate
 
 MAX_RANGES: Final = 256
-TOLERANCE: Final = 1e-9  # of a sum of shares
-ROUNDED: Final = 1e-6  # relative: stored figures are rounded
+TOLERANCE: Final = 1e-9  # tolerance for a sum of shares
+ROUNDED: Final = 1e-6  # relative tolerance, because stored figures are rounded
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Portion = Annotated[float, Field(ge=0, le=1e6, strict=True, allow_inf_nan=False)]
@@ -26,27 +27,29 @@ Reason = Literal["only_rail", "cold", "split", "diverges", "no_gain"]
 
 
 class Member(Value):
-    """A rail that the plan may use."""
+    """A rail that the plan may use, and the bytes per second of a large all-reduce on it alone."""
 
-    name: Name
+    name: RailName
     transport: Name
+    bytes_per_s: Rate
 
 
 class Share(Value):
-    """One rail's share of a buffer, its connections at once, and its CPU cores (null: not measured)."""
+    """One rail's share of a buffer, its number of parallel connections, and its CPU cores (null: not measured)."""
 
-    rail: Name
+    rail: RailName
     share: Portion
     channels: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
     cores: Positive | None = None
 
 
 class SplitTimes(Value):
-    """Predicted seconds of an allreduce of `reference_bytes` by measured rails.
+    """Predicted seconds of an allreduce of `reference_bytes` bytes, from the rails' measured tables.
 
-    `seconds` by the range's shares, `single` on the best rail alone, `fixed_ratio` by the rails' nominal bandwidths
-    (as MRIB does), `slicing` in slices that go to the next idle rail (as MPTCP does); `lower_bound` if rails did
-    not slow each other down and every share ran at the rail's best rate.
+    `seconds` is the time with the range's shares, and `single` the time on the best rail alone. `fixed_ratio` is the
+    time with shares in proportion to the rails' nominal bandwidths (as in MRIB). `slicing` is the time with slices,
+    each of which goes to the next idle rail (as in MPTCP). `lower_bound` is the time if rails did not slow each other
+    down and every share ran at its rail's best rate.
     """
 
     reference_bytes: Count
@@ -58,18 +61,17 @@ class SplitTimes(Value):
 
 
 class RailRange(Value):
-    """How calls of `min_bytes` to `max_bytes` bytes are split, both included; `max_bytes` null means no limit.
+    """The split of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    `ratio` is that of the fastest to the slowest rail of the best split (null: no split is better than one rail);
-    `extrapolated` says whether a share at the reference size is below the first size measured on its rail, or above
-    twice the last.
-    Reasons:
+    `ratio` is the throughput of the fastest rail of the best split divided by the throughput of its slowest rail (null:
+    no split is better than one rail). `extrapolated` says whether a rail's bytes at the reference size are more than
+    twice the last size measured on this rail. Reasons:
 
-      only_rail  there is no other
+      only_rail  there is no other rail
       cold       below the threshold: one rail carries all, because no split saves enough
-      split      the shares save at least `min_gain` of the best rail
-      diverges   a split would, but its rails differ by more than `divergence` at a size not measured
-      no_gain    above the threshold, and yet no split saves enough
+      split      the shares save at least `min_gain` of the best rail's time
+      diverges   a split saves enough, but its rails differ by more than `divergence`, and a share is beyond its table
+      no_gain    above the threshold, but no split saves enough
     """
 
     min_bytes: Count
@@ -84,8 +86,8 @@ class RailRange(Value):
 class Rails(Value):
     """The rails of a plan, and how a buffer of any size is split over them.
 
-    Below `threshold_bytes` one rail carries all (null: at every size). Rails of a split differ by at most
-    `divergence` in throughput unless their tables have measured it.
+    Below `threshold_bytes` bytes one rail carries the whole buffer (null: at every size). The throughputs of a split's
+    rails differ by at most the factor `divergence`, unless the rails' tables cover all shares.
     """
 
     members: Annotated[tuple[Member, ...], Field(fail_fast=True, min_length=1, max_length=64)]
@@ -103,14 +105,15 @@ class Rails(Value):
         """The shares of a buffer of `nbytes`."""
         return self.range_for(nbytes).shares
 
-    def in_units(self) -> tuple[SharesFrom, ...]:
-        """The shares of all ranges, as those who cut messages over rails take them."""
+    def planned(self) -> PlanRails:
+        """The rails and the shares of all ranges, in the form used to split messages over rails."""
         found = []
         for each in self.ranges:
             units = in_units([share.share for share in each.shares])
             by_rail = {share.rail: unit for share, unit in zip(each.shares, units, strict=True)}
             found.append(SharesFrom(each.min_bytes, by_rail))
-        return tuple(found)
+        members = (PlanRail(each.name, each.transport, each.bytes_per_s) for each in self.members)
+        return PlanRails(tuple(members), tuple(found))
 
     @pydantic.model_validator(mode="after")
     def _covers_every_size(self) -> Self:
@@ -141,7 +144,7 @@ class Rails(Value):
                 if share.rail not in known:
                     names = ", ".join(known)
                     raise ValueError(
-                        f'{where}.rail is "{share.rail}", which is no rail of this plan; they are: {names}'
+                        f'{where}.rail is "{share.rail}", which is not a rail of this plan; its rails are: {names}'
                     )
                 if share.rail in seen:
                     raise ValueError(f'{where}.rail is "{share.rail}", which has a share already')

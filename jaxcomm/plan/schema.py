@@ -1,7 +1,7 @@
-"""The plan: which schedule every size of allreduce runs, as a frozen value that can only be consistent.
+"""The plan: which schedule every size of allreduce runs, as a frozen value that is always consistent.
 
-Late ranks are named by role and bound to a rank in `roles`, so a plan follows a straggler that moves without being
-solved again.
+Late ranks are named by role, and `roles` binds each role to a rank. If the straggler moves, the plan need not be solved
+again.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ VERSION: Final = 1
 
 
 class Plan(Value):
-    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`. `hosts` are the
-    names of the hosts that were profiled, by rank, for reports only. `halves` are for reduce-scatters and all-gathers;
-    null means what runs without a plan. `lost_rails` are for calls while a host lacks a rail.
+    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`.
+
+    `hosts[r]` is the name of rank r's host in the profile; only reports use it. `halves` has the schedules of
+    reduce-scatters and all-gathers (null: they run as without a plan). `lost_rails` has the schedules of calls while a
+    host lacks a rail.
     """
 
     format: Literal["jaxcomm-plan"] = FORMAT
@@ -87,14 +89,14 @@ class Plan(Value):
 
     @property
     def links(self) -> Cluster:
-        """The links that its predictions assume."""
+        """The links that the predictions assume."""
         given, topology = self.assumptions, self.network.topology if self.network else None
         return Cluster(given.alpha_s, given.beta_s_per_byte, topology, incast=given.incast or 1.0)
 
     @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated properties; pydantic asks for this order
     @cached_property
     def hash(self) -> Sha256:
-        """Hex SHA-256 of the canonical bytes: equal plans, and only they, have equal hashes."""
+        """Hex SHA-256 of the canonical bytes. Two plans have equal hashes if and only if they are equal."""
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
@@ -102,22 +104,23 @@ class Plan(Value):
         return canonical(self.model_dump(mode="json", exclude={"hash"}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
-        """The schedule of an allreduce, or None when the plan is not for it.
+        """The schedule of an allreduce, or None if the plan is not for this element type.
 
-        Where NCCL's own allreduce runs on CUDA devices, it is what runs elsewhere; see `nccl_seconds`.
+        If the plan chose NCCL's own allreduce for CUDA devices, this schedule is for other devices (see
+        `nccl_seconds`).
 
         Args:
           nbytes: bytes of one rank's buffer.
-          dtype: JAX name of its element type; None asks regardless of it.
+          dtype: JAX name of the element type; None ignores the type.
         """
         return self.schedule_of(self.collectives[self.index_for(nbytes)].schedule) if self._is_for(dtype) else None
 
     def half_for(self, collective: Half, nbytes: int, dtype: str | None = None) -> Schedule | None:
-        """The schedule of a reduce-scatter or an all-gather, or None when the plan has none for it.
+        """The schedule of a reduce-scatter or an all-gather, or None if the plan has no such schedule.
 
         Args:
-          collective: one of the two.
-          nbytes: bytes of the whole buffer, the operand of the one and the result of the other.
+          collective: "reduce_scatter" or "all_gather".
+          nbytes: bytes of the whole buffer: a reduce-scatter's operand, or an all-gather's result.
           dtype: as in `schedule_for`.
         """
         if not self.halves or not self._is_for(dtype):
@@ -133,12 +136,13 @@ class Plan(Value):
         return self._made_halves[collective, spec]
 
     def executor_for(self, half: bool, nbytes: int) -> ExecutorName | Literal["lax"] | None:
-        """The executor that an entry names for calls of this size, or "lax" for `jax.lax`'s own collective; None: the
-        platform's own.
+        """The executor that the entry for calls of this size names.
+
+        "lax" stands for `jax.lax`'s own collective, and None for the platform's own executor.
 
         Args:
-          half: whether of a reduce-scatter or an all-gather, whose bytes are those of the whole buffer.
-          nbytes: as in `schedule_for`.
+          half: whether the call is a reduce-scatter or an all-gather.
+          nbytes: as in `schedule_for`, or in `half_for`.
         """
         entries = (self.halves or ()) if half else self.collectives
         at = bisect.bisect_right(entries, nbytes, key=lambda entry: entry.min_bytes) - 1
@@ -147,7 +151,7 @@ class Plan(Value):
         return "lax" if entries[at].schedule.kind == "lax" else entries[at].executor
 
     def nccl_seconds(self, nbytes: int) -> float | None:
-        """The predicted seconds of NCCL's allreduce, if the plan has calls of this size run it; else None."""
+        """The predicted seconds of NCCL's allreduce if the plan runs it for calls of this size, else None."""
         spec = self.collectives[self.index_for(nbytes)].schedule
         return self.executors.nccl_seconds(nbytes) if self.executors and isinstance(spec, Nccl) else None
 
@@ -156,11 +160,11 @@ class Plan(Value):
         return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
     def schedule_of(self, spec: Spec, late: int | None = None) -> Schedule:
-        """The schedule that a spec of `collectives` stands for, roles bound; made when it is first asked for.
+        """The schedule that a spec of `collectives` stands for, with roles bound. It is built on first use.
 
         Args:
           spec: the spec.
-          late: the rank of the role "any", of schedules for ranks that are late by turns.
+          late: the rank of the role "any", for schedules of selectors with which any rank may be late.
         """
         if (spec, late) not in self._made:
             network = self.network
@@ -170,21 +174,24 @@ class Plan(Value):
         return self._made[spec, late]
 
     def selector_for(self, nbytes: int, dtype: str | None = None) -> ScheduleSelector | None:
-        """The selector of calls of this size, which run one of several schedules; see `schedule_for`."""
+        """The selector of calls of this size, or None if they have a fixed schedule. Arguments as in `schedule_for`."""
         return self.collectives[self.index_for(nbytes)].selector if self._is_for(dtype) else None
 
     def schedules_of(self, selector: ScheduleSelector) -> tuple[Schedule, ...]:
-        """The schedules of a selector: that of calls without a late rank, and that of its late rank or each rank's."""
+        """The schedules of a selector: first for no late rank, then for the selector's late rank or for each rank."""
         late = range(self.ranks) if selector.by_turns else [None]
         return (self.schedule_of(selector.early), *(self.schedule_of(selector.late, rank) for rank in late))
 
     def lost_rails_for(self, nbytes: int, dtype: str | None = None) -> LostRails:
-        """The lost rails with a schedule for calls of this size; see `schedule_for`. None where lateness selects it."""
+        """The lost rails that have a schedule for calls of this size; empty if the calls have a selector.
+
+        The arguments are as in `schedule_for`.
+        """
         is_for = self._is_for(dtype) and not self.selector_for(nbytes, dtype)
         return tuple(each for each in self.lost_rails if is_for and nbytes >= each.ranges[0].min_bytes)
 
     def all_reduces(self) -> Iterator[tuple[int, str, Schedule]]:
-        """All schedules that calls of `collectives` can run, by the index of the entry and the place in it."""
+        """All schedules that calls of `collectives` can run, each with the entry's index and its place in the entry."""
         for i, entry in enumerate(self.collectives):
             yield i, "schedule", self.schedule_of(entry.schedule)
             for j, schedule in enumerate(self.schedules_of(entry.selector) if entry.selector else ()):
@@ -192,7 +199,7 @@ class Plan(Value):
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """The schedule of every entry of `collectives`, roles bound."""
+        """The schedule of every entry of `collectives`, with roles bound."""
         return tuple(self.schedule_of(entry.schedule) for entry in self.collectives)
 
     @cached_property
@@ -208,10 +215,10 @@ class Plan(Value):
 
     @cached_property
     def rotation(self) -> Template | None:
-        """The template as the schedules take it.
+        """The template in the form that the schedules' constructors take.
 
         Raises:
-          PlanError: its tables are of the wrong length, or their values out of bounds.
+          PlanError: the template's tables have the wrong length, or values out of bounds.
         """
         return Template.from_json(self.template.model_dump(mode="json")) if self.template else None
 
@@ -224,7 +231,7 @@ class Plan(Value):
     @pydantic.model_validator(mode="after")
     def _fits_the_ranks(self) -> Self:
         if ANY_RANK in self.roles:
-            raise ValueError(f'roles binds "{ANY_RANK}", which stands for whichever rank comes last')
+            raise ValueError(f'roles binds "{ANY_RANK}", which stands for whichever rank arrives last')
         for name, rank in self.roles.items():
             if rank >= self.ranks:
                 raise ValueError(f"roles.{name} is {rank}; with {self.ranks} ranks it must be in [0, {self.ranks - 1}]")
@@ -263,8 +270,8 @@ class Plan(Value):
         listed += self.ranks**2 * any(isinstance(spec, HierarchicalHalves) for spec in first)
         if listed > MAX_LISTED:
             raise ValueError(
-                f"collectives have hierarchical schedules of {listed} ranks · chunks together, those of lost rails "
-                f"among them; {MAX_LISTED} can be made"
+                f"collectives and lost_rails have hierarchical schedules of {listed} ranks · chunks together; at most "
+                f"{MAX_LISTED} can be built"
             )
         chains = {spec.least(self.ranks) for spec in first if isinstance(spec, Chain)}
         chained = sum(max(self.ranks * spec.chunks, LEAST_CHAINED) for spec in chains)

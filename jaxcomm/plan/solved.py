@@ -10,15 +10,16 @@ from jaxcomm.files import Value
 from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds
 from jaxcomm.profile.cluster import Topology
 
-OPTIMAL_GAP: Final = 1e-5  # relative, from the bound on
+OPTIMAL_GAP: Final = 1e-5  # relative distance from the bound that counts as optimal
 
 
 class SolvedCall(Value):
-    """A schedule that was searched for on a network, for calls of `nbytes` and this `late` rank's delay.
+    """A schedule that a search found for a network, for calls of `nbytes` bytes in which rank `late` is `delay_s` late.
 
-    `before` and `after` are its transfers before and after the arrival, as `jaxcomm.schedules.listed` takes them. From
-    the arrival on it takes `seconds`, and the best schedule that the search began with `start_s`; `bound_s` is what no
-    schedule can beat that sends as many chunks, each by itself.
+    `before` and `after` are the schedule's transfers before and after that rank arrives, in the form of
+    `jaxcomm.schedules.listed`. After the arrival the schedule takes `seconds`. The best schedule from which the search
+    started takes `start_s`. No schedule that has this number of chunks, and messages of one chunk each, can
+    beat `bound_s`.
     """
 
     late: Rank
@@ -33,22 +34,22 @@ class SolvedCall(Value):
 
     @property
     def numbers(self) -> int:
-        """The length of its transfers, in numbers."""
+        """The count of numbers in `before` and `after`."""
         return len(self.before) + len(self.after)
 
     @property
     def status(self) -> str:
-        """OPTIMAL if the bound shows that none is faster, else FEASIBLE."""
+        """OPTIMAL if the bound shows that no schedule is faster, else FEASIBLE."""
         return "OPTIMAL" if self.gap < OPTIMAL_GAP else "FEASIBLE"
 
     @property
     def gap(self) -> float:
-        """Distance from the bound to the seconds, as a share of the latter."""
+        """The part of `seconds` that is above the bound, as a share of `seconds`."""
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
 class SolvedNetwork(Value):
-    """The network whose links differ, and the schedules that were searched for on it."""
+    """A network whose links differ, and the schedules that a search found for it."""
 
     topology: Topology
     schedules: Annotated[tuple[SolvedCall, ...], Field(fail_fast=True, max_length=16)] = ()

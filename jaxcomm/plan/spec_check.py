@@ -43,7 +43,7 @@ class SpecCheck(NamedTuple):
         """Checks one schedule.
 
         Raises:
-          ValueError: the plan lacks something that the schedule needs, or a number of it is out of range.
+          ValueError: the plan lacks something that the schedule needs, or a number of the schedule is out of range.
         """
         if isinstance(spec, Plain):
             return
@@ -61,7 +61,7 @@ class SpecCheck(NamedTuple):
             raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
         if isinstance(spec, Nccl):
             if not (self.executors and self.executors.nccl):
-                raise ValueError(f"{where}.kind is nccl, but executors has no times of it to choose it by")
+                raise ValueError(f"{where}.kind is nccl, but executors has no NCCL times by which to choose it")
             return
         names = spec.late if isinstance(spec, Stragglers | Chain | Hierarchical) else (spec.late,)
         for name in names:
@@ -71,7 +71,7 @@ class SpecCheck(NamedTuple):
         if len({*bound.values()}) < len(names):
             raise ValueError(
                 f"{where}.late is {', '.join(names)}, which roles binds to {', '.join(map(str, bound.values()))}; "
-                "every one must be another rank"
+                "they must be different ranks"
             )
         if len(names) > 1 and self.ranks > MAX_TOGETHER:
             raise ValueError(
@@ -83,11 +83,11 @@ class SpecCheck(NamedTuple):
         if isinstance(spec, Hierarchical) and max(spec.within, spec.across) > (spec.chunks if names else 0):
             raise ValueError(
                 f"{where}.within is {spec.within} and across {spec.across}; neither may be above "
-                + ("chunks" if names else "0, as nobody is late")
+                + ("chunks" if names else "0, as no rank is late")
                 + f", which is {spec.chunks}" * bool(names)
             )
         if isinstance(spec, StragglerSpec | Hybrid | Chain) and not self.has_template:
-            raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
+            raise ValueError(f"template is null, but {where} is a {spec.kind} schedule, which needs it")
         if isinstance(spec, Transfers):
             self._check_transfers(where, spec)
         if isinstance(spec, Hybrid) and spec.covered >= spec.chunks:
@@ -99,17 +99,17 @@ class SpecCheck(NamedTuple):
             )
 
     def check_turns(self, where: str, selector: ScheduleSelector) -> None:
-        """Checks the schedule that a selector has for each rank being late.
+        """Checks the schedule that a selector runs for a late rank, which may be any rank.
 
         Raises:
-          ValueError: it is not for one late rank, or not for any, or the ranks are too many.
+          ValueError: the schedule is not for one late rank, its late rank is not "any", or there are too many ranks.
         """
         if not isinstance(selector.late, Broadcast | StragglerSpec | Hybrid | DirectJoin | LateJoin):
-            raise ValueError(f"{where}.late is a {selector.late.kind} schedule, which is not for any one late rank")
+            raise ValueError(f"{where}.late is a {selector.late.kind} schedule, which is not for one late rank")
         if selector.late.late != ANY_RANK:
             raise ValueError(f'{where}.late.late is "{selector.late.late}"; the selector\'s rank is "{ANY_RANK}"')
         if self.ranks > MAX_TURNS:
-            raise ValueError(f'{where}.rank is "{ANY_RANK}"; that is for at most {MAX_TURNS} ranks')
+            raise ValueError(f'{where}.rank is "{ANY_RANK}", which is allowed for at most {MAX_TURNS} ranks')
         self._replace(roles={**self.roles, ANY_RANK: 0}).check(f"{where}.late", selector.late)
 
     def _check_transfers(self, where: str, spec: Transfers) -> None:
@@ -122,8 +122,7 @@ class SpecCheck(NamedTuple):
         if chosen.late != late:
             raise ValueError(
                 f"roles.{spec.late} is {late}, but network.schedules[{spec.index}], which {where} runs, was solved for "
-                f"late rank {chosen.late} at its place in the network; plan again, from a profile in which rank {late} "
-                "is late"
+                f"late rank {chosen.late}; plan again from a profile in which rank {late} is late"
             )
         try:
             build_solved(chosen, self.ranks)

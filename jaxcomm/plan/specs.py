@@ -1,4 +1,4 @@
-"""From a spec, which names a schedule in a plan file, to the schedule."""
+"""Builds the schedule that a spec in a plan file names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxcomm.plan.values import (
     Transfers,
 )
 from jaxcomm.profile.cluster import Topology
-from jaxcomm.schedules import Schedule, Template
+from jaxcomm.schedules import HostLinks, Schedule, Template
 from jaxcomm.schedules.halves import Half
 
 
@@ -42,9 +42,9 @@ def build(
       spec: the spec.
       ranks: number of ranks.
       roles: the rank of every role.
-      template: the rotational template for these ranks; None finds it anew where one is needed.
-      solved: the schedules of the plan's network.
-      topology: the plan's network; schedules that are made for hosts need it.
+      template: the rotational template for these ranks; None: a template is searched for if the schedule needs one.
+      solved: the schedules that were solved for the plan's network.
+      topology: the plan's network, which schedules for hosts need.
 
     Raises:
       ValueError: a solved schedule names a rank, chunk or round that does not exist.
@@ -64,13 +64,10 @@ def build(
         case Hierarchical():
             assert topology
             late = [roles[name] for name in spec.late]
-            hosts = topology.hosts, topology.nic, topology.slow
-            unlike = topology.racks, topology.nics, topology.uplinks
-            return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, *unlike)
+            return schedules.hierarchical(links_of(topology), spec.chunks, late, spec.within, spec.across)
         case HierarchicalHalves():
             assert topology
-            network = topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics
-            return schedules.hierarchical_halves(*network)
+            return schedules.hierarchical_halves(links_of(topology))
         case DirectJoin():
             return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
         case LateJoin():
@@ -89,15 +86,19 @@ def build(
             return build_solved(solved[spec.index], ranks)
 
 
+def links_of(topology: Topology) -> HostLinks:
+    """The links of schedules for these hosts."""
+    return HostLinks.of(topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics, topology.uplinks)
+
+
 def build_solved(chosen: SolvedCall, ranks: int) -> Schedule:
-    """The schedule that was solved; raises ValueError if it names a rank, chunk or round that does not exist."""
+    """The solved schedule. Raises ValueError if the schedule names a rank, chunk or round that does not exist."""
     return schedules.listed(ranks, chosen.late, chosen.chunks, chosen.before, chosen.after)
 
 
 def build_half(spec: HalfSpec, collective: Half, ranks: int, topology: Topology | None = None) -> Schedule:
-    """The reduce-scatter or the all-gather that a spec stands for; the arguments are those of `build`."""
+    """The reduce-scatter or the all-gather that a spec stands for; other arguments are as in `build`."""
     if isinstance(spec, Hierarchical):
         assert topology
-        hosts = topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics
-        return schedules.hierarchical_half(collective, *hosts)
+        return schedules.hierarchical_half(collective, links_of(topology))
     return schedules.half(collective, build(spec, ranks, {}, None, (), topology))

@@ -1,4 +1,4 @@
-"""A training step in a plan: its gradients in buckets, and when the network works on each."""
+"""A training step in a plan: its gradients in buckets, and the times at which the network works on each bucket."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from jaxcomm.plan.values import Count, Seconds, Spec, Token
 
 MAX_GRADIENTS: Final = 16384
 Relaxation = Literal["drops", "groups", "drops_and_groups"]
-_ROUNDED: Final = 1e-6  # of the step, by which rounded times may differ
+_ROUNDED: Final = 1e-6  # relative difference that rounding of times may cause
 
 
 class Gradient(Value):
-    """A gradient, or a bucket of several as the profile has it: its bytes, and when in the step the others have it."""
+    """A gradient, or a bucket of several gradients in the profile.
+
+    `ready_s` is the time at which the ranks that are not late have it.
+    """
 
     name: Annotated[str, Field(max_length=4096)]
     bytes: Annotated[int, Field(ge=1, le=2**60, strict=True)]
@@ -25,7 +28,7 @@ class Gradient(Value):
 
 
 class Span(Value):
-    """When a network works on something, in seconds from the step's start."""
+    """A span in which the network works on something, in seconds from the step's start."""
 
     start_s: Seconds
     end_s: Seconds
@@ -34,8 +37,9 @@ class Span(Value):
 class Planned(Value):
     """A bucket: the next `gradients` gradients, summed by one call of `schedule`.
 
-    The network works on it in the spans `before` and `after` the last late rank has the bucket, too, which is
-    `step.delay_s` after the ranks that are not late. `before` is null for a schedule that waits for all ranks.
+    The last late rank has the bucket `step.delay_s` seconds after the ranks that are not late. The network works on the
+    bucket in the span `before` that time and in the span `after` it. `before` is null if the schedule waits for all
+    ranks.
     """
 
     gradients: Annotated[int, Field(ge=1, le=MAX_GRADIENTS, strict=True)]
@@ -46,10 +50,10 @@ class Planned(Value):
 
 
 class Accepted(Value):
-    """The step's time, with its buckets as they are planned, if a training accepts the plan's drop policy, its
-    groups, or both: `seconds`, where the exact step takes `exact_seconds` on the same links.
+    """The step's time with its planned buckets if a training accepts the plan's drop policy, its groups, or both.
 
-    Those links lose packets, or join racks, as the profile says; `Step.seconds` is for links that do neither.
+    The step then takes `seconds`, and the exact step takes `exact_seconds`. Both times are for links that lose packets
+    or join racks as the profile says. `Step.seconds` is for links that do neither.
     """
 
     relaxation: Relaxation
@@ -58,19 +62,19 @@ class Accepted(Value):
 
     @property
     def saving(self) -> float:
-        """The share of the exact step's time that is saved; negative where it takes longer."""
+        """The share of the exact step's time that is saved; negative if this step takes longer."""
         return 1 - self.seconds / self.exact_seconds if self.exact_seconds else 0.0
 
 
 class Step(Value):
-    """The gradients of a step, and the buckets in which they are summed, in the order in which they are served.
+    """The gradients of a step, and the buckets in which they are summed, in the order in which the network serves them.
 
-    Times are means over the profiled delays, from the late rank's last gradient to the last sum: `plain_seconds` with
-    the `buckets` as the profile has them and schedules that use no delay, `scheduled_seconds` with these and the
-    best schedule for each of their sizes, `seconds` with the buckets that are `planned`. No boundaries, order and
-    schedules take less than `lower_bound_seconds`. `status` and `gap` are the solver's, for the boundaries and
-    schedules that it was given to choose from. `accepting` is what other mathematics would change, which the plan never
-    chooses by itself.
+    All times are means over the profiled delays, from the late rank's last gradient to the last sum. `plain_seconds` is
+    the time with the profile's `buckets` and schedules that use no delay. `scheduled_seconds` is the time with the same
+    buckets and the best schedule for each of their sizes. `seconds` is the time with the `planned` buckets. No choice
+    of boundaries, order and schedules takes less than `lower_bound_seconds`. `status` and `gap` are the solver's
+    results for the boundaries and schedules that it was offered. `accepting` has the times with other mathematics,
+    which the plan never chooses by itself.
     """
 
     buckets: Count
@@ -101,8 +105,8 @@ class Step(Value):
         for i in range(1, len(self.gradients)):
             if self.gradients[i].ready_s < self.gradients[i - 1].ready_s:
                 raise ValueError(
-                    f"step.gradients[{i}].ready_s is {self.gradients[i].ready_s:g}, before the gradient in front of "
-                    "it; they must stand in the order in which they are ready"
+                    f"step.gradients[{i}].ready_s is {self.gradients[i].ready_s:g}, before that of the previous "
+                    "gradient; gradients must be in the order in which they are ready"
                 )
         held = sum(bucket.gradients for bucket in self.planned)
         if held != len(self.gradients):
@@ -144,5 +148,5 @@ def _checked(where: str, span: Span, earliest: float) -> str:
     if span.end_s < span.start_s:
         raise ValueError(f"{where} ends at {span.end_s:g} s, before it starts at {span.start_s:g} s")
     if span.start_s < earliest * (1 - _ROUNDED):
-        raise ValueError(f"{where} starts at {span.start_s:g} s; the bucket is there at {earliest:g} s")
+        raise ValueError(f"{where} starts at {span.start_s:g} s, before the bucket is ready at {earliest:g} s")
     return where

@@ -1,55 +1,71 @@
-"""Timed schedules as a plan names them, and plans of one schedule, to time them beside each other."""
+"""The names of timed schedules in plans, and plans of a single schedule. Schedules are timed with such plans."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import pydantic
+
 from jaxcomm import schedules
+from jaxcomm.errors import ProfileError
 from jaxcomm.plan.executor_name import ExecutorName
 from jaxcomm.plan.origin import Assumptions, PlanProvenance
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import (
-    Broadcast,
-    DirectJoin,
-    Entry,
-    Hybrid,
-    LateJoin,
-    Matches,
-    Plain,
-    Predicted,
-    Rotation,
-    Spec,
-    StragglerSpec,
-)
-from jaxcomm.profile.timed_schedules import TimedKind
+from jaxcomm.plan.solved import SolvedNetwork
+from jaxcomm.plan.values import Entry, Hybrid, Matches, Predicted, Rotation, Spec, StragglerSpec
+from jaxcomm.profile.cluster import Topology
+from jaxcomm.profile.timed_schedules import ScheduleName
 
 ROLE: Final = "straggler"
+_SPEC: Final[pydantic.TypeAdapter[Spec]] = pydantic.TypeAdapter(Spec)
 _NOTHING: Final = "nothing: a plan of one schedule, to be timed"
 
 
-def timed_spec(kind: TimedKind, chunks: int | None) -> Spec:
-    """The spec of a timed schedule; its late rank has the role "straggler"."""
-    match kind:
-        case "straggler":
-            return StragglerSpec(late=ROLE, chunks=chunks or 1)
-        case "direct_join":
-            return DirectJoin(late=ROLE, chunks=chunks or 1)
-        case "late_join":
-            return LateJoin(late=ROLE, chunks=chunks or 1)
-        case "broadcast":
-            return Broadcast(late=ROLE)
-        case _:
-            return Plain(kind=kind)
+def timed_spec(name: ScheduleName) -> Spec:
+    """The spec of a timed schedule; its late rank has the role "straggler".
+
+    Raises:
+      ProfileError: the schedule's parameters do not fit its kind.
+    """
+    fields = name.model_dump(include={*ScheduleName.model_fields}, exclude_none=True)
+    if name.kind in ("broadcast", "direct_join", "straggler", "hybrid", "late_join"):
+        fields["late"] = ROLE
+    elif name.within is not None:
+        fields["late"] = (ROLE,)
+    try:
+        return _SPEC.validate_python(fields)
+    except pydantic.ValidationError as error:
+        raise ProfileError(f"a timed schedule is {fields}: {error.errors()[0]['msg']}.") from None
 
 
-def single(spec: Spec, ranks: int, late: int = 0, executor: ExecutorName | None = None) -> Plan:
-    """A plan that runs one schedule, for at most one late rank, for calls of every size; it predicts nothing.
+def schedule_name(spec: Spec) -> ScheduleName | None:
+    """The name by which a schedule is timed.
+
+    None if only plans can name the schedule, or if the schedule is for several late ranks.
+    """
+    fields = spec.model_dump()
+    late = fields.pop("late", ())
+    if late not in (ROLE, (ROLE,), ()):
+        return None
+    if spec.kind == "hierarchical" and not late:
+        fields = {**fields, "within": None, "across": None}
+    try:
+        return ScheduleName.model_validate(fields)
+    except pydantic.ValidationError:
+        return None
+
+
+def single(
+    spec: Spec, ranks: int, late: int = 0, executor: ExecutorName | None = None, topology: Topology | None = None
+) -> Plan:
+    """A plan that runs one schedule, for at most one late rank, at every size, and predicts nothing.
 
     Args:
       spec: the schedule; its late rank has the role "straggler".
       ranks: number of ranks.
       late: the late rank.
       executor: as in `Entry`.
+      topology: the network, for schedules that are made for hosts.
 
     Raises:
       PlanError: the schedule needs a template, and OR-Tools, which finds it, is not installed.
@@ -61,6 +77,7 @@ def single(spec: Spec, ranks: int, late: int = 0, executor: ExecutorName | None 
         matches=Matches(ranks=ranks),
         roles={ROLE: late},
         template=Rotation.model_validate(schedules.template(ranks).to_json()) if has_template else None,
+        network=SolvedNetwork(topology=topology, schedules=()) if topology else None,
         collectives=(Entry(min_bytes=0, max_bytes=None, schedule=spec, predicted=predicted, executor=executor),),
         assumptions=Assumptions(
             alpha_s=0.0,

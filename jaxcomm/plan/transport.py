@@ -11,9 +11,9 @@ from jaxcomm.files import Value
 
 
 class Transport(Value):
-    """TCP or UDP, by the share of packets that get lost on the worst way: UDP where it is `udp_from` or more.
+    """UDP if the share of packets lost on the worst path, `loss_rate`, is `udp_from` or more; otherwise TCP.
 
-    `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT is named.
+    `jaxcomm.init(plan=…)` applies the protocol, unless JAXCOMM_TRANSPORT is set.
     """
 
     protocol: Literal["tcp", "udp"]
@@ -24,7 +24,7 @@ class Transport(Value):
     def _by_the_loss(self) -> Self:
         if (self.protocol == "udp") != (self.loss_rate >= self.udp_from):
             raise ValueError(
-                f"protocol is {self.protocol}, but loss_rate is {self.loss_rate:g}, and UDP is for {self.udp_from:g} "
-                "or more"
+                f"protocol is {self.protocol}, but loss_rate is {self.loss_rate:g}; UDP is for a loss of "
+                f"{self.udp_from:g} or more"
             )
         return self

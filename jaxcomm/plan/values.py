@@ -32,7 +32,7 @@ Offsets = Annotated[
 
 
 class Plain(Value):
-    """A schedule that treats all ranks alike; "lax" is none of ours: `jax.lax`'s own collective runs."""
+    """A schedule that treats all ranks alike; "lax" runs `jax.lax`'s own collective instead of ours."""
 
     kind: Literal["ring", "halving_doubling", "direct", "lax"]
 
@@ -52,14 +52,15 @@ class HalvingDoubling(Value):
 
 
 class Broadcast(Value):
-    """The others allreduce while the late rank is away, swap the whole buffer with it, and pass it on."""
+    """The other ranks allreduce before the late rank arrives. Then the late rank swaps the whole buffer with one of
+    them, and both pass the sum on."""
 
     kind: Literal["broadcast"] = "broadcast"
     late: RoleName
 
 
 class StragglerSpec(Value):
-    """The others reduce-scatter `chunks` chunks while the late rank is away; then it joins."""
+    """The other ranks reduce-scatter `chunks` chunks before the late rank arrives. Then the late rank joins."""
 
     kind: Literal["straggler"] = "straggler"
     late: RoleName
@@ -67,7 +68,7 @@ class StragglerSpec(Value):
 
 
 class Hybrid(Value):
-    """The first `covered` of `chunks` chunks by the straggler schedule, the rest by rings over all ranks."""
+    """The straggler schedule sums the first `covered` of `chunks` chunks; rings over all ranks sum the rest."""
 
     kind: Literal["hybrid"] = "hybrid"
     late: RoleName
@@ -88,7 +89,7 @@ LateRoles = Annotated[tuple[RoleName, ...], Field(fail_fast=True, min_length=2, 
 
 
 class Stragglers(Value):
-    """The others reduce-scatter `chunks` chunks while the late ranks are away; then these join together."""
+    """The other ranks reduce-scatter `chunks` chunks before the late ranks arrive. Then all late ranks join at once."""
 
     kind: Literal["stragglers"] = "stragglers"
     late: LateRoles
@@ -96,7 +97,7 @@ class Stragglers(Value):
 
 
 class DirectJoin(Value):
-    """The others reduce-scatter `chunks` chunks; then the late rank exchanges one with each of them at once."""
+    """The other ranks reduce-scatter `chunks` chunks. Then the late rank exchanges chunks with all of them at once."""
 
     kind: Literal["direct_join"] = "direct_join"
     late: RoleName
@@ -104,7 +105,8 @@ class DirectJoin(Value):
 
 
 class LateJoin(Value):
-    """The others allreduce while the late rank is away; then its `chunks` chunks go round them as a pipeline."""
+    """The other ranks allreduce before the late rank arrives. Then the late rank's `chunks` chunks pass through the
+    other ranks as a pipeline."""
 
     kind: Literal["late_join"] = "late_join"
     late: RoleName
@@ -112,8 +114,11 @@ class LateJoin(Value):
 
 
 class Hierarchical(Value):
-    """Sums within the hosts of `network.topology`, then across them and their racks. Before the `late` ranks come, if
-    there are any, their mates sum their part of `within` chunks, and the other hosts theirs of `across`."""
+    """Sums within the hosts of `network.topology`, then across hosts and racks.
+
+    Before the `late` ranks arrive, the other ranks of their host sum their parts of `within` chunks, and the other
+    hosts sum their parts of `across` chunks.
+    """
 
     kind: Literal["hierarchical"] = "hierarchical"
     chunks: Chunks
@@ -129,14 +134,14 @@ class HierarchicalHalves(Value):
 
 
 class Chain(Value):
-    """The others reduce-scatter `chunks` chunks; then the late ranks join one after the other, in this order."""
+    """The other ranks reduce-scatter `chunks` chunks. Then the late ranks join one by one, in the order of `late`."""
 
     kind: Literal["chain"] = "chain"
     late: LateRoles
     chunks: Chunks
 
     def least(self, ranks: int) -> Chain:
-        """The chain of the chunks that stand for all of them until the last rank comes: later ones repeat them."""
+        """The chain of the first chunks. Until the last rank arrives, later chunks repeat the first chunks' moves."""
         return self.model_copy(update={"chunks": min(self.chunks, ranks - 1)})
 
 
@@ -160,6 +165,7 @@ Verdict = Literal[
     "chosen",
     "slower",
     "slower_here",
+    "kept_here",
     "below_threshold",
     "not_timed",
     "window_taken",
@@ -170,22 +176,23 @@ Verdict = Literal[
 
 
 class Alternative(Value):
-    """A schedule that was considered for an entry, and what became of it.
+    """A schedule that was considered for an entry, and the verdict on it.
 
-    `seconds` is the mean over the profiled delays, from the late rank's arrival on, for the entry's reference size;
-    `gain` is what that saves of the fastest schedule that cannot use a delay, as a share (negative: it is slower);
-    `executor` is as in `Entry`.
+    `seconds` is the mean time over the profiled delays, from the late rank's arrival on, for the entry's reference
+    size. `gain` is the share that the schedule saves of the time of the fastest schedule that uses no delay (negative:
+    the schedule is slower). `executor` is as in `Entry`.
     Verdicts:
 
       chosen           the entry's schedule
       slower           predicted to take longer than the chosen one
-      slower_here      took longer than the chosen one, or did not gain on the default one, where they were run
-      below_threshold  faster than every plain schedule, but by less than `assumptions.min_gain`
-      not_timed        faster if times grow with bytes beyond the largest timed size, up to which they do not yet
+      slower_here      a run tried it: it took longer than the chosen one, or saved nothing of the default one's time
+      kept_here        predicted to be faster than the chosen one, but a run has tried and kept the chosen one
+      below_threshold  faster than the chosen one by less than `assumptions.min_gain` or the timed schedules' error
+      not_timed        faster only if times grow with bytes beyond the largest timed size; so far they do not
       window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
-      calls_only       worthwhile alone, but not considered for the buckets of a step, which this size is one of
+      calls_only       worthwhile alone, but a bucket of the step has this size, and buckets do not consider it
       too_many_ports   needs more peers at once than `assumptions.ports`
-      ideal_delay      not on offer: its time if the delay always covered the others' part
+      ideal_delay      not available: its time if the delay always covered the other ranks' part
     """
 
     schedule: Spec
@@ -196,9 +203,11 @@ class Alternative(Value):
 
 
 class Predicted(Value):
-    """Predicted seconds of one call of `reference_bytes`, mean over the delays, from the late rank's arrival on.
+    """Predicted seconds of a call of `reference_bytes` bytes, from the late rank's arrival on: means over the delays.
 
-    No allreduce takes less than `lower_bound` with one port per rank, which reaches `Assumptions.ports` peers at once.
+    If each rank has one port, which reaches `Assumptions.ports` peers at once, no allreduce beats `lower_bound`.
+    `error` is the possible error of timed calls and models, as a share of the default schedule's time; 0 if nothing was
+    timed, or the default runs.
     """
 
     reference_bytes: Count
@@ -208,6 +217,7 @@ class Predicted(Value):
     direct: Seconds
     broadcast: Seconds
     lower_bound: Seconds
+    error: Seconds = 0.0
 
 
 class Candidate(Value):
@@ -218,10 +228,11 @@ class Candidate(Value):
 
 
 class MeasuredTimes(Value):
-    """Times of calls of `bytes` bytes, from the late rank's arrival on, which `jaxcomm plan --try` has measured.
+    """Times of calls of `bytes` bytes, from the late rank's arrival on, measured by `jaxcomm plan --try`.
 
-    `seconds` is that of the entry's schedule, `default` that of calls without a plan, and `candidates` has those of the
-    schedules that ran beside it, by turns. Where none of these was faster, the entry has the default one.
+    `seconds` is the time with the entry's schedule, and `default` is the time without a plan. `candidates` has the
+    schedules that ran in turns with the default one, and their times. If no candidate was clearly faster, the entry has
+    the default schedule.
     """
 
     bytes: Count
@@ -230,16 +241,16 @@ class MeasuredTimes(Value):
     candidates: Annotated[tuple[Candidate, ...], Field(fail_fast=True, max_length=8)]
 
 
-ANY_RANK: Final = "any"  # the role of whichever rank comes last to a call
+ANY_RANK: Final = "any"  # the role of whichever rank arrives last at a call
 
 
 class ScheduleSelector(Value):
-    """Schedules, of which each call runs one, by how late `rank` comes.
+    """Two schedules, of which each call runs one, depending on the lateness of `rank`.
 
-    If it came less than `lateness_s` seconds after all others, the next call runs `early`, otherwise `late`. The first
-    calls run `late`. With the rank "any" calls run `late` for the rank that has not come to them `lateness_s` seconds
-    after all others, or `early` if all have. `seconds` is the predicted mean time of a call of the entry's reference
-    size, from the late rank's arrival on.
+    If the rank arrived less than `lateness_s` seconds after all others, the next call runs `early`, otherwise `late`.
+    The first calls run `late`. With the rank "any", a call runs `late` for the rank that is missing `lateness_s`
+    seconds after all others arrived, or `early` if no rank is missing then. `seconds` is the predicted mean time of a
+    call of the entry's reference size, from the late rank's arrival on.
     """
 
     rank: RoleName
@@ -250,16 +261,16 @@ class ScheduleSelector(Value):
 
     @property
     def by_turns(self) -> bool:
-        """Whether any rank may be the late one."""
+        """Whether any rank may be the late rank."""
         return self.rank == ANY_RANK
 
 
 class Entry(Value):
-    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
+    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    Where ranks can know how late others came to the call before, `selector` selects the schedule, not `schedule`.
-    `executor` "xla" has XLA's own collective-permutes run the schedule, on any platform; null: the platform's own
-    executor, which is the core on CPUs.
+    If ranks can know how late others were in the call before, `selector` replaces `schedule`. With `executor` "xla",
+    XLA's own collective-permutes run the schedule on any platform. With null, the platform's own executor runs it; on
+    CPUs this is the core.
     """
 
     min_bytes: Count
@@ -273,7 +284,7 @@ class Entry(Value):
 
     @property
     def specs(self) -> dict[str, Spec]:
-        """All that its calls may run, by the place in the entry."""
+        """All schedules that the entry's calls may run, by their place in the entry."""
         found: dict[str, Spec] = {"schedule": self.schedule}
         if self.selector:
             found |= {"selector.early": self.selector.early, "selector.late": self.selector.late}
@@ -281,11 +292,11 @@ class Entry(Value):
 
 
 class Matches(Value):
-    """The calls that a plan is for; null matches all. Dtypes are JAX names such as "float32"; the topology is null."""
+    """The calls that a plan is for. Null matches all calls. `dtypes` are JAX names such as "float32"."""
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
-    topology: None = None  # files have it; nothing here could check that a topology is the plan's
+    topology: None = None  # part of the file format; a topology could not be checked here
 
 
 class Rotation(Value):

@@ -1,10 +1,11 @@
-"""From a profile to a plan: one folder per decision, OR-Tools where a decision needs a solver.
+"""Turns a profile into a plan. Each decision has a folder or file; decisions that need a solver use OR-Tools.
 
-`make_plan` asks schedules/, halves, step/, rails/, transport, drops/ and groups/ in turn, and joins their answers.
-Imports schedules, program, ffi, files, plan, profile and simulate; never JAX. OR-Tools is imported
-only when it is needed.
+`make_plan` calls schedules/, halves, step/, rails/, transport, drops/, groups/ and lost_rails, and combines their
+results. This package imports schedules, program, ffi, files, plan, profile and simulate, but never JAX. It imports
+OR-Tools only when a decision needs it.
 """
 
 from jaxcomm.planner.make_plan import plan
+from jaxcomm.planner.schedules import candidates
 
-__all__ = ["plan"]
+__all__ = ["candidates", "plan"]

@@ -1,5 +1,7 @@
-"""The ranges of sizes that one choice serves, for every decision by size: few ranges, and none whose choice is much
-behind the best for a size in it."""
+"""Divides all sizes into few ranges, for every decision by size.
+
+Each range has one choice, which is close to the best choice at every size of the range.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +9,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
-SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
-TOLERANCE: Final = 1.02  # a range's choice takes at most as many times as long as the best, for any size in it
+SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choices at these sizes also hold below and above
+TOLERANCE: Final = 1.02  # greatest time of a range's choice divided by the best time, at any size of the range
 
 Choice = TypeVar("Choice")
 Progress = Callable[[float], object]
 
 
 class Choices(NamedTuple, Generic[Choice]):
-    """The answers that one decision chooses between, by size.
+    """How one decision chooses by size.
 
     Attributes:
-      choose: the best for one size.
-      kind: choices share a range if they are of one kind; where it changes, a range ends, to the byte.
-      serves: whether a choice takes little longer for a size than the best one there.
-      turns: the sizes within a range at which the time of a choice, or the best time, begins to grow faster or slower;
-        none where the sizes that the search begins with lie close enough.
-      finest: ratio of the ends of a range that is not divided further.
-      step: ranges are divided at its multiples; the best for one of them is so for all sizes since the one before.
+      choose: the best choice for one size.
+      kind: only choices of the same kind share a range; a range ends at the exact byte where the kind changes.
+      serves: whether a choice, at a size, takes little longer than the best choice there.
+      turns: the sizes within a range at which the time of a choice, or the best time, changes its slope; empty if the
+        sizes at which the search begins are close enough together.
+      finest: a range is not divided further if its last size is less than this multiple of its first size.
+      step: ranges are divided at multiples of `step`. A multiple's best choice is the best from the multiple before on.
     """
 
     choose: Callable[[int], Choice]
@@ -36,7 +38,7 @@ class Choices(NamedTuple, Generic[Choice]):
 
 
 class ByteRange(NamedTuple, Generic[Choice]):
-    """One choice for the sizes from `low` to `high`, both included (None: no limit), made for `reference` bytes."""
+    """One choice, made for `reference` bytes, for the sizes from `low` to `high` inclusive (None: no limit)."""
 
     low: int
     high: int | None
@@ -45,7 +47,7 @@ class ByteRange(NamedTuple, Generic[Choice]):
 
 
 def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
-    """The sizes to choose for, `per_octave` of each octave, up to the largest that is known to occur."""
+    """The sizes to choose for, `per_octave` per octave, up to `LARGEST` or the largest known size."""
     largest = max([LARGEST, *known]).bit_length()
     steps = range(per_octave * (SMALLEST.bit_length() - 1), per_octave * largest + 1)
     return [round(2 ** (step / per_octave)) for step in steps]
@@ -58,7 +60,7 @@ def byte_ranges(
 
     Args:
       choices: the choices to choose between.
-      sizes: ascending; where the search begins, and what every range is checked at.
+      sizes: ascending sizes at which the search begins and every range is checked.
       cuts: sizes at which a range must begin.
       progress: called with the finished share.
     """
@@ -76,7 +78,7 @@ def byte_ranges(
 def _refined(
     choices: Choices[Choice], low: int, high: int | None, smallest: int, largest: int
 ) -> Iterator[ByteRange[Choice]]:
-    """One range, or several where no choice would serve all of it."""
+    """One range, or several ranges if no choice serves the whole range."""
     start, end = max(low, smallest), max(low, largest) if high is None else high
     quarters = _quarters(start, end, choices.step)
     best = [choices.choose(nbytes) for nbytes in quarters]
@@ -100,7 +102,7 @@ def _quarters(start: int, end: int, step: int) -> list[int]:
 def _joined(
     choices: Choices[Choice], before: ByteRange[Choice], after: ByteRange[Choice], smallest: int, largest: int
 ) -> list[ByteRange[Choice]]:
-    """Two neighbours of one kind, or one range if the choice of one serves both."""
+    """Two neighbouring ranges of one kind, or one joined range if the choice of either serves both."""
     for own, other in ((before, after), (after, before)):
         low, high = max(other.low, smallest), max(other.low, largest) if other.high is None else other.high
         sizes = _quarters(low, high, choices.step)
@@ -111,7 +113,7 @@ def _joined(
 
 
 def _behind(choices: Choices[Choice], choice: Choice, low: int, high: int) -> int | None:
-    """The first of the sizes of a range at which times turn where a choice does not serve."""
+    """The first size in `choices.turns` within a range that the choice does not serve, or None."""
     for nbytes in choices.turns(choice, low, high):
         if not choices.serves(choice, nbytes, choices.choose(nbytes)):
             return nbytes
@@ -119,7 +121,7 @@ def _behind(choices: Choices[Choice], choice: Choice, low: int, high: int) -> in
 
 
 def _lows(choices: Choices[Choice], sizes: Sequence[int], progress: Progress) -> list[int]:
-    """Where the ranges begin: each goes as far as one choice serves all of its sizes."""
+    """The first size of each range: a range extends as far as one choice serves all its sizes."""
     best = []
     for i, nbytes in enumerate(sizes):
         best.append(choices.choose(nbytes))
@@ -144,7 +146,8 @@ def _lows(choices: Choices[Choice], sizes: Sequence[int], progress: Progress) ->
 def _common(choices: Choices[Choice], sizes: Sequence[int], best: Sequence[Choice]) -> int | None:
     """The index of a choice that serves all the sizes, or None.
 
-    The middle one is tried first; where the delay only just covers the others' part, the last one is the more robust.
+    The middle choice is tried first, then the last choice, which is more robust if the delay barely covers the other
+    ranks' part.
     """
     for index in (len(sizes) // 2, len(sizes) - 1, 0):
         if all(choices.serves(best[index], nbytes, each) for nbytes, each in zip(sizes, best, strict=True)):
@@ -153,7 +156,7 @@ def _common(choices: Choices[Choice], sizes: Sequence[int], best: Sequence[Choic
 
 
 def _change(choices: Choices[Choice], low: int, high: int, kind: object) -> int:
-    """The least size between two from which on the choice is of another kind."""
+    """The smallest size above `low`, up to `high`, for which the choice is not of kind `kind`."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if choices.kind(choices.choose(middle)) == kind else (low, middle)

@@ -1,6 +1,7 @@
-"""The decision about reduce-scatters by size, and all-gathers: the same ones backwards, which take as long.
+"""The decision about reduce-scatters and all-gathers by size.
 
-No delay is taken into account, as no schedule for a late rank would gain by it: see `jaxcomm.schedules.halves`.
+All-gathers run the schedules of reduce-scatters reversed, in equal time. Delays are ignored, because no schedule for a
+late rank would gain (see `jaxcomm.schedules.halves`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from jaxcomm.simulate import clock
 
 
 def decide(setting: Setting) -> tuple[HalfEntry, ...] | None:
-    """The entries of a plan, covering every size, by the clock of all-reduces; None where direct is best for all, or
-    where XLA's collectives run the plan, of which all-reduces alone were timed."""
+    """The plan's entries for every size, timed by the clock of all-reduces.
+
+    Returns None if direct is best at every size. Also returns None if XLA's collectives run the plan, because only
+    their all-reduces were timed.
+    """
     if setting.runs_by_xla:
         return None
     offers, links = half_specs(setting), setting.links
@@ -55,7 +59,7 @@ def decide(setting: Setting) -> tuple[HalfEntry, ...] | None:
 
 
 def half_specs(setting: Setting) -> list[HalfSpec]:
-    """The schedules that a call could run."""
+    """The schedules that a reduce-scatter could run."""
     ranks, topology = setting.ranks, setting.links.topology
     found: list[HalfSpec] = [Plain(kind="direct")] * (ranks - 1 <= setting.ports)
     found.append(Plain(kind="ring"))
@@ -65,7 +69,7 @@ def half_specs(setting: Setting) -> list[HalfSpec]:
         return found
     if ranks & (ranks - 1) == 0:
         orders = {order: name for name, order in schedules.orders_by_host(topology.hosts).items()}
-        orders.pop(tuple(range(ranks)), None)  # the usual one
+        orders.pop(tuple(range(ranks)), None)  # plain halving_doubling has this order
         found += [HalvingDoubling.model_validate({"order": name}) for name in orders.values()]
     if ranks <= clock.TIMED and (topology.racks or len({*topology.hosts}) < ranks):
         found.append(Hierarchical(chunks=ranks))

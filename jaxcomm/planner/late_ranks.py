@@ -1,4 +1,4 @@
-"""The late ranks and their delays, as every decision takes them into account."""
+"""The late ranks and their delays, as all decisions use them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLE: Final = "straggler"
 
 @dataclass(frozen=True)
 class LatestRanks:
-    """By step: the rank that came last, and by how many seconds after all others."""
+    """For each step, the last rank to arrive, and the seconds by which it arrives after all other ranks."""
 
     last: NDArray[np.int64]
     lateness: NDArray[np.float64]
@@ -27,16 +27,16 @@ class LatestRanks:
 
 @dataclass(frozen=True)
 class LateRanks:
-    """The late ranks; by default none is known, and no schedule may count on a delay.
+    """The late ranks. By default no late rank is known, and no schedule may rely on a delay.
 
     Attributes:
-      roles: ranks by role; binds "straggler" if it is known who is late, and is empty otherwise.
+      roles: the rank of each role. It binds "straggler" if a rank is known to be late, and is empty otherwise.
       delays: how late the last rank is.
-      lateness: how late it is in each step, in their order; empty if several are late.
-      order: the roles of several late ranks in the order in which they come; () if at most one is late.
-      releases: [i, step]: when all but the i-th of them and those after it are there, in seconds after the last one's
-        arrival; empty if at most one is late.
-      turns: where none is known to be late, who came last; None: not known.
+      lateness: how late the last rank is in each step, in step order; empty if several ranks are late.
+      order: the roles of several late ranks in order of arrival; () if at most one rank is late.
+      releases: releases[i, step] is the time at which all ranks but the late ranks i, i + 1, … have arrived, in seconds
+        after the last arrival; empty if at most one rank is late.
+      turns: the last rank of each step if no rank is late; None if a rank is late or the arrivals are unknown.
     """
 
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class LateRanks:
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
-        """Those who are late in a profile; nobody where α is assumed, as a delay's gain may then be a loss."""
+        """The late ranks of a profile. If α is assumed there are none, as relying on a delay may then lose time."""
         last = find_straggler(profile) if profile.arrivals and not profile.link.alpha_assumed else None
         if last is None:
             return cls()
@@ -66,13 +66,15 @@ class LateRanks:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The late ranks, in the order in which they come."""
+        """The late ranks in order of arrival."""
         return tuple(self.roles[name] for name in (self.order or self.roles))
 
     @property
     def arrivals(self) -> NDArray[np.float64]:
-        """When those are there that are not late, then each of the late ranks, in seconds after the last one's arrival;
-        one column per step."""
+        """Times in seconds after the last arrival, with one column per step.
+
+        In the first row, all ranks that are not late have arrived. Each further row is the arrival of a late rank.
+        """
         if self.order:
             return self.releases
         if not self.roles:
@@ -81,19 +83,21 @@ class LateRanks:
 
     @property
     def window(self) -> Delays:
-        """The time for which ranks that are not late wait for the last one."""
+        """The times that the ranks that are not late wait for the last rank."""
         return Delays(-self.releases[0]) if self.order else self.delays
 
     @property
     def stages(self) -> NDArray[np.float64]:
-        """When more and more late ranks are there, in seconds after those that are not late: first none of them, last
-        all. One column per step, by when all are there."""
+        """Times in seconds after the arrival of the ranks that are not late.
+
+        In row i, i late ranks have arrived. The columns are the steps, sorted by the last arrival.
+        """
         if not self.order:
             return np.array([np.zeros_like(self.delays.seconds), self.delays.seconds])
         after: NDArray[np.float64] = self.releases - self.releases[0]
         return after[:, after[-1].argsort(kind="stable")]
 
     def stage(self, spec: Spec) -> int:
-        """At which of the stages the precondition of a schedule for one late rank, or several together, can start."""
+        """The stage at which the precondition of a schedule for one late rank, or several together, can start."""
         together = len(spec.late) if isinstance(spec, Stragglers | Hierarchical) else 1
         return max(1, len(self.order)) - max(1, together)

@@ -1,4 +1,4 @@
-"""The decision about hosts that lose a rail: schedules for each case, made before it comes."""
+"""The decision about hosts that lose a rail: a schedule for each case, made in advance."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from jaxcomm.profile.cluster import Topology
 from jaxcomm.simulate import LinkCosts
 from jaxcomm.simulate.clock import TIMED
 
-SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes; the last stands for all beyond it
-LARGE: Final = 1 << 26  # bytes of the buffer for which a rail's share counts
-SLOWER: Final = 1.25  # less is no reason for another schedule, as with NICs that a profile measures
-ALIKE: Final = 1.02  # times the least time: a schedule that other sizes have, too, is taken
+SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes; the last also covers all larger sizes
+LARGE: Final = 1 << 26  # bytes of the buffer at which a rail's loss is timed
+SLOWER: Final = 1.25  # the minimum slowdown that justifies another schedule, as for NICs that a profile measures
+ALIKE: Final = 1.02  # the schedule of larger sizes is reused if its time divided by the least time is at most this
 
 
 def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[LostRail, ...]:
-    """The schedules for each host and rail, while this host alone lacks the rail.
+    """The schedules for each host and rail, for the time in which only this host lacks the rail.
 
-    Its bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule must
-    save `min_gain` of what the entry's takes then, at its size and at all larger ones, with nobody late and with the
-    delays of the setting. Each host must be a rank, or the network known.
+    The host's bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule
+    must save `min_gain` of the time that the entry's schedule takes without the rail. It must save this share at its
+    size and at all larger sizes, both without a late rank and with the setting's delays. Each host must have one rank,
+    or the network must be known.
 
     Args:
-      profile: with rails, or the shares that those of the job had.
-      setting: of the plan.
-      split: of the plan's rails.
-      entries: of the plan. Sizes whose schedule lateness or another executor selects are left out.
+      profile: a profile with rails, or with the shares of the job's rails.
+      setting: the plan's setting.
+      split: the split over the plan's rails.
+      entries: the plan's entries. Sizes with a selector or another executor are left out.
 
     Returns:
-      At most MAX_LOST_RAILS; none for one or two hosts, where nothing can be gained, or for too many.
+      At most MAX_LOST_RAILS lost rails; none for one or two hosts, which cannot gain, or for too many hosts and rails.
     """
     network = setting.links.topology or _network(profile)
     slower = {rail: ratio for rail, ratio in _slower(profile, split).items() if ratio >= SLOWER}
@@ -63,14 +64,14 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
 
 
 def _network(profile: Profile) -> Topology | None:
-    """Hosts of one rank each, of like links; None where the profile does not say that they are."""
+    """A network of alike hosts with one rank each; None unless the profile says that each rank has its own host."""
     names = {*profile.hosts}
     alone = len(names) == profile.ranks
     return Topology(hosts=tuple(range(profile.ranks)), nic="rank", slow=1.0) if alone else None
 
 
 def _slower(profile: Profile, split: Rails | None) -> Mapping[str, float]:
-    """By rail, how many times as long a host's bytes take without it."""
+    """For each rail, the time of a host's bytes without the rail divided by their time with the rail."""
     if split and len(split.members) < 2:
         return {}
     if not split:
@@ -87,14 +88,14 @@ def _slower(profile: Profile, split: Rails | None) -> Mapping[str, float]:
 
 
 def _lacking(network: Topology, host: int, ratio: float) -> Topology:
-    """The network in which a byte takes `ratio` times as long through a host's NICs."""
+    """The network in which the time of a byte through the NICs of `host` is multiplied by `ratio`."""
     nics = network.nics or (1.0,) * len(network.hosts)
     slowed = (nic * (ratio if at == host else 1) for nic, at in zip(nics, network.hosts, strict=True))
     return network.model_copy(update={"nics": tuple(min(1e6, nic) for nic in slowed)})
 
 
 def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[LostRailRange, ...]:
-    """The schedules of a network that lacks a rail, from the least size on from which they always gain."""
+    """The schedules of a network that lacks a rail, starting at the least size from which all of them gain."""
     links = replace(setting.links, topology=lacking)
     late = replace(setting, links=links, executors=None, timed=None)
     own = replace(late, late=LateRanks(), template=None)
@@ -114,7 +115,7 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
             size: (own.seconds(spec, size), costs.cost(setting.schedule(entry.schedule), size))
             for size in (low, nbytes)
         }
-        # One spec is a schedule of its own on each network; `late` makes the one of the network that lacks the rail.
+        # A spec builds a different schedule on each network; `late` builds it for the network that lacks the rail.
         others = times if spec != entry.schedule else ()
         waiting = [(late.seconds(spec, size), late.seconds(entry.schedule, size)) for size in others]
         if any(seconds >= (1 - setting.min_gain) * otherwise for seconds, otherwise in (*times.values(), *waiting)):
@@ -135,7 +136,7 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
 
 
 def _within_limits(found: list[LostRail], entries: Sequence[Entry], ranks: int) -> tuple[LostRail, ...]:
-    """The lost rails without the ranges of fewest bytes, as far as a plan cannot hold these schedules."""
+    """The lost rails, without the ranges of the smallest sizes if a plan cannot hold all schedules."""
     of_entries = {spec for each in entries for spec in each.specs.values() if isinstance(spec, Hierarchical)}
     left = MAX_LISTED - ranks * sum(spec.chunks for spec in of_entries) - ranks**2
     while found and listed(found, ranks) > left:

@@ -1,4 +1,4 @@
-"""The planner: from a profile to a plan."""
+"""The planner, which makes a plan from a profile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib import metadata
 from typing import Final
 
 from jaxcomm import schedules
+from jaxcomm.cp_sat import Log
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.executors import Executors
@@ -16,24 +17,24 @@ from jaxcomm.plan.origin import Assumptions, Delay, PlanProvenance
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import Chain, Entry, Hybrid, Matches, Rotation, StragglerSpec
+from jaxcomm.plan.timed import timed_spec
+from jaxcomm.plan.values import Chain, Entry, Hybrid, Matches, Rotation, Spec, StragglerSpec
 from jaxcomm.planner import drops, groups, halves, lost_rails, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
-from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.late_ranks import LateRanks
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import Setting, WithXla, choose, choose_executor, entries, solved, with_selectors
 from jaxcomm.planner.schedules.timed_basis import basis
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, find_straggler
 from jaxcomm.profile.cluster import Cluster
-from jaxcomm.profile.timed_schedules import TimedSchedules
+from jaxcomm.profile.timed_schedules import TimedSchedules, TriedSchedule
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
-from jaxcomm.simulate.executor_costs import TimedCosts
+from jaxcomm.simulate.between_hosts import timed_costs
 
-LEAST_GAIN: Final = 0.02  # that a schedule which uses a delay must save however well the link is known
-MOST_GAIN: Final = 0.9  # and however badly
+LEAST_GAIN: Final = 0.02  # a schedule using a delay must save at least this share, however well the link is known
+MOST_GAIN: Final = 0.9  # upper limit of the share that it must save, however badly the link is known
 
 
 def plan(
@@ -52,37 +53,36 @@ def plan(
 ) -> Plan:
     """The plan with the least predicted time for the cluster that a profile describes.
 
-    Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
-    of the late rank must save at least `min_gain` of the best that does not, which errors of the model may not make up,
-    else it is refused and the entry says so. Where the link's α is assumed, none is considered.
-    Reduce-scatters and all-gathers get theirs, too, unless direct is best for all of them.
-    The gradient buckets of a step share one delay, and are planned with their boundaries (see
-    `planner.step`). Equal arguments give equal bytes.
+    Each allreduce size gets the schedule with the least mean time over the profiled delays. A schedule that uses the
+    late rank's delay must save at least `min_gain` of the time of the best schedule that uses no delay, so that the
+    gain exceeds the model's errors. Otherwise the schedule is refused, and the entry says so. If the link's α is
+    assumed, no schedule that uses a delay is considered. Reduce-scatters and all-gathers get schedules too, unless
+    direct is best at every size. The gradient buckets of a step share one delay, so they are planned together with
+    their boundaries (see `planner.step`). Equal arguments give equal bytes.
 
     Args:
       profile: the measurements.
-      time_limit: seconds for the buckets of a step as they are, for other boundaries, and for the
-        schedules of a topology, each, roughly: the limit is on the searches' work, which is the same on every machine.
-        How buffers are split over rails needs none: that search is exact, and its work bounded (see
-        `planner.rails.split`).
-      seed: of the searches, from 0 to 2³¹ − 1.
-      min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1); None:
-        the residual of the link's fit, or how far the turns of a timed schedule deviate by chance, but at least 2 %,
-        and for a split over rails, which their tables time themselves, `rails.MIN_GAIN`.
+      time_limit: approximate seconds for each of three searches: schedules of the step's buckets as they are, other
+        bucket boundaries, and schedules of a topology. It limits the searches' work, equally on every
+        machine. Splits over rails need no limit: their search is exact and bounded (see `planner.rails.split`).
+      seed: seed of the searches, from 0 to 2³¹ − 1.
+      min_gain: minimum saving, as a share in [0, 1), that justifies a schedule which asks more of the network. None:
+        the residual of the link's fit, or the chance deviation of timed schedules, but at least 2 %. Splits over rails
+        are compared by measured tables; for them None stands for `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
-      drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
+      drop_bound: the share of each gradient that may be lost; None: chosen by `planner.drops.decide`.
       drop_budget: the share of all gradients together that may be lost; None: the bound.
-      model: the architecture, to look up the published bound; empty: as the profile says.
+      model: the architecture, to look up the published bound; empty: the profile's architecture.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
       model_bytes: the bytes that groups average; None: all gradient buckets, or the profile's collective.
 
     Returns:
-      The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
+      The plan; `collectives[i].alternatives` lists every schedule considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no drop
-        policy fits.
+      ProfileError: more ranks or bucket sizes than a plan can hold; groups whose bytes are unknown; or no drop policy
+        fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
     _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
@@ -152,10 +152,11 @@ def _check(ranks: int, *, time_limit: float, seed: int, min_gain: float | None, 
 def _setting(
     profile: Profile, executed: Executors | None, ports: int, least_gain: float, has_given_gain: bool
 ) -> Setting:
-    """The setting of all searches, without solved schedules."""
+    """The setting for all searches, before any schedules are solved."""
     late, link = LateRanks.of(profile), profile.link
     links = Cluster(link.alpha_s, link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0)
     timed = _timed(profile)[0] if executed is None else None
+    hosts = len({*profile.hosts} or {*(links.topology.hosts if links.topology else ())}) or 1
     return Setting(
         ranks=profile.ranks,
         links=links,
@@ -164,29 +165,44 @@ def _setting(
         late=late,
         template=schedules.template(profile.ranks) if late.roles or late.turns else None,
         executors=executed,
-        timed=TimedCosts.of(timed, profile.ranks, replace(links, nics=tuple(profile.nics))) if timed else None,
+        timed=timed_costs(timed, profile.ranks, replace(links, nics=tuple(profile.nics)), hosts) if timed else None,
         has_given_gain=has_given_gain,
-        hosts=len({*profile.hosts}) or 1,
+        hosts=hosts,
+        tried=_tried(profile, late) if executed is None and (timed is None or timed.executor != "xla") else {},
     )
 
 
+def _tried(profile: Profile, late: LateRanks) -> dict[Spec, list[TriedSchedule]]:
+    """The runs' trials by schedule.
+
+    Trials for another late rank are left out. Trials of schedules for hosts are left out if the network is unknown.
+    """
+    found: dict[Spec, list[TriedSchedule]] = {}
+    for each in profile.trials:
+        spec = timed_spec(each.name)
+        is_for_other = "late" in spec.model_fields_set and late.roles.get(ROLE) != each.late
+        if not is_for_other and (profile.network or each.kind not in ("hierarchical", "halving_doubling_by_hosts")):
+            found.setdefault(spec, []).append(each)
+    return found
+
+
 def _timed(profile: Profile) -> list[TimedSchedules | None]:
-    """The timed schedules of the ranks' own executor, and those of XLA's collectives beside them."""
+    """The timed schedules of the ranks' own executor, and the timed schedules of XLA's collectives; None if missing."""
     found = list(profile.timed_schedules.by_executor().values()) if profile.timed_schedules else []
     return [*found, None, None][:2]
 
 
 def _with_xla(setting: Setting, profile: Profile) -> WithXla | None:
-    """The two executors to choose between; None if one was timed, or none."""
+    """The two executors to choose between; None if fewer than two were timed."""
     timed = _timed(profile)[1]
     if timed is None:
         return None
     links = replace(setting.links, nics=tuple(profile.nics))
-    return WithXla(setting, replace(setting, timed=TimedCosts.of(timed, profile.ranks, links)))
+    return WithXla(setting, replace(setting, tried={}, timed=timed_costs(timed, profile.ranks, links, setting.hosts)))
 
 
 def _saves(both: WithXla, by_xla: Step, own: Step) -> bool:
-    """Whether a step saves enough by XLA's collectives: as much as each of its calls must."""
+    """Whether XLA's collectives shorten a step by the greatest share that one of the step's calls must save."""
     least = max(both.least_gain(each.schedule, each.bytes, choose(both.own, each.bytes)) for each in by_xla.planned)
     return by_xla.seconds < (1 - least) * own.seconds
 
@@ -230,7 +246,7 @@ def _provenance(
 
 
 def _delay(profile: Profile) -> Delay | None:
-    """The statistics of the rank that is last most often, late or not."""
+    """Statistics of the rank that is last most often, whether or not it counts as late."""
     if not profile.arrivals:
         return None
     last = find_straggler(profile)
@@ -238,7 +254,7 @@ def _delay(profile: Profile) -> Delay | None:
 
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
-    """The template, if an entry runs by it."""
+    """The template, if an entry's schedule uses it."""
     if not setting.template or not uses_template(found):
         return None
     return Rotation.model_validate(setting.template.to_json())

@@ -1,7 +1,7 @@
-"""The profile file: its schema, reading and writing, and what follows from it.
+"""The profile file: its schema, reading and writing, and the values that are derived from it.
 
-Needs pydantic and numpy, never JAX. May be imported by all that plans, measures and reports, and by collectives for
-types; imports ffi (the run in this process), and files.
+Needs pydantic and numpy, never JAX. Planning, measuring and reporting may import this package, and `collectives` may
+import it for types. This package imports `ffi`, for the statistics of this process's run, and `files`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxcomm.profile.changes import (
     with_late_rank,
     with_layers,
     with_rail,
+    with_trials,
     without_rail,
     without_straggler,
 )
@@ -28,7 +29,7 @@ from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack
 from jaxcomm.profile.run_statistics import from_stats
 from jaxcomm.profile.schema import Bucket, Collective, Link, Profile, Provenance, json_schema
 from jaxcomm.profile.straggler import Straggler, find_straggler, late_ranks
-from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
+from jaxcomm.profile.timed_schedules import ScheduleName, ScheduleSample, TimedSchedule, TimedSchedules, TriedSchedule
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Rack",
     "Rail",
     "Sample",
+    "ScheduleName",
     "ScheduleSample",
     "Straggler",
     "Switch",
@@ -54,6 +56,7 @@ __all__ = [
     "Tolerance",
     "Trial",
     "Trials",
+    "TriedSchedule",
     "at_rate",
     "find_straggler",
     "fit",
@@ -74,6 +77,7 @@ __all__ = [
     "with_layers",
     "with_network",
     "with_rail",
+    "with_trials",
     "without_rail",
     "without_straggler",
 ]

@@ -1,7 +1,7 @@
-"""A profile with one thing changed, to ask the planner what would be if.
+"""Profiles with one change, to ask the planner what-if questions.
 
-Every change gives a new profile, checked like one from a file, whose provenance says what was changed in it. Arrivals
-count from the first rank of each step after the change.
+Every change gives a new profile. The new profile is checked like a profile from a file, and its provenance names the
+change. Its arrivals still count from the first rank of each step.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from jaxcomm.profile.fit import fit, rounds_and_share
 from jaxcomm.profile.racks_and_rails import Rail, Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.straggler import find_straggler
+from jaxcomm.profile.timed_schedules import TriedSchedule
 from jaxcomm.profile.tolerance import Layer
 
-# Additions to a profile.
+# Least bytes of a sum in two rounds. Smaller sums take one round, and their time from the last arrival on does not
+# include the transfer.
+_TWO_ROUNDS = 1 << 16
+# The cure for a profile without rails, and for a profile without racks.
 _GIVES = {
     "rail": "import what each was timed to take: `jaxcomm profile import FILE --rail NAME=TRANSPORT --into PROFILE`",
     "rack": "say which ranks are in which: `--racks 4+4`, or `racks` in the profile",
@@ -29,12 +33,12 @@ _GIVES = {
 
 
 def without_straggler(profile: Profile) -> Profile:
-    """The profile as if its straggler were like the others: in no step later than the median of the other ranks.
+    """The profile as if its straggler arrived, in every step, no later than the median of the other ranks.
 
-    The next rank is as late as before and may be the straggler now.
+    The next-latest rank stays as late as before, and may become the straggler.
 
     Raises:
-      ProfileError: the profile has no arrivals, or nobody is late in it.
+      ProfileError: the profile has no arrivals, or no late rank.
     """
     late = find_straggler(profile)
     if not late.is_late:
@@ -47,15 +51,15 @@ def without_straggler(profile: Profile) -> Profile:
 
 
 def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
-    """The profile as if one rank came later than it did, in every step.
+    """The profile as if one rank arrived later than it did, in every step.
 
     Args:
-      profile: with or without arrivals; without, all ranks are taken to arrive together.
+      profile: any profile; without arrivals, all ranks are assumed to arrive together.
       rank: the rank, in [0, ranks).
-      seconds: the time by which it comes later, at least 0.
+      seconds: the time by which the rank arrives later, at least 0.
 
     Raises:
-      ProfileError: a rank out of range, or a time that cannot be.
+      ProfileError: a rank or a time out of range.
     """
     _check_rank(profile, rank, "be late")
     if not 0 <= seconds < math.inf:
@@ -68,57 +72,81 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
 
 
 def with_executor(profile: Profile, name: ExecutorName, timed: Link, ranks: int) -> Profile:
-    """The profile with what an executor, or NCCL's own allreduce, was timed to take on CUDA devices.
+    """The profile with the measured times of an executor, or of NCCL's own allreduce, on CUDA devices.
 
     Args:
-      profile: of the cluster on which it was timed.
+      profile: the profile of the cluster on which the executor was timed.
       name: "fused" or "messages", which run our schedules, or "nccl".
-      timed: the fitted allreduces.
-      ranks: of those allreduces.
+      timed: the link that was fitted to the timed allreduces.
+      ranks: the number of ranks of those allreduces.
 
     Raises:
-      ProfileError: other ranks than the profile's, another collective than all_reduce, or no samples.
+      ProfileError: `ranks` is not the profile's number of ranks, or `timed` has another collective than all_reduce or
+        no samples.
     """
     _check_timed(profile, name, ranks)
     executors = {key: link.model_dump() for key, link in profile.executors.items()} | {name: timed.model_dump()}
     return _changed(profile, f"with {name} as timed", executors=executors)
 
 
-def with_rail(profile: Profile, name: str, transport: str, timed: Link, ranks: int) -> Profile:
-    """The profile with a rail, one more or in place of its own of that name.
+def with_rail(profile: Profile, name: str, transport: str, timed: Profile) -> Profile:
+    """The profile with one more rail. A rail of the same name is replaced.
 
     Args:
-      profile: of the cluster that has the rail.
-      name: of the rail, such as the interface's.
-      transport: its protocol, such as "tcp".
-      timed: the fitted allreduces on this rail alone.
-      ranks: of those allreduces.
+      profile: the profile of the cluster that has the rail.
+      name: the rail's name, such as the name of its interface.
+      transport: the rail's protocol, such as "tcp".
+      timed: a profile with allreduces that were timed on this rail alone. They are in the table of its rail `name`, in
+        its link, or, if a job measured them, in the timed sums by a default schedule.
 
     Raises:
-      ProfileError: other ranks than the profile's, or another collective than all_reduce.
+      ProfileError: `timed` has another number of ranks than `profile`, or no allreduces.
     """
-    _check_timed(profile, name, ranks)
-    if timed.op != "all_reduce":
-        problem = f"rail {name!r} was timed by {timed.op}"
-        raise ProfileError(mistake(profile.provenance.source, problem, "time all_reduce on it"))
-    rail = Rail(name=name, transport=transport, latency=sorted(timed.samples, key=lambda sample: sample.bytes))
+    _check_timed(profile, name, timed.ranks)
+    known = next((rail for rail in timed.rails if rail.name == name), None)
+    latency = known.latency if known else _allreduces(timed)
+    if not latency:
+        problem = "holds no allreduces, from which a rail's table is made"
+        cure = f"`JAXCOMM_RAILS={name} jaxcomm profile` in a job times them, or all_reduce_perf of nccl-tests"
+        raise ProfileError(mistake(timed.provenance.source, problem, cure))
+    rail = (known or Rail(name=name, transport=transport, latency=latency)).model_copy(update={"transport": transport})
     others = [each.model_dump() for each in profile.rails if each.name != name]
     return _changed(profile, f"with rail {name} as timed", rails=[*others, rail.model_dump()], rail_shares={})
 
 
+def with_trials(profile: Profile, tried: Sequence[TriedSchedule], whose: str) -> Profile:
+    """The profile with a run's trials. They replace the profile's own trials of the same schedules and sizes.
+
+    Args:
+      profile: the profile of the run's cluster.
+      tried: the schedules that the run has tried.
+      whose: the run's name, for the provenance.
+
+    Raises:
+      ProfileError: the run has completed no trial.
+    """
+    if not tried:
+        problem = f"has no trial of {profile.ranks} ranks that has ended: no call site followed a plan for long enough"
+        raise ProfileError(mistake(whose, problem, "run under a plan for a few hundred steps, then save it"))
+    new = {(each.name, each.bytes) for each in tried}
+    others = [each for each in profile.trials if (each.name, each.bytes) not in new]
+    return _changed(profile, f"with the trials of {whose}", trials=[each.model_dump() for each in (*others, *tried)])
+
+
 def with_gradients(profile: Profile, buckets: Sequence[Bucket], whose: str) -> Profile:
-    """The profile with these gradients of a step in place of its own; `whose` they are is added to its provenance."""
+    """The profile with `buckets` as its gradient buckets. Its provenance names `whose` as the buckets' origin."""
     return _changed(profile, f"gradients of {whose}", buckets=[bucket.model_dump() for bucket in buckets])
 
 
 def at_rate(profile: Profile, rate: float) -> Profile:
-    """The profile as if every link and rail carried `rate` times as many bytes per second; latencies stay.
+    """The profile as if the bytes per second of every link and rail were multiplied by `rate`. Latencies stay.
 
-    What was timed on the links as they are, samples and collective, is left out: it would contradict the new ones.
+    The link's samples and `collective` are left out. They were measured on the unchanged links, so they would
+    contradict the new rates.
 
     Args:
       profile: any profile.
-      rate: above 0; a quarter rate is 0.25.
+      rate: the factor, above 0; 0.25 stands for a quarter of the rate.
 
     Raises:
       ProfileError: the rate is not above 0, or too small for a link that is already slow.
@@ -135,10 +163,10 @@ def at_rate(profile: Profile, rate: float) -> Profile:
 
 
 def without_rail(profile: Profile, name: str) -> Profile:
-    """The profile as if a rail were gone.
+    """The profile as if a rail were missing.
 
     Raises:
-      ProfileError: it has no such rail, or no other.
+      ProfileError: the profile has no such rail, or has no other rail.
     """
     _check_name(profile, "rail", name, [rail.name for rail in profile.rails])
     left = [rail.model_dump() for rail in profile.rails if rail.name != name]
@@ -149,10 +177,10 @@ def without_rail(profile: Profile, name: str) -> Profile:
 
 
 def rail_at_rate(profile: Profile, name: str, rate: float) -> Profile:
-    """The profile as if one rail carried `rate` times as many bytes per second; its latency stays.
+    """The profile as if one rail's bytes per second were multiplied by `rate`. The rail's latency stays.
 
     Raises:
-      ProfileError: no such rail, or a rate that is not above 0, or too small for a rail that is already slow.
+      ProfileError: no such rail, or a rate that is not above 0 or is too small for a rail that is already slow.
     """
     _check_name(profile, "rail", name, [rail.name for rail in profile.rails])
     _check_rate(profile, rate)
@@ -161,10 +189,10 @@ def rail_at_rate(profile: Profile, name: str, rate: float) -> Profile:
 
 
 def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:
-    """The profile as if one rack's uplink carried `rate` times as many bytes per second.
+    """The profile as if the bytes per second of one rack's uplink were multiplied by `rate`.
 
     Raises:
-      ProfileError: no such rack, or a rate that is not above 0, or makes the uplink faster than links within the rack.
+      ProfileError: no such rack, or a rate that is not above 0 or makes the uplink faster than links within the rack.
     """
     _check_name(profile, "rack", name, [rack.name for rack in profile.racks])
     _check_rate(profile, rate)
@@ -175,10 +203,10 @@ def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:
 
 
 def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
-    """The profile as if one rank's NIC carried `rate` times as many bytes per second.
+    """The profile as if the bytes per second of one rank's NIC were multiplied by `rate`.
 
     Raises:
-      ProfileError: a rank out of range, or a rate that is not above 0, or makes the NIC faster than `link`.
+      ProfileError: a rank out of range, or a rate that is not above 0 or makes the NIC faster than `link`.
     """
     _check_rank(profile, rank, "have another NIC")
     _check_rate(profile, rate)
@@ -188,14 +216,14 @@ def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
 
 
 def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
-    """The profile of the same ranks that train a model of these layers; the loss that they bear together stays.
+    """The profile of the same ranks if they train a model of these layers. The rest of `tolerance` stays.
 
     Args:
       profile: any profile.
-      layers: in forward order, as `jaxcomm.train.layers` finds them.
+      layers: the layers in forward order, as `jaxcomm.train.layers` finds them.
 
     Raises:
-      ProfileError: no layers, or two of one name.
+      ProfileError: no layers, or two layers of one name.
     """
     tolerance = profile.tolerance.model_dump() if profile.tolerance else {}
     tolerance["layers"] = [layer.model_dump() for layer in layers]
@@ -203,7 +231,7 @@ def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
 
 
 def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
-    """A rail on which all but the fitted latency of every sample takes 1 / rate times as long."""
+    """The rail at another rate: the part of each sample's time beyond the fitted latency is divided by `rate`."""
     document = rail.model_dump()
     for holder in (document, *document["virtual"]):
         samples = [Sample(**sample) for sample in holder["latency"]]
@@ -216,7 +244,7 @@ def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
 
 
 def _slowed_executor(link: Link, ranks: int, rate: float) -> dict[str, Any]:
-    """The same for what an executor was timed to take."""
+    """The executor's link at another rate: the part of each sample's time beyond the latency is divided by `rate`."""
     rounds, _ = rounds_and_share(link.op, ranks, link.schedule)
     samples = _slowed_samples(link.samples, rounds * link.alpha_s, rate)
     return fit(samples, link.op, ranks, f"{link.source}; then {rate:g} times the rate", link.schedule).model_dump()
@@ -228,9 +256,23 @@ def _slowed_samples(samples: Sequence[Sample], latency: float, rate: float) -> l
     return [Sample(bytes=sample.bytes, seconds=seconds) for sample, seconds in zip(samples, slowed, strict=True)]
 
 
+def _allreduces(timed: Profile) -> list[Sample]:
+    """The timed allreduces in order of size, from the link or from a job's timed sums; [] if `timed` has neither."""
+    if timed.link.op == "all_reduce":
+        return sorted(timed.link.samples, key=lambda sample: sample.bytes)
+    found = timed.timed_schedules
+    if found is None or found.executor != "messages":
+        return []
+    by_size: dict[int, float] = {}  # seconds of the faster default schedule
+    for each in found.by_executor()["messages"].schedules:
+        for sample in each.samples if each.kind in ("direct", "ring") else ():
+            by_size[sample.bytes] = min(sample.together_s, by_size.get(sample.bytes, math.inf))
+    return [Sample(bytes=size, seconds=by_size[size]) for size in sorted(by_size) if size >= _TWO_ROUNDS]
+
+
 def _check_timed(profile: Profile, name: str, ranks: int) -> None:
     if ranks != profile.ranks:
-        problem = f"is of {profile.ranks} ranks; {name} was timed on {ranks}"
+        problem = f"has {profile.ranks} ranks; {name} was timed on {ranks}"
         raise ProfileError(mistake(profile.provenance.source, problem, f"time it on {profile.ranks} ranks"))
 
 
@@ -256,7 +298,7 @@ def _check_rate(profile: Profile, rate: float) -> None:
 def _changed(profile: Profile, how: str, **fields: Any) -> Profile:
     document = profile.model_dump() | fields
     if {"link", "rails", "racks", "nics"} & {*fields}:
-        document["timed_schedules"] = None  # they were timed on the links as they were
+        document |= {"timed_schedules": None, "trials": []}  # they were timed on the unchanged links
     source = profile.provenance.source
     document["provenance"]["source"] = f"{source}, {how}"[:4096]
     return validate(document, source)

@@ -1,6 +1,6 @@
-"""The cluster that profile, planner, plan and simulator share: hosts, racks, uplinks, NICs.
+"""The cluster as profile, planner, plan and simulator all describe it: hosts, racks, uplinks, NICs.
 
-May be imported by everybody but schedules; imports values.
+All packages except `schedules` may import this module. It imports `files`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pydantic import Field
 
 from jaxcomm.files import Value
 
-SOLVED: Final = 16  # ranks up to which a schedule is solved for its network
+SOLVED: Final = 16  # schedules are solved for networks of up to this many ranks
 
-STAGES: Final = 4  # shared links on the way of a message: its host's NIC, its rack's uplink, and the same at the end
+STAGES: Final = 4  # shared links on a message's path: NIC and uplink at the sender, uplink and NIC at the receiver
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -27,12 +27,13 @@ Floats = NDArray[np.float64]
 class Topology(Value):
     """Hosts of ranks, with fast links inside and slow ones between.
 
-    A rank sends one chunk and receives one at a time within its host and, independently of that, through a network
-    NIC, which is its own (`nic` "rank") or shared by the ranks of its host ("host"); a NIC works in both directions
-    at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within. Hosts may
-    be in racks: `racks[g]` is the rack of host g, () if all are in one, and a byte through the uplink of rack i, which
-    its hosts share in each direction, takes `uplinks[i]` times as long as one between two hosts. A byte through the NIC
-    that rank r uses takes `nics[r]` times as long; () if all are alike.
+    At any time a rank sends one chunk and receives one chunk within its host. Independently, it sends one chunk and
+    receives one chunk through a NIC. Either each rank has a NIC of its own (`nic` "rank"), or the ranks of a host share
+    one NIC ("host"). A NIC works in both directions at once. `hosts[r]` is the host of rank r. `slow` is the time of a
+    byte between hosts divided by the time of a byte within a host. Hosts may be in racks: `racks[g]` is the rack of
+    host g, () if all hosts are in one rack. The hosts of rack i share its uplink in each direction, and `uplinks[i]` is
+    the time of a byte through this uplink divided by the time of a byte between two hosts. `nics[r]` is the factor by
+    which a byte takes longer through the NIC that rank r uses; () if all NICs are alike.
     """
 
     hosts: Annotated[
@@ -54,7 +55,7 @@ class Topology(Value):
 
     @property
     def has_tiers(self) -> bool:
-        """Whether there are several hosts, some of several ranks or all in racks."""
+        """Whether there are several hosts, and either a host has several ranks or the hosts are in racks."""
         hosts = len({*self.hosts})
         return hosts > 1 and (hosts < len(self.hosts) or bool(self.racks))
 
@@ -65,7 +66,7 @@ class Topology(Value):
 
     @property
     def host_slowness(self) -> tuple[float, ...]:
-        """By host, how many times as long a byte takes through all its NICs as on a link within a host."""
+        """For each host, the time of a byte through all its NICs together, divided by its time within a host."""
         nics = self.nics or (1.0,) * len(self.hosts)
         found = []
         for host in range(max(self.hosts) + 1):
@@ -109,19 +110,20 @@ class Topology(Value):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Links of α seconds and β seconds per byte, and what differs between them; by default all are alike.
+    """Links that take α seconds per message and β seconds per byte, and how links differ. By default all are alike.
 
-    A rank has a port in each direction; with a `topology` also one for other hosts. A link that ranks share,
-    the NIC of a host or the uplink of a rack (each in both directions), serves one message after the other.
+    A rank has one port in each direction. With a `topology` it has a second port for messages to other hosts. A link
+    that ranks share, such as the NIC of a host or the uplink of a rack, serves one message after the other in each
+    direction.
 
     Attributes:
       alpha: seconds per message.
-      beta: seconds per byte; with a topology, on a link within a host.
-      topology: hosts, and what a byte between them takes.
-      racks: the rack of every rank; () means that all are in one.
-      uplinks: by rack, how many times as long a byte takes through its uplink as between two hosts of the rack.
-      nics: by rank, how many times as long a byte takes through its NIC; () means that none is slower.
-      incast: the factor by which a byte between hosts takes longer where one exchanges with several others.
+      beta: seconds per byte; with a topology, seconds per byte within a host.
+      topology: the hosts, and the cost of a byte between them.
+      racks: the rack of every rank; () means that all ranks are in one rack.
+      uplinks: for each rack, the factor by which a byte takes longer through the uplink than between the rack's hosts.
+      nics: for each rank, the factor by which a byte takes longer through its NIC; () means that no NIC is slower.
+      incast: the factor by which a byte between hosts takes longer if a host exchanges with several other hosts.
     """
 
     alpha: float
@@ -137,7 +139,7 @@ class Cluster:
         return self.nics or (self.topology.nics if self.topology else ())
 
     def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
-        """Marks messages that leave their host through a NIC that is not the port of messages within it."""
+        """Marks the messages to other hosts. They use a NIC instead of the port for messages within the host."""
         if self.topology is None:
             return np.zeros(len(src), bool)
         host = np.array(self.topology.hosts)
@@ -145,9 +147,9 @@ class Cluster:
         return crossing
 
     def port_betas(self, src: Ints, dst: Ints) -> tuple[Floats, Floats]:
-        """Seconds per byte of every message at its sender's port, and at its receiver's.
+        """Seconds per byte of every message at its sender's port, and at its receiver's port.
 
-        A message arrives as fast as the slower one lets it; meanwhile the faster one carries other messages, too.
+        The slower port determines when a message arrives. The faster port carries other messages meanwhile.
         """
         beta = np.full(len(src), self.beta)
         remote = self.remote(src, dst)
@@ -163,7 +165,10 @@ class Cluster:
         return found
 
     def shared(self, src: Ints, dst: Ints) -> tuple[Ints, Floats]:
-        """By message, as [STAGES, messages], the shared links on its way and their seconds per byte; else -1 and 0."""
+        """Two arrays [STAGES, messages]: the shared link at each stage of a message's path, and its seconds per byte.
+
+        Where the path has no shared link at a stage, the arrays hold -1 and 0.
+        """
         link = np.full((STAGES, len(src)), -1)
         beta = np.zeros((STAGES, len(src)))
         between = self.beta
@@ -171,7 +176,7 @@ class Cluster:
             between *= self.topology.slow
             if self.topology.nic == "host":
                 remote, host = self.remote(src, dst), np.array(self.topology.hosts)
-                several = np.bincount(host)[host] > 1  # else the NIC is the rank's port, and no other's
+                several = np.bincount(host)[host] > 1  # with a single rank, the NIC is that rank's port
                 nic = np.array(self._nics or [1.0] * len(host))
                 for stage, end in ((0, src), (3, dst)):
                     link[stage] = np.where(remote & several[end], host[end], -1)
@@ -185,6 +190,6 @@ class Cluster:
             for stage, end in ((1, src), (2, dst)):
                 link[stage] = np.where(crosses, rack[end], -1)
                 beta[stage] = between * uplink[rack[end]]
-        # Every stage has links of its own, numbered one after the other.
+        # Every stage has its own links. The links' numbers continue from stage to stage.
         first = np.cumsum([0, *(link.max(axis=1, initial=-1) + 1)])[:STAGES, None]
         return np.where(link < 0, -1, link + first), np.where(link < 0, 0.0, beta)

@@ -1,17 +1,19 @@
-"""The drops that a training bears, by trial: the rounds that it takes to its target, with and without drops.
+"""Finds out by trials which drops a training tolerates.
 
-With the same seed a training starts from the same parameters and sees the same data, so what a share p costs is the
-mean over the seeds of d = rounds(p) − rounds(0). Its 90 % interval is mean ± t·s/√n, with s the standard deviation of
-the n differences and t the 95 % point of Student's distribution with n − 1 degrees of freedom; n is 10 in the paper.
+Each trial repeats the training to a target, with and without drops. With the same seed a training starts from the same
+parameters and sees the same data. The cost of a dropped share p is therefore the mean over the seeds of d = rounds(p) −
+rounds(0), where rounds(p) is the number of rounds to the target.
+The 90 % interval of the cost is mean ± t·s/√n. Here s is the standard deviation of the n differences, and t is the 95 %
+point of Student's distribution with n − 1 degrees of freedom. The paper has n = 10.
 
-A share is tolerated if the interval's upper end is at most the margin, a share of the mean of rounds(0): with 95 %
-confidence, losing p costs no more rounds than that. That the interval holds 0 would not do, as it also does where there
-are too few trainings to decide. A training that never reaches the target settles it: the share is not tolerated. Shares
-are tried in ascending order up to the first that is not tolerated, so the confidence holds for all of them together
-without a correction.
+The margin is a given share of the mean of rounds(0). A share p is tolerated if the interval's upper end is at most the
+margin: with 95 % confidence, losing p costs no more rounds than the margin. It would not be enough that the interval
+contains 0, because an interval from too few trainings contains 0 as well. If a training never reaches the target, the
+share is not tolerated. Shares are tried in ascending order up to the first that is not tolerated, so the confidence
+holds for all shares together without a correction.
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 3.2, tables 1 and
-5: the same rounds to the same target, ten times. The margin and the interval are ours.
+5, where ten trainings with drops take the same rounds to the same target. The margin and the interval are ours.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ Verdict = Literal["tolerated", "too much", "undecided"]
 
 
 class Trial(Value):
-    """Trainings that lose this share: the rounds to the target by seed (null: not reached; the seeds end there)."""
+    """Trainings that lose the share `share`.
+
+    `rounds` has the rounds to the target for each seed. null means that the target was not reached; no further seed was
+    tried then.
+    """
 
     share: Annotated[Share, Field(gt=0)]
     rounds: Annotated[list[Positive | None], Field(min_length=1, max_length=4096)]
@@ -45,10 +51,10 @@ class Trial(Value):
 
 
 class Excess(NamedTuple):
-    """The extra rounds of a share, their 90 % interval, the most that is tolerated, and what follows.
+    """The extra rounds that a dropped share costs, their 90 % interval, the tolerated margin, and the verdict.
 
-    Without numbers (None) where a training never reached the target. "too much": even the lower end is above the
-    margin; "undecided": the interval holds the margin.
+    `mean`, `low` and `high` are None if a training never reached the target. The verdict is "too much" in that case and
+    if even `low` is above the margin. It is "undecided" if the interval contains the margin.
     """
 
     mean: float | None
@@ -59,10 +65,10 @@ class Excess(NamedTuple):
 
 
 class Trials(Value):
-    """The trials: a function `train`, to a target that its metric rises to, or falls to, in at most `max_rounds`.
+    """The trials of a function `train`, whose metric must reach `target` within `max_rounds`.
 
-    `baseline` are the rounds to the target without drops, by seed; `margin` the share of the baseline's mean by
-    which a tolerated share may prolong the training.
+    The metric must rise to the target, or with `falling` fall to it. `baseline` has the rounds to the target without
+    drops, for each seed. A tolerated share of drops costs at most the share `margin` of the baseline's mean.
     """
 
     train: Text
@@ -86,7 +92,7 @@ class Trials(Value):
 
     @property
     def bound(self) -> float:
-        """The greatest share up to which all that were tried are tolerated; 0: none is."""
+        """The greatest share up to which all tried shares are tolerated; 0 if the least tried share is not."""
         found = 0.0
         for trial in self.trials:
             if self.excess(trial).verdict != "tolerated":
@@ -95,11 +101,11 @@ class Trials(Value):
         return found
 
     def excess(self, trial: Trial) -> Excess:
-        """The cost of a share."""
+        """The extra rounds that a trial's share costs."""
         return excess(self.baseline, trial.rounds, self.margin)
 
     def words(self) -> str:
-        """Where the bound comes from, in one line."""
+        """Says in one line where the bound comes from."""
         cost = next((self.excess(trial) for trial in self.trials if trial.share == self.bound), None)
         found = f"measured: {len(self.baseline)} trainings each with {self.train}"
         if cost is None:
@@ -110,12 +116,12 @@ class Trials(Value):
 
 
 def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float) -> Excess:
-    """The extra rounds of trainings with drops, by the same seeds as the baseline's.
+    """The extra rounds of trainings with drops, each compared with the training of the same seed without drops.
 
     Args:
       baseline: rounds without drops, by seed; at least 2.
-      rounds: with drops; None: the target was not reached.
-      margin: the share of the baseline's mean that is tolerated.
+      rounds: rounds with drops, by seed; None where the target was not reached.
+      margin: the tolerated extra rounds, as a share of the baseline's mean.
     """
     limit = margin * statistics.fmean(baseline)
     reached = [each for each in rounds if each is not None]
@@ -136,13 +142,14 @@ def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float)
 def search(
     run: Callable[[float, int], int | None], shares: Sequence[float], repeats: int, margin: float
 ) -> tuple[list[int], list[Trial]]:
-    """The rounds without drops, and those of ascending shares up to the first that is not tolerated.
+    """The rounds without drops, and the trials of ascending shares up to the first share that is not tolerated.
 
     Args:
-      run: trains with a share and a seed; the rounds to the target, or None. With share 0 it may not be None.
-      shares: above 0, ascending.
-      repeats: trainings of each, at least 2; their seeds are 0, 1, ….
-      margin: the share of the baseline's mean that is tolerated.
+      run: trains with a share and a seed, and returns the rounds to the target, or None if the target is not reached.
+        With share 0 the target is always reached.
+      shares: ascending, above 0.
+      repeats: trainings per share, at least 2; their seeds are 0, 1, ….
+      margin: the tolerated extra rounds, as a share of the baseline's mean.
     """
     baseline = [found for seed in range(repeats) if (found := run(0.0, seed)) is not None]
     trials: list[Trial] = []

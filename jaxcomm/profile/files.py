@@ -1,4 +1,4 @@
-"""Profiles on disk: read with every check, written whole or not at all."""
+"""Reads profiles from disk and checks them fully. Writes profiles whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load(path: str | os.PathLike[str]) -> Profile:
       The profile, every value checked.
 
     Raises:
-      ProfileError: the file cannot be read, is no profile, is of a later version, or holds a value that cannot be.
+      ProfileError: the file cannot be read, is not a profile, has a later version, or holds an invalid value.
     """
     return decode(read_bytes(path), os.fspath(path))
 
@@ -49,7 +49,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """A file's bytes, at most `MAX_BYTES` of them.
 
     Raises:
-      ProfileError: the file cannot be read, is empty, or is larger than that.
+      ProfileError: the file cannot be read, is empty, or has more than `MAX_BYTES` bytes.
     """
     data = files.read(path, MAX_BYTES, ProfileError)
     if not data:
@@ -58,12 +58,12 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def is_profile(data: bytes) -> bool:
-    """Whether the bytes look like a profile.json, of whatever version and however broken."""
+    """Whether the bytes look like a profile.json, of any version and even if broken."""
     return data.lstrip()[:1] == b"{" and FORMAT.encode() in data
 
 
 def decode(data: bytes, where: str) -> Profile:
-    """The profile in the bytes of a profile.json; `where` names them in errors.
+    """The profile in the bytes of a profile.json; `where` is the file's name in error texts.
 
     Raises:
       ProfileError: see `load`.
@@ -76,12 +76,13 @@ def validate(document: Any, where: str) -> Profile:
 
     Args:
       document: the decoded JSON.
-      where: how to call its source in errors: a file name, mostly.
+      where: the name of the document's source in error texts, usually a file name.
 
     Returns:
       The profile.
 
     Raises:
-      ProfileError: not a profile, a later version, or a value that cannot be; with its JSON path and the cure.
+      ProfileError: the document is not a profile, has a later version, or holds an invalid value. The error text has
+        the JSON path and the cure.
     """
     return _KIND.validate(document, where)

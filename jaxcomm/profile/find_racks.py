@@ -1,4 +1,4 @@
-"""Finds the hosts of each rack, and slow NICs, from the time of a byte between each two hosts."""
+"""Finds the hosts of each rack, and slow NICs, from the time of a byte between every two hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_GAP: Final = 1.25  # by which links between racks are slower than within; less is noise
+LEAST_GAP: Final = 1.25  # minimum ratio of times between racks to times within racks; smaller ratios are noise
 
 Floats = NDArray[np.float64]
 
@@ -18,8 +18,8 @@ class Racks(NamedTuple):
     """The network between hosts, as far as it is known.
 
     Attributes:
-      racks: the hosts of each; one, if there is no sign of several.
-      nics: by host, how many times as long a byte takes through its NIC as through the others'.
+      racks: the hosts of each rack; a single rack if nothing suggests several.
+      nics: for each host, the time of a byte through its NIC divided by the time through the other hosts' NICs.
     """
 
     racks: tuple[tuple[int, ...], ...]
@@ -29,12 +29,13 @@ class Racks(NamedTuple):
 def find_racks(seconds: Floats) -> Racks:
     """Racks of hosts, by average linkage.
 
-    Hosts join, the nearest first, by the mean time between two groups. If some join is slower than all before it by a
-    quarter or more, the groups before the join of which that holds most are the racks. A host that is then alone,
-    beside racks of several, is in the nearest rack behind a slow NIC.
+    Each join unites the two groups of hosts with the least mean time between them. A join is a gap if its mean time
+    exceeds the mean times of all joins before it by a quarter or more. The groups just before the greatest gap are the
+    racks. A host that is alone in its rack, while other racks have several hosts, is moved to the nearest rack and gets
+    a slow NIC.
 
     Args:
-      seconds: of a byte between two hosts while all are busy, symmetric; NaN where unknown.
+      seconds: symmetric matrix of the seconds of a byte between two hosts while all hosts are busy; NaN where unknown.
     """
     hosts = len(seconds)
     known = np.isfinite(seconds) & ~np.eye(hosts, dtype=bool)

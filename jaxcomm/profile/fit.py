@@ -15,32 +15,34 @@ from jaxcomm.profile.schema import Link, OpName, ScheduleName
 
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10
-LEAST_RATIO: Final = 2  # of the largest size to the smallest, from which on their times separate α from β
-LEAST_S: Final = 1e-12  # of a timed call: less is no measurement
-LEAST_TURN: Final = 1e-9  # of the logarithms of α and β, where the search for them ends
+LEAST_RATIO: Final = 2  # minimum ratio of the largest size to the smallest at which α and β can be separated
+LEAST_S: Final = 1e-12  # seconds; a call with a shorter time counts as not measured
+LEAST_TURN: Final = 1e-9  # the search for α and β ends when their logarithms change by no more than this
 
 Floats = NDArray[np.float64]
 
 
 def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule: ScheduleName = "ring") -> Link:
-    """The α and β of one hop that explain the samples best, neither below 0.
+    """The α and β of one hop that explain the samples best; neither is below 0.
 
-    A collective is taken as the ring that NCCL and MPI use for large buffers: an allreduce of s bytes over n ranks is
-    T = 2(n-1) α + 2(n-1)/n s β, or with the direct schedule 2 α + 2(n-1)/n s β; see `rounds_and_share` for the others.
-    The logarithms of the times are fitted: microseconds at 1 KiB count as much as milliseconds at 1 GiB, and twice the
-    model's time as much as half of it. With one size only, or sizes less than a factor of two apart, α and β cannot be
-    separated: then α is assumed 3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the shortest
-    time, β takes the rest, and the link and its `source` say so.
+    A collective is modelled as the ring that NCCL and MPI use for large buffers: an allreduce of s bytes over n ranks
+    takes T = 2(n-1) α + 2(n-1)/n s β, or with the direct schedule 2 α + 2(n-1)/n s β. `rounds_and_share` has the terms
+    of the other collectives. The logarithms of the times are fitted. Relative errors therefore count alike at small and
+    large sizes, and a sample of twice the model's time counts like a sample of half the model's time.
+
+    With only one size, or sizes less than a factor of two apart, α and β cannot be separated. Then α is assumed to be
+    3 µs (a GPU launch and one NVLink or InfiniBand hop), or less where α of all rounds would exceed half of the
+    shortest time. β explains the rest, and the link and its `source` say that α is assumed.
 
     Args:
       samples: one or more timed calls; several of one size are welcome.
-      op: the collective that they timed.
+      op: the collective that the samples timed.
       ranks: the number of ranks that took part.
-      source: where the samples come from, in words; how they were fitted is added to it.
+      source: a note on the samples' origin, to which a note on the fit is added.
       schedule: the schedule that the collective ran: "ring", or "direct", in which all ranks exchange at once.
 
     Returns:
-      The link, with the samples and the rms of what the model leaves of the logarithms.
+      The link, with the samples and the rms residual of the logarithms.
 
     Raises:
       ProfileError: no sample, or a time below `LEAST_S`.
@@ -83,7 +85,7 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
 
 
 def assumed(source: str) -> Link:
-    """A link for measurements that hold no sizes: 3 µs and 10 GB/s, with `source` saying that both are assumed."""
+    """A link for measurements without sizes: 3 µs and 10 GB/s; its `source` says that both are assumed."""
     how = f"no sizes: α assumed {ASSUMED_ALPHA_S * 1e6:g} µs and β assumed 10 GB/s"
     return Link(
         alpha_s=ASSUMED_ALPHA_S, beta_s_per_byte=ASSUMED_BETA_S, alpha_assumed=True, source=f"{source}; {how}"[:4096]
@@ -91,9 +93,9 @@ def assumed(source: str) -> Link:
 
 
 def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") -> tuple[int, float]:
-    """The rounds of the collective, and the share of the buffer that a rank sends in all of them.
+    """The number of rounds of the collective, and the share of the buffer that a rank sends in all rounds together.
 
-    The buffer is the whole one: the input of reduce_scatter, the output of all_gather (as nccl-tests counts).
+    The buffer is counted whole, as in nccl-tests: the input of reduce_scatter, the output of all_gather.
     """
     others = ranks - 1
     match op:
@@ -114,10 +116,11 @@ def _terms(samples: Sequence[Sample], op: OpName, ranks: int, schedule: Schedule
 
 
 def _least_log_squares(terms: Floats) -> tuple[float, float]:
-    """The α and β, neither negative, whose times come nearest to 1 in the logarithm; one row of terms per sample.
+    """The non-negative α and β for which the logarithms of all times, `terms @ (α, β)`, are closest to 0.
 
-    The optimum has both, or one alone, which the mean of the logarithms finds; both are found from where the errors
-    themselves are least, by Gauss and Newton's steps in log α and log β, halved while they do not gain.
+    `terms` has one row per sample. At the optimum, either one of α and β is 0, or both are above 0. If one is 0, the
+    mean of the logarithms gives the other. If both are above 0, Gauss–Newton steps in log α and log β find them,
+    beginning at the linear least-squares solution. A step that does not gain is halved.
     """
     alone = [np.exp(-np.mean(np.log(column))) * unit for column, unit in zip(terms.T, np.eye(2), strict=True)]
     best = min(alone, key=lambda values: _log_errors(terms, values))
@@ -142,8 +145,11 @@ def _log_errors(terms: Floats, values: Floats) -> float:
 
 
 class Curve(NamedTuple):
-    """Seconds by bytes: interpolated between samples, those of the first sample below it, and beyond the last growing
-    by `slope` seconds per byte."""
+    """Seconds as a function of bytes.
+
+    The curve is interpolated between samples and constant below the first sample. Beyond the last sample it grows by
+    `slope` seconds per byte.
+    """
 
     sizes: tuple[int, ...]
     times: tuple[float, ...]
@@ -153,7 +159,8 @@ class Curve(NamedTuple):
     def of(cls, sizes: Sequence[int], times: Sequence[float]) -> Self:
         """The curve through samples whose sizes ascend and whose times do not fall.
 
-        Beyond the last it grows as over the last octave, or in proportion to the size where that does not grow.
+        Beyond the last sample, the curve grows as it does over the last octave of sizes, or in proportion to the size
+        if it does not grow there.
         """
         octave = max(0, bisect.bisect_right(sizes, sizes[-1] / 2) - 1)
         grown = times[-1] - times[octave]
@@ -161,13 +168,13 @@ class Curve(NamedTuple):
         return cls(tuple(sizes), tuple(map(float, times)), float(slope))
 
     def __call__(self, nbytes: ArrayLike) -> NDArray[np.float64]:
-        """The seconds for one size, or for each of many."""
+        """The seconds for one size, or for each size of an array."""
         above = self.slope * np.maximum(0.0, np.asarray(nbytes, np.float64) - self.sizes[-1])
         seconds: NDArray[np.float64] = np.interp(np.asarray(nbytes, np.float64), self.sizes, self.times) + above
         return seconds
 
     def bytes(self, seconds: ArrayLike) -> NDArray[np.float64]:
-        """The largest size for each time; 0 where the first sample takes longer."""
+        """For each time, the largest size that takes no longer; 0 if even the first sample takes longer."""
         ends = np.asarray(seconds, np.float64)
         above = np.maximum(0.0, ends - self.times[-1]) / self.slope
         nbytes: NDArray[np.float64] = np.interp(ends, self.times, self.sizes, left=0.0) + above
@@ -175,6 +182,6 @@ class Curve(NamedTuple):
 
 
 def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
-    """Times by ascending size in which none is above that of a larger size: noise only adds."""
+    """The times, in order of size, without noise. Noise only adds time, so each is at most that of any larger size."""
     least: NDArray[np.float64] = np.minimum.accumulate(np.asarray(times, np.float64)[::-1])[::-1]
     return least

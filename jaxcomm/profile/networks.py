@@ -1,4 +1,4 @@
-"""Where the ranks of a profile are, taken from another: hosts, racks and NICs."""
+"""Copies the hosts, racks and NICs of one profile into another."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jaxcomm.profile.schema import MAX_RANKS, Profile
 
 
 def on_hosts(host: Profile, hosts: int) -> Profile:
-    """The profile of several hosts like the one that a profile describes.
+    """The profile of several hosts that are all like the host that `host` describes.
 
     Args:
       host: a profile whose `topology` has one host, or one rack.
       hosts: the number of hosts, at least 1.
 
     Raises:
-      ProfileError: the profile is of no host or of several, or of ranks with arrivals or rails, or has too many ranks.
+      ProfileError: the profile does not describe exactly one host, has arrivals or rails, or gives too many ranks.
     """
     ranks = host.ranks * hosts
     if not _is_host(host) or host.arrivals or host.rails or not host.ranks <= ranks <= MAX_RANKS:
-        problem = f"is no description of one host's ranks that could be {hosts} hosts of at most {MAX_RANKS} ranks"
+        problem = f"does not describe one host, {hosts} of which have at most {MAX_RANKS} ranks"
         cure = "give `nvidia-smi topo -m` or NCCL's topology, and 1 host or more"
         raise ProfileError(mistake(host.provenance.source, problem, cure))
     document = host.model_dump() | {
@@ -36,31 +36,35 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
 
 
 def with_network(profile: Profile, found: Profile) -> Profile:
-    """The profile with the hosts, racks or NICs of another in place of its own; timed collectives stay, but for whole
-    schedules.
+    """The profile with the hosts, racks or NICs of another profile in place of its own.
+
+    Timed collectives stay. Timed whole schedules and trials are left out.
 
     Args:
       profile: any profile.
-      found: of one host, such as each of the profile's; or of the profile's hosts, by name or in their order; or of the
-        same ranks.
+      found: describes one host, and every host of `profile` is like it; or describes the hosts of `profile`, by name or
+        in their order; or describes the same ranks.
 
     Raises:
-      ProfileError: it says nothing of hosts or racks, or is of other ranks or hosts.
+      ProfileError: `found` has no hosts or racks, or describes other ranks or hosts.
     """
     fields = _hosts_like(profile, found) if _is_host(found) else _network(profile, found)
     source = f"{profile.provenance.source}, network of {found.provenance.source}"[:4096]
     provenance = profile.provenance.model_dump() | {"source": source}
-    document = profile.model_dump() | fields | {"provenance": provenance, "timed_schedules": None}
+    document = profile.model_dump() | fields | {"provenance": provenance, "timed_schedules": None, "trials": []}
     return validate(document, profile.provenance.source)
 
 
 def _is_host(profile: Profile) -> bool:
-    """Whether all ranks are on one host, or in one rack, as groups of GPUs count where links join only some of them."""
+    """Whether the profile describes a single host: all ranks are on one host or in one rack.
+
+    A rack can stand for a single host, because groups of GPUs that links join count as the hosts of a rack.
+    """
     return profile.topology is not None and not any(profile.topology.racks or profile.topology.hosts)
 
 
 def _repeated(host: Profile, home: Sequence[int]) -> dict[str, Any]:
-    """The topology of ranks on hosts like one; `home[r]` is the host of rank r."""
+    """The topology of ranks on hosts like the given one; `home[r]` is the host of rank r."""
     topology = host.topology
     assert topology is not None
     if not topology.racks:
@@ -98,7 +102,7 @@ def _network(profile: Profile, found: Profile) -> dict[str, Any]:
             names = [*dict.fromkeys(profile.hosts)]
             members = [members[names.index(name)] for name in found.hosts]
     else:
-        problem = f"is of {profile.ranks} ranks on {hosts} hosts; {found.provenance.source} is of {found.ranks} ranks"
+        problem = f"has {profile.ranks} ranks on {hosts} hosts; {found.provenance.source} has {found.ranks} ranks"
         raise ProfileError(mistake(profile.provenance.source, problem, "describe the same cluster"))
     if not (found.topology or found.racks or found.nics):
         problem = "has no hosts, racks or slow NICs: all links in it are alike"
@@ -114,7 +118,7 @@ def _network(profile: Profile, found: Profile) -> dict[str, Any]:
 
 
 def _hosts(profile: Profile) -> list[int]:
-    """By rank, its host, as the names or the topology say; empty if neither does."""
+    """The host of each rank, from the names or the topology; empty if the profile has neither."""
     if profile.topology and not profile.hosts:
         return [*profile.topology.hosts]
     number = {name: i for i, name in enumerate(dict.fromkeys(profile.hosts))}

@@ -14,24 +14,21 @@ from pydantic import Field
 from jaxcomm.files import Bytes, Positive, Seconds, Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-RailName = Annotated[str, Field(max_length=256)]  # of a job; "" for the one that it found itself
+RailName = Annotated[str, Field(max_length=256)]  # the name that a job gives; "" for the rail that a job finds itself
 Share = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
 Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
-MOST_LOST: Final = 0.5  # of packets: a link that loses more is broken, and no model of ours is for it
+MOST_LOST: Final = 0.5  # greatest share of lost packets; a link that loses more is broken, and our models do not fit it
 
 
 def rail_shares(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The shares of rails of a buffer, by their names.
+    """The rails' shares of a buffer, by rail name; empty if no rail has a part.
 
     Args:
-      parts: names and parts of 1024, of all rails to some processes.
-
-    Returns:
-      Nothing where no rail has a part.
+      parts: for every rail to every process, the rail's name and its part in units of 1/1024.
     """
     found: dict[str, float] = {}
     for rail, part in parts:
@@ -48,7 +45,7 @@ class Sample(Value):
 
 
 class Rack(Value):
-    """Ranks under one switch; a byte to another rack takes `uplink` times as long as one within."""
+    """Ranks under one switch. `uplink` is the time of a byte to another rack divided by its time within the rack."""
 
     name: Name
     ranks: Annotated[list[Rank], Field(min_length=1)]
@@ -56,7 +53,7 @@ class Rack(Value):
 
 
 class PacketLoss(Value):
-    """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again."""
+    """The packet loss of links: the share of packets lost, a packet's bytes, and TCP's retransmission timeout."""
 
     rate: Annotated[float, Field(ge=0, le=MOST_LOST, strict=True, allow_inf_nan=False)]
     packet_bytes: Bytes = 1460
@@ -64,31 +61,34 @@ class PacketLoss(Value):
 
 
 class Channels(Value):
-    """Virtual rails: several connections at once over the same NIC, and the allreduce's latency over them."""
+    """Virtual rails: several parallel connections over the same NIC, and the allreduces timed over them, by size."""
 
     channels: Annotated[int, Field(ge=2, le=64, strict=True)]
     latency: Annotated[list[Sample], Field(min_length=1)]
 
 
 class CoreRate(Value):
-    """A rail's rate with this many CPU cores; its latencies are those with the fastest number."""
+    """A rail's rate with `cores` CPU cores. The rail's latencies were measured with the fastest number of cores."""
 
     cores: Positive
     bytes_per_s: Rate
 
 
 class Rail(Value):
-    """A network of its own that all ranks share: NICs, switches, protocol.
+    """A separate network that all ranks share: NICs, switches, protocol.
 
-    `latency` are measured allreduces on this rail alone, by size. `bytes_per_s` is the NIC's nominal bandwidth,
-    `slowdown` what a call takes while other rails run, relative to alone. `ranks` are those that have it (null: all).
+    `latency` has the allreduces measured on this rail alone, in order of size. `bytes_per_s` is the NIC's nominal
+    bandwidth. `slowdown` is the time of a call while other rails run, divided by its time while no other rail runs.
+    `processor_s_per_byte` is a rank's processor time per byte of its buffer, at the largest size. `ranks` are the ranks
+    that have the rail (null: all ranks).
     """
 
-    name: Name
+    name: RailName
     transport: Name
     latency: Annotated[list[Sample], Field(min_length=1)]
     bytes_per_s: Rate | None = None
     slowdown: Ratio = 1.0
+    processor_s_per_byte: Seconds | None = None
     ranks: list[Rank] | None = None
     virtual: Annotated[list[Channels], Field(max_length=8)] = []
     cores: Annotated[list[CoreRate], Field(max_length=64)] = []
@@ -109,10 +109,10 @@ class Rail(Value):
 
 
 def check_racks(racks: list[Rack], ranks: int) -> None:
-    """Every rack has a name of its own, and every rank is in exactly one rack.
+    """Checks that rack names differ, and that every rank is in exactly one rack.
 
     Raises:
-      ValueError: two racks of one name, or a rank in two racks, in none, or out of range.
+      ValueError: two racks have one name, or a rank is in two racks, in no rack, or out of range.
     """
     names: set[str] = set()
     home: dict[int, int] = {}
@@ -133,7 +133,7 @@ def check_racks(racks: list[Rack], ranks: int) -> None:
 
 
 def check_hosts(racks: list[Rack], hosts: Sequence[int]) -> None:
-    """The ranks of a host are in one rack; `hosts[r]` is the host of rank r.
+    """Checks that the ranks of a host are in one rack; `hosts[r]` is the host of rank r.
 
     Raises:
       ValueError: the racks cut a host in two.
@@ -150,7 +150,7 @@ def check_hosts(racks: list[Rack], hosts: Sequence[int]) -> None:
 
 
 def check_rails(rails: list[Rail], ranks: int) -> None:
-    """Every rail has a name of its own, and all ranks share it.
+    """Checks that rail names differ, and that all ranks share every rail.
 
     Raises:
       ValueError: two rails of one name, or a rail that some rank lacks.

@@ -1,8 +1,9 @@
-"""The file that `jaxcomm.stats().save(path)` writes: the records of a run up to then."""
+"""The file that `jaxcomm.stats().save(path)` writes: the records of a run so far."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -12,26 +13,33 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import Count, Seconds, Text, Value
 from jaxcomm.profile.files import read_bytes
 from jaxcomm.profile.schema import MAX_RANKS
+from jaxcomm.profile.timed_schedules import ScheduleName
 
 FORMAT: Final = "jaxcomm-stats"
 VERSION: Final = 1
+
+# Seconds of a span.
+Length = Annotated[float, Field(gt=0, le=1e9, strict=True, allow_inf_nan=False)]
 
 # The outcomes of plan="auto"'s findings.
 Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed", "ended"]
 
 
 class SiteSpan(Value):
-    """The calls of a site over some time, in the mean."""
+    """The means of a site's calls over some time."""
 
     at_s: Seconds
-    length_s: Seconds
+    length_s: Length
     calls: Count
     after_arrival_s: Seconds
     arrivals: list[Seconds | None]
 
 
 class SiteTrial(Value):
-    """The trial of a call site's plan; the times are means of `calls`, of the plan and of the default schedule."""
+    """The trial of a call site's plan.
+
+    `calls` has the number of calls by the plan's schedule and by the default schedule. The times are means over them.
+    """
 
     outcome: Literal["open", "kept", "dropped"]
     decided_here: bool
@@ -43,9 +51,19 @@ class SiteTrial(Value):
     plan_cycle_s: Seconds | None = None
     default_cycle_s: Seconds | None = None
 
+    @property
+    def gain(self) -> float:
+        """The share of the default schedule's transfer time that the plan's schedule saves."""
+        return 1 - self.plan_s / self.default_s if self.default_s else 0.0
+
+    @property
+    def gain_error(self) -> float:
+        """The standard error of `gain`."""
+        return self.error_s / self.default_s if self.default_s else 0.0
+
 
 class RunSite(Value):
-    """A record of `jaxcomm.stats()`."""
+    """A record of `jaxcomm.stats()`, which describes one call site."""
 
     name: Text
     axes: Text
@@ -62,24 +80,38 @@ class RunSite(Value):
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
+    arrivals: list[list[Seconds | None]]  # None: the rank is in another process, and groups change
     work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []
 
     @model_validator(mode="after")
     def _has_all_ranks(self) -> Self:
-        for span in self.spans:
-            if len(span.arrivals) != self.ranks:
-                raise ValueError(f"a span of {self.name} has {len(span.arrivals)} arrivals; it must have {self.ranks}")
+        rows: dict[str, Sequence[object]] = {f"arrivals[{i}]": row for i, row in enumerate(self.arrivals)}
+        rows |= {f"work_s[{i}]": row for i, row in enumerate(self.work_s)}
+        rows |= {f"spans[{i}].arrivals": span.arrivals for i, span in enumerate(self.spans)}
+        for place, row in rows.items():
+            if len(row) != self.ranks:
+                raise files.wrong_below(place, f"has {len(row)} entries; it must have {self.ranks}, one for each rank")
+        if len(self.after_arrival_s) != len(self.arrivals):
+            numbers = f"has {len(self.after_arrival_s)} entries; it must have {len(self.arrivals)}"
+            raise files.wrong_below("after_arrival_s", f"{numbers}, one for each call in arrivals")
         return self
+
+    @property
+    def has_fixed_groups(self) -> bool:
+        """Whether the arrivals of all ranks are known. They are, unless the site's groups change."""
+        return not self.work_s and all(at is not None for call in self.arrivals for at in call)
 
 
 class RailSpan(Value):
-    """A rail's traffic over some time; the rate and the share are None where they were not measured, or stayed."""
+    """A rail's traffic over some time.
+
+    `bytes_per_s` is None if it was not measured, and `share` is None if it did not change.
+    """
 
     at_s: Seconds
-    length_s: Seconds
+    length_s: Length
     bytes: Count
     bytes_per_s: Annotated[float, Field(ge=0, le=1e18, strict=True, allow_inf_nan=False)] | None
     share: Count | None
@@ -97,7 +129,7 @@ class RunRail(Value):
     """A record of `jaxcomm.stats().rails`."""
 
     process: Count
-    host: Count | None = None  # of the process, by the first process on it
+    host: Count | None = None  # the process's host: the number of the first process on that host
     rail: Text
     is_open: bool
     has_left: bool = False
@@ -118,8 +150,11 @@ class GoneProcess(Value):
 
 
 class SelectedSchedules(Value):
-    """The schedules of a plan's selector: `early` where the late rank, with `by_turns` any, came less than `lateness_s`
-    seconds late."""
+    """The schedules of a plan's selector.
+
+    Calls run `early` if the late rank, or with `by_turns` every rank, was less than `lateness_s` seconds late.
+    Otherwise they run `late`.
+    """
 
     by_turns: bool = False
     lateness_s: Seconds
@@ -132,18 +167,19 @@ class ScheduleFrom(Value):
 
     min_bytes: Count
     schedule: Text
+    name: ScheduleName | None = None
     selector: SelectedSchedules | None = None
 
 
 class PlannedShares(Value):
-    """The planned shares, of 1024, of calls of at least `min_bytes` bytes."""
+    """The rails' planned shares of calls of at least `min_bytes` bytes, in units of 1/1024."""
 
     min_bytes: Count
     shares: dict[Text, Count]
 
 
 class PlannedRails(Value):
-    """The rails of a plan; a call of `threshold_bytes` or more takes several, None: none does."""
+    """The rails of a plan. Calls of `threshold_bytes` bytes or more use several rails (None: no call does so)."""
 
     threshold_bytes: Count | None
     ranges: list[PlannedShares]
@@ -176,7 +212,7 @@ class RunEvent(Value):
 
 
 class SavedRun(Value):
-    """The file's content; `written` at `at_s`, by the clock of the machine and in seconds since the run began."""
+    """The file's content. The file was written `at_s` seconds after the run began, at `written` by the local clock."""
 
     format: Literal["jaxcomm-stats"]
     version: Literal[1]
@@ -196,15 +232,15 @@ def load(path: str | os.PathLike[str]) -> SavedRun:
     """The records that a run has saved.
 
     Raises:
-      ProfileError: the file cannot be read, or holds something else.
+      ProfileError: the file cannot be read, or does not hold saved statistics.
     """
     return decode(read_bytes(path), os.fspath(path))
 
 
 def decode(data: bytes, where: str) -> SavedRun:
-    """The content of the file's bytes; `where` names them in errors.
+    """The records in the bytes of a file; `where` is the file's name in error texts.
 
     Raises:
-      ProfileError: they hold something else.
+      ProfileError: the bytes do not hold saved statistics.
     """
     return KIND.validate(KIND.parse(data, where), where)

@@ -1,12 +1,13 @@
-"""A profile of a run from its own statistics: the arrivals at its sums, and their times by size.
+"""Makes a profile of a run from the run's statistics: the arrivals at its sums, and the sums' times by size.
 
-Also the importer of the file that `jaxcomm.stats().save(path)` writes.
+This module is also the importer of the file that `jaxcomm.stats().save(path)` writes.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final
@@ -17,13 +18,15 @@ from jaxcomm.profile import schema
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.racks_and_rails import Sample, rail_shares
-from jaxcomm.profile.run_file import FORMAT, KIND, VERSION, RunSite, SavedRun, decode, load
+from jaxcomm.profile.run_file import FORMAT, KIND, VERSION, RunSite, SavedRun, ScheduleFrom, decode, load
 from jaxcomm.profile.schema import Collective, Profile, Provenance
+from jaxcomm.profile.timed_schedules import WHOLE, TriedSchedule
 
 NAME: Final = "a run's statistics"
 TOOL: Final = "jaxcomm.stats()"
 LOOKED_FOR: Final = f'"format": "{FORMAT}"'
 
+MAX_TRIALS: Final = 256  # maximum number of trials in a profile; trials at the sites that move the most bytes are kept
 _NO_SUMS: Final = ("all_gather", "psum_scatter")
 _NO_PLAN: Final = ("direct", "ring", "auto")
 
@@ -33,23 +36,23 @@ def from_stats(
 ) -> Profile:
     """The profile of a run, from its own sums.
 
-    The arrivals are those of one call site: the one that moves most bytes in all its calls, or the one that is named;
-    the first call that is kept counts as warm-up. α and β are fitted to the times from the last arrival to the end, a
-    median for each size that was summed without a plan among as many ranks; with one size α is assumed (see `fit`),
-    and a plan considers no schedule that uses a delay. It has the shares of the run's rails, and hosts where
-    each rank is on one of its own.
+    The arrivals come from one call site: the site named `site`, or else the site whose calls together move the most
+    bytes. The first recorded call of this site counts as warm-up. α and β are fitted to times from the last arrival to
+    the end of a call: the median of every site that sums without a plan among the same number of ranks. If these sites
+    have only one size, α is assumed (see `fit`), and a plan considers no schedule that uses a delay. The profile has
+    the shares of the run's rails. It has hosts if each rank is on its own host.
 
     Args:
-      stats: the result of `jaxcomm.stats()`, or the file that `jaxcomm.stats().save(path)` wrote; None: what
-        `jaxcomm.stats()` returns now.
+      stats: the result of `jaxcomm.stats()`, or the file that `jaxcomm.stats().save(path)` wrote; None: the current
+        `jaxcomm.stats()`.
       site: the name of a call site, as `jaxcomm.stats()` shows it.
 
     Returns:
       The profile.
 
     Raises:
-      ProfileError: the file cannot be read, a value that cannot be, no sum that was called twice, none of that name, or
-        none without a plan.
+      ProfileError: the file cannot be read, a value is invalid, no sum was called twice, no sum has the name `site`, or
+        no sum ran without a plan.
     """
     if isinstance(stats, str | os.PathLike):
         return _profile(load(stats), os.fspath(stats), _now(), site)
@@ -63,17 +66,17 @@ def from_stats(
 
 
 def sniff(data: bytes) -> bool:
-    """Whether the bytes look like saved statistics, of whatever version and however broken."""
-    return data.lstrip()[:1] == b"{" and FORMAT.encode() in data
+    """Whether the bytes look like saved statistics, of any version and even if broken."""
+    return data.lstrip()[:1] == b"{" and re.search(rb'"format"\s*:\s*"' + FORMAT.encode() + b'"', data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
-    """The profile of saved statistics, as `from_stats`.
+    """The profile of saved statistics, as `from_stats` makes it.
 
     Args:
       data: the file's bytes.
-      where: its name.
-      created: when it was written.
+      where: the file's name.
+      created: when the file was written.
 
     Raises:
       ProfileError: see `from_stats`.
@@ -99,32 +102,66 @@ def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profi
         "version": schema.VERSION,
         "ranks": watched.ranks,
         "link": fit(samples, "all_reduce", watched.ranks, calls, "direct"),
-        # Only in groups that change, which `_sums` leaves out, is the arrival of a rank not known.
-        "arrivals": [[at for at in call if at is not None] for call in watched.arrivals[1:]],
+        "arrivals": watched.arrivals[1:],
         "warmup_dropped": 1,
         "rail_shares": _rail_shares(run),
         "hosts": _hosts(run, watched.ranks),
         "collective": Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
+        "trials": trials(run, watched.ranks),
         "provenance": Provenance(source=source[:4096], tool=TOOL, created=created),
     }
     return validate(found, where)
 
 
+def trials(run: SavedRun, ranks: int) -> list[TriedSchedule]:
+    """The completed trials of plans' schedules for all-reduces among `ranks` ranks.
+
+    Trials of entries with a selector are left out. Of several trials of one schedule and size, the trial of the site
+    with the most calls is kept.
+    """
+    found: dict[object, tuple[int, TriedSchedule]] = {}
+    for site in run.sites:
+        trial, entry = site.trial, planned(run, site)
+        if site.ranks != ranks or site.name in _NO_SUMS or not entry or not entry.name or entry.selector:
+            continue
+        if trial is None or trial.outcome == "open" or not trial.default_s or entry.name.kind in WHOLE:
+            continue
+        plan = next(each for each in run.plans if each.plan == site.plan)
+        times = {"plan_s": trial.plan_s, "default_s": trial.default_s, "error_s": trial.error_s}
+        fields = {"bytes": site.bytes, "is_kept": trial.outcome == "kept", "late": plan.roles.get("straggler")}
+        tried = TriedSchedule.model_validate(entry.name.model_dump() | times | fields)
+        before = found.get((tried.name, site.bytes))
+        if before is None or site.calls > before[0]:
+            found[tried.name, site.bytes] = site.calls, tried
+    moved = sorted(found.values(), key=lambda each: -each[0] * each[1].bytes)
+    return [tried for _, tried in moved[:MAX_TRIALS]]
+
+
+def planned(run: SavedRun, site: RunSite) -> ScheduleFrom | None:
+    """The entry of the site's plan that the site's calls follow; None if the run's record lacks the entry."""
+    plan = next((each for each in run.plans if each.plan == site.plan), None)
+    entries = [each for each in (plan.collectives if plan else ()) if each.min_bytes <= site.bytes]
+    return max(entries, key=lambda each: each.min_bytes, default=None)
+
+
 def _rail_shares(run: SavedRun) -> dict[str, float]:
-    """The rails' shares of a large buffer, to the processes to which no rail was lost when the run was saved."""
+    """The rails' shares of a large buffer.
+
+    Only shares for a process count to which all rails were open when the run was saved.
+    """
     lost = {each.process for each in run.rails if not each.is_open}
     return rail_shares((each.rail, each.shares[-1][1]) for each in run.rails if each.process not in lost)
 
 
 def _hosts(run: SavedRun, ranks: int) -> list[str]:
-    """A host for each rank, where rails lead to every other process and each of these is on a host of its own."""
+    """A host per rank if rails lead to every other process and each process is on its own host; otherwise empty."""
     hosts = {each.process: each.host for each in run.rails}
     alone = len(hosts) == ranks - 1 and all(host == process for process, host in hosts.items())
     return [f"host {rank}" for rank in range(ranks)] if alone else []
 
 
 def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
-    """The site whose arrivals count."""
+    """The site whose arrivals are used."""
     sums = _sums(run)
     if not sums:
         problem = "holds no sum that was called twice"
@@ -138,10 +175,10 @@ def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
 
 
 def _sums(run: SavedRun) -> list[RunSite]:
-    """The sites whose calls are sums over all of their ranks, with bytes, and more than one of them kept."""
+    """The sites whose calls sum bytes over all their ranks, with more than one recorded call."""
     return [
         site
         for site in run.sites
-        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and not site.work_s
+        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and site.has_fixed_groups
         if len(site.arrivals) > 1 and site.after_arrival_s
     ]

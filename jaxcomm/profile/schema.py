@@ -1,6 +1,6 @@
 """The profile: measurements of a cluster, as frozen values that can only be valid.
 
-Times are in seconds, sizes in bytes. `files` reads, checks and writes it.
+Times are in seconds, sizes in bytes. The module `files` reads, checks and writes profiles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jaxcomm.profile.racks_and_rails import (
     check_racks,
     check_rails,
 )
-from jaxcomm.profile.timed_schedules import TimedSchedules
+from jaxcomm.profile.timed_schedules import TimedSchedules, TriedSchedule
 from jaxcomm.profile.tolerance import Tolerance
 
 FORMAT: Final = "jaxcomm-profile"
@@ -46,6 +46,7 @@ _CLUSTER: Final = (
     "tolerance",
     "executors",
     "timed_schedules",
+    "trials",
 )
 
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
@@ -56,10 +57,10 @@ ExecutorName = Literal["fused", "messages", "nccl"]
 class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
-    `alpha_assumed` says that no measurement gives `alpha_s`, so that no plan may count on it. `residual` is the rms of
-    what the fit leaves of the logarithms of the `samples`' times, or of those that `source` says were fitted (0 when
-    nothing was left to fit), `op` the collective that they timed, `schedule` the one that it is taken to have run, and
-    `source` says in words how the two numbers were found, and which of them was assumed.
+    `alpha_assumed` says that `alpha_s` was not measured, so no plan may rely on it. `residual` is the rms residual of
+    the fit to the logarithms of times (0 if nothing was fitted). These are the times of the `samples`, or the times
+    that `source` names. `op` is the collective that the samples timed, and `schedule` is the schedule that the
+    collective is assumed to have run. `source` is a note on how α and β were found, and on which of them was assumed.
     """
 
     alpha_s: Seconds
@@ -88,7 +89,7 @@ class Collective(Value):
 
 
 class Provenance(Value):
-    """Where the numbers come from: file or machine, tool, its versions, and the time of measuring (ISO 8601, UTC)."""
+    """The origin of the numbers: file or machine, the tool and its versions, the time of measuring (ISO 8601, UTC)."""
 
     source: Text
     tool: Text
@@ -97,19 +98,20 @@ class Provenance(Value):
 
 
 class Profile(Value):
-    """One group of ranks: its link, who arrives when, its gradient buckets, and how all that was measured.
+    """One group of ranks: the link, the ranks' arrivals, the gradient buckets, and how these were measured.
 
-    `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
-    unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. `hosts[r]` is the name of rank
-    r's host ([]: unknown). With a `topology`, `link` is that of two ranks on one host; null: as `network` says. `racks`
-    are the ranks under each switch; `nics[r]` says how many times as long a byte takes through rank r's NIC, which
-    others may use, too ([]: none is slower); `incast` is how many times as long a byte between hosts takes where one
-    exchanges with several others, and not as in a ring (null: nobody measured it); `packet_loss` is the
-    worst link's, taken for all. `rail_shares` are the parts of a large buffer that each rail of the job carried while
-    its links were measured ({}: it had one rail); `rails` were timed each alone. `cpu_cores` may serve the rails
-    together (null: no limit). `executors` are allreduces timed on CUDA devices: of our schedules, run as one kernel
-    ("fused") or by sends and receives ("messages"), and NCCL's own. `timed_schedules` are whole schedules that were
-    timed on the ranks' own executor.
+    `arrivals` has one row per step and one column per rank, in seconds after the first rank of that step ([]: unknown).
+    `warmup_dropped` counts the warm-up steps that were left out. `hosts[r]` is the name of rank r's host ([]: unknown).
+    With a `topology`, `link` is the link of two ranks on one host. Without a topology, see `network`. `racks` are the
+    ranks under each switch. `nics[r]` is the factor by which a byte takes longer through rank r's NIC; other ranks may
+    use the same NIC ([]: no NIC is slower). `incast` is the factor by which a byte between hosts takes longer if a
+    host exchanges with several other hosts, unlike in a ring (null: not measured). `packet_loss` is the packet loss of
+    the worst link, and is assumed for all links. `rail_shares` has the share of a large buffer that each rail of the
+    job carried while the job's links were measured ({}: the job had one rail). The `rails` were each timed alone.
+    `cpu_cores` is the number of cores that all rails together may use (null: no limit). `executors` has allreduces
+    timed on CUDA devices: our schedules as one kernel ("fused") or by sends and receives ("messages"), and NCCL's own
+    allreduce ("nccl"). `timed_schedules` are whole schedules that were timed on the ranks' own executor. `trials` are
+    schedules that runs have tried beside the default one.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -132,6 +134,7 @@ class Profile(Value):
     tolerance: Tolerance | None = None
     executors: dict[ExecutorName, Link] = {}
     timed_schedules: TimedSchedules | None = None
+    trials: Annotated[list[TriedSchedule], Field(max_length=256)] = []
     provenance: Provenance
 
     @pydantic.model_validator(mode="after")
@@ -143,8 +146,8 @@ class Profile(Value):
                 )
             if min(row) > 0:
                 raise ValueError(
-                    f"arrivals[{step}] says that every rank is late: its first comes at {min(row):g} s, but the times "
-                    "are seconds after the first rank of that step; subtract the least of them from all"
+                    f"arrivals[{step}] says that every rank is late: the first is at {min(row):g} s, but times are "
+                    "seconds after the first rank of that step; subtract the least of them from all"
                 )
         return self
 
@@ -189,24 +192,25 @@ class Profile(Value):
 
     @property
     def network(self) -> Topology | None:
-        """The differences between the links that a call of all ranks uses; None: none is known.
+        """The differences between the links that a call of all ranks uses; None if no difference is known.
 
-        It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
-        whose ranks share a NIC, and every uplink as the slowest; where NICs are unlike, each rank counts as a host.
+        If the profile has a topology, this is the topology with its hosts in the racks. Otherwise each rack counts as a
+        host whose ranks share a NIC, and every uplink counts as slow as the slowest uplink. If NICs are unlike, each
+        rank counts as a host instead.
         """
         found = self._network
         if len({*self.nics}) < 2:
             return found
         found = found or Topology(hosts=tuple(range(self.ranks)), nic="rank", slow=1.0)
         nics = dict(enumerate(self.nics))
-        if found.nic == "host":  # ranks that share a NIC share the slowest that any of them has
+        if found.nic == "host":  # a shared NIC is as slow as the slowest NIC of its ranks
             of_host = {host: max(nics[r] for r, at in enumerate(found.hosts) if at == host) for host in {*found.hosts}}
             nics = {rank: of_host[host] for rank, host in enumerate(found.hosts)}
         return found.model_copy(update={"nics": tuple(nics.values())})
 
     @property
     def _network(self) -> Topology | None:
-        """The network as far as hosts and racks go."""
+        """The network without the differences between NICs."""
         slowest = max((rack.uplink for rack in self.racks), default=1.0)
         home = {rank: i for i, rack in enumerate(self.racks) for rank in rack.ranks}
         if self.topology and not self.topology.racks and len(self.racks) > 1:
@@ -225,7 +229,10 @@ class Profile(Value):
         return Topology(hosts=hosts, nic="host", slow=slowest)
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without what is not known."""
+        """The bytes that `hash` covers: JSON in UTF-8 with sorted keys and without spaces.
+
+        Optional fields without a value are left out.
+        """
         unknown: dict[str, Any] = {name: True for name in _CLUSTER if not getattr(self, name)}
         if self.tolerance and self.tolerance.trials is None:
             unknown["tolerance"] = {"trials"}
@@ -240,7 +247,7 @@ class Profile(Value):
 
     @property
     def hash(self) -> str:
-        """Hex SHA-256 of the canonical bytes: equal profiles, and only they, have equal hashes."""
+        """Hex SHA-256 of the canonical bytes. Two profiles have equal hashes if and only if they are equal."""
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
 

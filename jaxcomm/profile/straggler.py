@@ -11,24 +11,26 @@ from numpy.typing import NDArray
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.schema import Profile
 
-MOST_LATE: Final = 8  # late ranks that a plan distinguishes
-_JITTER: Final = 3.0  # times the bulk's own spread that a late rank is behind the bulk
-_SHARE: Final = 0.1  # of the latest rank's lateness that another late rank has at least
-SIGNIFICANCE: Final = 0.05  # below this probability chance no longer explains who was last
-_LEAD: Final = 0.5  # of the bulk's spread that a late rank leads the next by at least, or it does not matter
+MOST_LATE: Final = 8  # a plan distinguishes at most this many late ranks
+_JITTER: Final = 3.0  # a late rank is behind the bulk by more than this factor times the bulk's own spread
+_SHARE: Final = 0.1  # minimum lateness of another late rank, as a share of the latest rank's lateness
+LEAST_LATENESS: Final = 0.1  # minimum lateness, as a share of a call's time; less is usual and gains nothing
+SIGNIFICANCE: Final = 0.05  # below this probability, chance does not explain which rank was last
+_LEAD: Final = 0.5  # minimum lead of a late rank over the next rank, as a share of the bulk's spread
 
 
 @dataclass(frozen=True)
 class Straggler:
     """The rank that is last most often, and whether it is late.
 
-    `is_late` says that it was last more often than chance explains, by a lead that matters; without
-    it nobody is late. `chance` is the probability that some rank is last so often if all are alike.
+    `is_late` says that the rank was last more often than chance explains, and by a lead that matters. If `is_late` is
+    false, no rank is late. `chance` is the probability that some rank is last this often if all ranks are alike.
 
-    Late ranks (`late_ranks`) that come last at the same time are all last. `delays` has one entry per step: seconds
-    from the next-slowest rank's arrival to this rank's, 0 when another rank was last, too. The median, mean and maximum
-    are over all steps, so a rank that is late now and then looks as rarely useful as it is. `first_quarter_s` and
-    `last_quarter_s` are the medians over the first and last quarter of the steps: their distance is the drift.
+    If several late ranks (see `late_ranks`) arrive last at the same time, all of them count as last. `delays` has one
+    entry per step: the seconds from the next-slowest rank's arrival to this rank's arrival, 0 if another rank was last
+    or equally late. The median, mean and maximum are over all steps, so they are small for a rank that is only
+    sometimes late. `first_quarter_s` and `last_quarter_s` are the medians over the first and last quarter of the steps;
+    their difference is the drift.
     """
 
     rank: int
@@ -46,34 +48,38 @@ class Straggler:
 
 
 def find_straggler(profile: Profile) -> Straggler:
-    """The rank that is last in most steps, its delay to the next-slowest in every step, and whether it is late.
+    """The rank that is last in most steps, its delay after the next-slowest rank in every step, and whether it is late.
 
-    It is late if two things are so. If all ranks were alike, the probability that one of them is last so often would be
-    below 5 % (a binomial test, times the number of ranks). And in the steps in which it was last, its median lead on
-    the next rank is at least half of the bulk's spread: the median time from a step's first rank to the one with which
-    half are there. Ranks that are late together (`late_ranks`) are each compared with those that are not. In fewer
-    steps than can decide (five of two ranks, two of eight), it must be last in all, by 3 times the time from the
-    others' first to their last. With two ranks, one is always last by that in one step: measure more.
+    The rank is late if two conditions hold. First, if all ranks were alike, one of them would be last this often with a
+    probability below 5 % (a binomial test, times the number of ranks). Second, in the steps in which it was last, its
+    median lead over the next rank is at least half of the bulk's spread: the median time from a step's first arrival
+    until half of the ranks have arrived. Ranks that are late together (see `late_ranks`) are each compared with the
+    ranks that are not late. With fewer steps than the test needs (five for two ranks, two for eight), the rank must be
+    last in all steps, and its lead must be at least 3 times the time from the others' first arrival to their last. With
+    two ranks a single step always meets this condition, so one step is too little evidence.
 
     Args:
       profile: a profile with arrivals.
 
     Returns:
-      The straggler; with `late_steps` 0 if nobody was ever last, without `is_late` if nobody is late.
+      The straggler. `late_steps` is 0 if no rank was ever last. `is_late` is false if no rank is late.
 
     Raises:
       ProfileError: the profile has no arrivals.
     """
     if not profile.arrivals:
         raise ProfileError(
-            f"{profile.provenance.source}: has no arrivals, so nobody can say which rank is late.\n"
+            f"{profile.provenance.source}: has no arrivals, so the late rank is unknown.\n"
             "  Cure: measure with `jaxcomm profile`, or import a training log or a JAX trace."
         )
     return of_arrivals(np.array(profile.arrivals))
 
 
 def of_arrivals(arrivals: NDArray[np.float64]) -> Straggler:
-    """As `find_straggler`, of arrivals alone: a row per step, at least one, and a column per rank, at least two."""
+    """The result of `find_straggler` for an array of arrivals with one row per step and one column per rank.
+
+    The array must have at least one row and two columns.
+    """
     ranks = arrivals.shape[1]
     ascending = np.sort(arrivals, axis=1)
     lead = ascending[:, -1] - ascending[:, -2]
@@ -104,7 +110,10 @@ def of_arrivals(arrivals: NDArray[np.float64]) -> Straggler:
 
 
 def chance(late_steps: int, steps: int, ranks: int) -> float:
-    """The probability that one of `ranks` alike is last in `late_steps` of `steps` or more, at most 1 (Bonferroni)."""
+    """The probability that any of `ranks` equal ranks is last in at least `late_steps` of `steps` steps.
+
+    It is a Bonferroni bound, and at most 1.
+    """
     counts = np.arange(steps + 1)
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])
     log_ways = log_factorial[-1] - log_factorial - log_factorial[::-1]
@@ -113,18 +122,19 @@ def chance(late_steps: int, steps: int, ranks: int) -> float:
 
 
 def late_ranks(profile: Profile) -> tuple[int, ...]:
-    """The ranks that are persistently late, in the order in which they usually come; the last is the straggler.
+    """The ranks that are persistently late, in their usual order of arrival. The last of them is the straggler.
 
-    The bulk of a step is there when half of the ranks are. Beside the straggler a rank is late if, by the same test, it
-    comes after all that are not, and if in more than half of the steps it comes after the bulk by more than 3 times the
-    bulk's own spread (the median time from a step's first rank to its bulk), and by more than a tenth of the latest
-    rank's median lateness. At most half of the ranks are late, and at most 8: those that are latest.
+    The bulk of a step has arrived when half of the ranks have arrived. Beside the straggler, a rank is late if two
+    conditions hold. First, the test of `find_straggler` shows that it arrives after all ranks that are not late.
+    Second, in more than half of the steps it arrives after the bulk by more than 3 times the bulk's own spread (the
+    median time from a step's first rank to its bulk) and by more than a tenth of the latest rank's median lateness. At
+    most half of the ranks count as late, and at most 8: the latest ones.
 
     Args:
       profile: a profile with arrivals.
 
     Returns:
-      The ranks by their median lateness; empty if nobody is late.
+      The late ranks in order of their median lateness; empty if no rank is late.
 
     Raises:
       ProfileError: the profile has no arrivals.
@@ -140,7 +150,10 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
 
 
 def _verdict(arrivals: NDArray[np.float64], rank: int, often: list[int]) -> tuple[bool, float]:
-    """Whether a rank is late, and how probable it is that chance makes one last so often among those not often late."""
+    """Whether a rank is late, and the probability that chance alone makes it last this often.
+
+    The rank is compared with the ranks that are not often late.
+    """
     others = np.delete(arrivals, often if rank in often else [rank], axis=1)
     lead = arrivals[:, rank] - others.max(axis=1)
     times, steps, ranks = int((lead > 0).sum()), len(lead), others.shape[1] + 1
@@ -159,13 +172,13 @@ def _spread(arrivals: NDArray[np.float64]) -> float:
 
 
 def _bulk(arrivals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """When half of the ranks are there, by step."""
+    """For each step, the time at which half of the ranks have arrived."""
     middle: NDArray[np.float64] = np.sort(arrivals, axis=1)[:, (arrivals.shape[1] - 1) // 2]
     return middle
 
 
 def _often_late(arrivals: NDArray[np.float64]) -> list[int]:
-    """The ranks that come after the bulk by the margin of `late_ranks` in more than half of the steps, latest last."""
+    """The ranks that in over half of the steps arrive after the bulk by the margin of `late_ranks`, the latest last."""
     behind = arrivals - _bulk(arrivals)[:, None]
     usual = np.median(behind, axis=0)
     margin = max(_JITTER * _spread(arrivals), _SHARE * float(usual.max()), 0.0)

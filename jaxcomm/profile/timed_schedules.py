@@ -1,4 +1,4 @@
-"""Whole schedules that were timed on their executors, with nobody late and with one rank late."""
+"""Whole schedules that were timed on their executors, without and with a late rank."""
 
 from __future__ import annotations
 
@@ -9,107 +9,211 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.files import Bytes, Positive, Seconds, Value
-from jaxcomm.profile.racks_and_rails import Rank
+from jaxcomm.files import Bytes, Count, Positive, Seconds, Value
+from jaxcomm.profile.racks_and_rails import Rank, Share
 
 TimedExecutor = Literal["memory", "messages", "xla"]
-Turns = Annotated[list[Annotated[Seconds, Field(gt=0)]], Field(min_length=1, max_length=64)]
-TimedKind = Literal["direct", "ring", "halving_doubling", "broadcast", "direct_join", "straggler", "late_join", "lax"]
+Turns = Annotated[list[Annotated[Seconds, Field(gt=0)]], Field(max_length=64)]
+TimedKind = Literal[
+    "direct",
+    "ring",
+    "halving_doubling",
+    "halving_doubling_by_hosts",
+    "hierarchical",
+    "broadcast",
+    "direct_join",
+    "straggler",
+    "hybrid",
+    "late_join",
+    "lax",
+]
+Chunks = Annotated[Positive, Field(le=65536)]
 
-WHOLE: Final = ("late_join", "lax")  # that whole collectives of XLA's run, and no rounds
+WHOLE: Final = ("late_join", "lax")  # kinds that run as whole XLA collectives, not as rounds
+_DEFAULTS: Final[dict[TimedExecutor, tuple[TimedKind, ...]]] = {
+    "memory": ("direct",),
+    "messages": ("direct", "ring"),
+    "xla": ("lax",),
+}
+_PARAMETERS: Final = {
+    "halving_doubling_by_hosts": ("order",),
+    "hierarchical": ("chunks",),
+    "direct_join": ("chunks",),
+    "straggler": ("chunks",),
+    "hybrid": ("chunks", "covered"),
+    "late_join": ("chunks",),
+}
 
 
 class ScheduleSample(Value):
-    """The times of one schedule for one size, from the last arrival to the end, each the median call of one turn.
+    """The times of one schedule for one size. Each is the median over one turn's calls, from last arrival to end.
 
-    In `together` nobody is late, in `late` one rank, in the last turn by `late_by_s`.
+    In the turns of `together` no rank is late. In the turns of `late` one rank is late, in the last turn by `late_by_s`
+    seconds ([]: no rank was made late).
     """
 
     bytes: Bytes
-    together: Turns
-    late: Turns
-    late_by_s: Seconds
+    together: Annotated[Turns, Field(min_length=1)]
+    late: Turns = []
+    late_by_s: Seconds = 0.0
 
     @property
     def together_s(self) -> float:
-        """The median turn in which nobody is late."""
+        """The median over the turns in which no rank is late."""
         return median(self.together)
 
     @property
     def late_s(self) -> float:
-        """The median turn in which one rank is late."""
-        return median(self.late)
+        """The median of `after`."""
+        return median(self.late or self.together)
+
+    @property
+    def after(self) -> Turns:
+        """The turns in which one rank is late. If no rank was made late, the turns of `together`."""
+        return self.late or self.together
 
 
-class TimedSchedule(Value):
-    """A schedule by its kind, and by its chunks where these can be chosen (else null); samples by ascending size.
+class ScheduleName(Value):
+    """A schedule by its kind and its parameters, as in a plan's entry; null for parameters that the kind lacks.
 
-    `executor` "xla" had XLA's own collectives run it; null: the executor of the whole.
+    A hierarchical schedule with `within` and `across` is for the late rank.
     """
 
     kind: TimedKind
+    chunks: Chunks | None = None
+    covered: Chunks | None = None
+    within: Annotated[Count, Field(le=65536)] | None = None
+    across: Annotated[Count, Field(le=65536)] | None = None
+    order: Annotated[str, Field(max_length=32)] | None = None
+
+    @property
+    def name(self) -> ScheduleName:
+        """The schedule alone, without its times."""
+        return ScheduleName.model_validate(self.model_dump(include={*ScheduleName.model_fields}))
+
+    @pydantic.model_validator(mode="after")
+    def _has_its_parameters(self) -> Self:
+        needed = _PARAMETERS.get(self.kind, ())
+        for name in ("chunks", "covered", "order"):
+            if (getattr(self, name) is None) == (name in needed):
+                has = " and ".join(needed) or "no parameters"
+                raise ValueError(f"{self.kind} with {name} {getattr(self, name)}; it has {has}")
+        if (self.within is None) != (self.across is None) or (self.within is not None and self.kind != "hierarchical"):
+            raise ValueError(
+                f"{self.kind} with within {self.within} and across {self.across}; only a hierarchical schedule for a "
+                "late rank has both"
+            )
+        return self
+
+
+class TimedSchedule(ScheduleName):
+    """A schedule that was timed. Its samples are in order of size.
+
+    With `executor` "xla", XLA's own collectives ran the schedule; with null, the executor of `TimedSchedules` did.
+    """
+
     executor: Literal["xla"] | None = None
-    chunks: Annotated[Positive, Field(le=65536)] | None = None
     samples: Annotated[list[ScheduleSample], Field(min_length=1, max_length=64)]
+
+
+class TriedSchedule(ScheduleName):
+    """A schedule that a run has tried beside the default one, and the mean time of calls of `bytes` bytes by each.
+
+    `late` is the schedule's late rank (null: no late rank). `error_s` is the standard error of the difference of the
+    two times. `is_kept` says whether the run went on with the schedule.
+    """
+
+    bytes: Bytes
+    late: Rank | None = None
+    plan_s: Seconds
+    default_s: Annotated[Seconds, Field(gt=0)]
+    error_s: Seconds
+    is_kept: Annotated[bool, Field(strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        """The schedule's time divided by the default schedule's time; at least 1 if the run dropped the schedule."""
+        found = self.plan_s / self.default_s
+        return found if self.is_kept else max(1.0, found)
+
+
+class LeftOut(Value):
+    """The number of schedules that might be best for calls of `bytes` bytes, and how many of them were timed."""
+
+    bytes: Bytes
+    timed: Count
+    offered: Count
 
 
 class TimedSchedules(Value):
     """The schedules that were timed in turns, by one clock.
 
     `executor` is "memory" (one process, whose ranks read each other's memory), "messages" (ranks of several processes)
-    or "xla" (rounds as collective-permutes, "late_join" as whole collectives, and "lax", which is `lax.psum` and the
-    default there). Beside the first two, schedules may have been timed that name "xla" themselves. `late` is the rank
-    that was made late.
+    or "xla". XLA runs rounds as collective-permutes and "late_join" as whole collectives; its default schedule is
+    "lax", which is `lax.psum`. With "memory" and "messages", single schedules may name the executor "xla". `late` is
+    the rank that was made late. If there was not enough time for all schedules, `left_out` says for each size how many
+    were timed, and `seconds_for_all` is the time that all would take. `others` is the share of processor time that
+    other programs took meanwhile, on the machine where they took most.
     """
 
     executor: TimedExecutor
     late: Rank
-    schedules: Annotated[list[TimedSchedule], Field(min_length=1, max_length=64)]
+    schedules: Annotated[list[TimedSchedule], Field(min_length=1, max_length=1024)]
+    left_out: Annotated[list[LeftOut], Field(max_length=64)] = []
+    seconds_for_all: Seconds = 0.0
+    others: Share = 0.0
 
     @pydantic.model_validator(mode="after")
     def _times_can_be_compared(self) -> Self:
-        names = [(self._executor_of(each), each.kind, each.chunks) for each in self.schedules]
-        sizes = [sample.bytes for sample in self.schedules[0].samples]
+        names = [(self._executor_of(each), each.name) for each in self.schedules]
         for i, each in enumerate(self.schedules):
             place = f"timed_schedules.schedules[{i}]"
             if names.index(names[i]) < i:
                 raise ValueError(
                     f"{place} is {each.kind} on the executor {names[i][0]} again; each schedule has one table"
                 )
+            if each.kind in WHOLE and names[i][0] != "xla":
+                raise ValueError(f"{place} is {each.kind}, which the executor {names[i][0]} does not run")
             own = [sample.bytes for sample in each.samples]
             if any(low >= high for low, high in itertools.pairwise(own)):
                 raise ValueError(f"{place}.samples have sizes {own}; sizes must ascend")
-            if own != sizes:
-                raise ValueError(f"{place}.samples have sizes {own}; those of schedules[0] are {sizes}")
             for j, sample in enumerate(each.samples):
-                if len(sample.together) != len(sample.late):
+                if sample.late and len(sample.together) != len(sample.late):
                     raise ValueError(
                         f"{place}.samples[{j}] has {len(sample.together)} turns in together and {len(sample.late)} in "
                         "late; their numbers must be equal"
                     )
-        for i, (executor, kind, chunks) in enumerate(names):
-            place = f"timed_schedules.schedules[{i}]"
-            if (chunks is None) != (kind not in ("direct_join", "straggler", "late_join")):
-                raise ValueError(
-                    f"{place} is {kind} with chunks {chunks}; direct_join, straggler and late_join have chunks"
-                )
-            if kind in WHOLE and executor != "xla":
-                raise ValueError(f"{place} is {kind}, which the executor {executor} does not run")
-        for each_executor in {self.executor, *(executor for executor, _, _ in names)}:
-            kinds = [kind for executor, kind, _ in names if executor == each_executor]
-            if each_executor == "xla" and "lax" not in kinds:
-                raise ValueError(
-                    "timed_schedules.schedules of the executor xla are without lax, which its plans replace"
-                )
-            if "direct" not in kinds or len(kinds) < 2:
-                raise ValueError(
-                    f"timed_schedules.schedules of the executor {each_executor} are {', '.join(kinds)}; direct, which "
-                    "the others are compared with, and at least one other are needed"
-                )
+        for executor, timed in self.by_executor().items():
+            timed._have_a_default(executor)
         return self
 
+    def _have_a_default(self, executor: TimedExecutor) -> None:
+        """Raises ValueError if a size has no time of a default schedule, or no other schedule was timed at all."""
+        for size in self.sizes:
+            kinds = [each.kind for each in self.schedules if any(sample.bytes == size for sample in each.samples)]
+            if not {*self.defaults} & {*kinds}:
+                raise ValueError(
+                    f"timed_schedules.schedules of the executor {executor} have {', '.join(kinds)} at {size} bytes, "
+                    f"but not {' or '.join(self.defaults)}, which runs there without a plan"
+                )
+        if len(self.schedules) < 2:
+            raise ValueError(
+                f"timed_schedules.schedules of the executor {executor} are {self.schedules[0].kind} alone; at least "
+                "one other is needed for comparison"
+            )
+
+    @property
+    def defaults(self) -> tuple[TimedKind, ...]:
+        """The kinds of schedule that run without a plan. Between processes there are two, and the size decides."""
+        return _DEFAULTS[self.executor]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of all tables, ascending."""
+        return tuple(sorted({sample.bytes for each in self.schedules for sample in each.samples}))
+
     def by_executor(self) -> dict[TimedExecutor, Self]:
-        """Those of each executor that was timed, beginning with `executor`."""
+        """The timed schedules of each executor, beginning with `executor`."""
         found: dict[TimedExecutor, list[TimedSchedule]] = {}
         for each in self.schedules:
             found.setdefault(self._executor_of(each), []).append(each.model_copy(update={"executor": None}))

@@ -1,4 +1,4 @@
-"""The drops of gradients that a training bears, in a profile: by layer, and in the queues of a switch."""
+"""The drops of gradients that a training tolerates, in a profile: by layer, and in the queues of a switch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Impact(Value):
 
 
 class Layer(Value):
-    """A layer of the model in forward order; `small` and `large`: what losing a share of its small, and of its large,
-    gradients costs.
+    """A layer of the model.
+
+    `small` and `large` are the measured costs of losing shares of the layer's small and of its large gradients.
     """
 
     name: Annotated[Text, Field(min_length=1)]
@@ -54,11 +55,11 @@ class Switch(Value):
 
 
 class Tolerance(Value):
-    """The drops of gradients that the training bears.
+    """The drops of gradients that the training tolerates.
 
-    `bound` is the measured share of a tensor that may be lost (null: not measured), and `trials` how it was found;
-    `model` names the architecture, to look up a published bound; `small_share` is the share of gradients that count as
-    small.
+    `layers` are in forward order. `model` names the architecture, to look up a published bound. `bound` is the measured
+    share of a tensor that may be lost (null: not measured), and `trials` are the trainings that measured it.
+    `small_share` is the share of gradients that count as small.
     """
 
     layers: Annotated[list[Layer], Field(min_length=1)]
@@ -79,8 +80,8 @@ class Tolerance(Value):
             if measured and not (layer.small and layer.large):
                 missing = "large" if layer.small else "small"
                 raise ValueError(
-                    f'tolerance.layers[{i}], "{layer.name}", has no {missing}, but other tables are there; measure '
-                    "what drops cost for the small and large gradients of every layer, or of none"
+                    f'tolerance.layers[{i}], "{layer.name}", has no {missing}, but other tables exist; measure the '
+                    "cost of drops for the small and large gradients of every layer, or of none"
                 )
         return self
 
@@ -88,7 +89,7 @@ class Tolerance(Value):
     def _bound_is_that_of_the_trials(self) -> Self:
         if self.trials and self.bound != self.trials.bound:
             raise ValueError(
-                f"tolerance.bound is {self.bound}, but by its trials it is {self.trials.bound}; for a plan with "
-                "another bound there is `jaxcomm plan --drop-bound`"
+                f"tolerance.bound is {self.bound}, but by its trials it is {self.trials.bound}; to plan with another "
+                "bound, use `jaxcomm plan --drop-bound`"
             )
         return self

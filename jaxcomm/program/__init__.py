@@ -1,4 +1,4 @@
-"""Programs of ranks: a schedule as operations on shared memory, as messages or as permutes, and the proofs of all.
+"""Programs of ranks: a schedule as operations on shared memory, as messages or as permutes, with their proofs.
 
-May be imported by plan, planner, simulate and what runs the collectives; imports schedules.
+Imports schedules. Plan, planner, simulate and the packages that run collectives may import this package.
 """

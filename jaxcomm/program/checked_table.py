@@ -1,4 +1,4 @@
-"""Checks of a schedule's table of transfers, before anybody executes it: indices, order, ports, rounds and volume."""
+"""Checks of a schedule's table of transfers before it is executed: indices, order, ports, rounds and volume."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jaxcomm.schedules.schedule import Table, loads, measure
 
 
 def checked_table(schedule: Schedule) -> Table:
-    """The transfers, of which indices, order, ports, rounds and volume are right."""
+    """Returns the transfers, after checks of indices, order, ports, rounds and volume."""
     kind, ranks, table = schedule.kind, schedule.ranks, schedule.table()
     if table.ndim != 2 or table.shape[1] != 5 or table.dtype != np.int32:
         raise PlanError(f"{kind}: its table is {table.dtype}{table.shape}; it must be int32 [transfers, 5].{CURE}")
     round_, src, dst, chunk, op = table.T
     _refuse_first(kind, table, (round_ < 0) | (np.diff(round_, prepend=0) < 0), "is not in the order of rounds")
-    _refuse_first(kind, table, (src < 0) | (src >= ranks), f"comes from none of the {ranks} ranks")
+    _refuse_first(kind, table, (src < 0) | (src >= ranks), f"does not come from one of {ranks} ranks")
     _refuse_first(
-        kind, table, (dst < 0) | (dst >= ranks) | (dst == src), f"goes to none of the {ranks - 1} other ranks"
+        kind, table, (dst < 0) | (dst >= ranks) | (dst == src), f"does not go to one of {ranks - 1} other ranks"
     )
     _refuse_first(
         kind, table, (chunk < 0) | (chunk >= schedule.num_chunks), f"is not one of {schedule.num_chunks} chunks"
@@ -35,7 +35,10 @@ def checked_table(schedule: Schedule) -> Table:
 
 
 def checked_precondition(before: Schedule, after: Schedule) -> Table:
-    """The transfers of a phase, which fits to the next one and does without those who are late for that."""
+    """Returns the transfers of phase `before`, after checks.
+
+    `before` must fit the next phase `after`, and must not involve the late ranks of `after`.
+    """
     fits = after.late_ranks <= before.late_ranks if before.precondition else after.late_ranks == before.late_ranks
     if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.late_ranks or not fits:
         raise PlanError(f"{after.kind}: its precondition is for other ranks, chunks or late ranks.{CURE}")
@@ -48,7 +51,7 @@ def checked_precondition(before: Schedule, after: Schedule) -> Table:
 
 
 def check_ports(kind: str, table: Table, ports: int) -> tuple[int, int]:
-    """The rounds and the volume of the transfers, in which no rank needs more ports."""
+    """Returns the number of rounds and the volume. Checks that no rank needs more than `ports` ports."""
     directions = loads(table)
     for (round_, rank, peers, _), verb in zip(directions, ("sends to", "receives from"), strict=True):
         if len(peers) and peers.max() > ports:

@@ -1,4 +1,4 @@
-"""Symbolic execution of transfers: whose contributions the value of every rank holds, as sets of bits."""
+"""Symbolic execution of transfers. A value is represented by the set of ranks whose contributions it has, as bits."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from jaxcomm.schedules.schedule import CollectiveKind, Table, group_starts
 
 CURE = "\n  Cure: do not run it; make the plan again with `jaxcomm plan`."
 _WORD = 64
-Cells = NDArray[np.int64]  # rank · count + chunk - first
+Cells = NDArray[np.int64]  # indices rank · count + chunk - first
 
 
 class Contributions:
-    """The contributions that every rank holds of the chunks `first`, `first + 1`, ...; at first its own.
+    """The contributions to the chunks `first`, `first + 1`, … that every rank holds, initially only its own.
 
-    Of an all-gather that is its own chunk alone; the others are garbage.
-
-    A value is the set of ranks whose contributions were added up in it, each of them once, or garbage, which nobody may
-    read.
+    In an all-gather a rank initially holds only its own chunk; the other chunks are garbage. A value is the set of
+    ranks whose contributions were added up in it, each once. Or it is garbage, which no transfer may read.
     """
 
     def __init__(
@@ -38,13 +36,13 @@ class Contributions:
         self._garbage = np.zeros((ranks, count), bool)
         self._nothing = "what a ReduceScatter left as garbage"
         if collective == "all_gather":
-            self._nothing = "what is not there yet"
+            self._nothing = "a chunk that has not arrived"
             self._garbage[:] = np.arange(ranks)[:, None] != first + np.arange(count)
-        self._added = np.zeros((ranks, count), bool)  # whether a rank has added this value to its own
+        self._added = np.zeros((ranks, count), bool)  # whether another rank has added this value to its own
         self._last = np.zeros(ranks * count, np.int32)  # scratch: the last transfer of a round into each cell
 
     def reduce_scatter(self, late: int) -> None:
-        """Does what a ReduceScatter of the others does: chunk c is complete on the (c mod N)-th of them only."""
+        """Applies a ReduceScatter of the N other ranks. Chunk c becomes complete only on the (c mod N)-th of them."""
         others = np.delete(np.arange(self._ranks), late)
         chunk = np.arange(self._count)
         owner = others[(chunk + self._first) % len(others)]
@@ -53,9 +51,9 @@ class Contributions:
         self._garbage[owner, chunk] = False
 
     def forget_incomplete(self, late: Collection[int], chunks: NDArray[np.int_]) -> None:
-        """Makes garbage of what a precondition leaves of these chunks on ranks that have sent it on to be added up.
+        """Marks the incomplete values of these chunks as garbage on ranks that have sent these values on to be added.
 
-        A ReduceScatter may use their memory as it likes.
+        A ReduceScatter may overwrite the memory of these values.
         """
         others = np.delete(np.arange(self._ranks), sorted(late))[:, None]
         chunk = chunks - self._first
@@ -66,7 +64,8 @@ class Contributions:
         """Executes the transfers, which must be sorted by round and within bounds.
 
         Raises:
-          PlanError: a transfer reads garbage, adds a contribution a second time, or overwrites another of its round.
+          PlanError: a transfer reads garbage, adds a contribution a second time, or overwrites another transfer's value
+            in the same round.
         """
         rounds, src, dst, chunk, op = table.T.astype(np.int64)
         chunk -= self._first
@@ -77,7 +76,7 @@ class Contributions:
     def check_complete(self) -> None:
         """Raises PlanError unless every rank holds every chunk with the contribution of every rank.
 
-        Of a reduce-scatter, only its own chunk; of an all-gather, every chunk as its own rank had it.
+        After a reduce-scatter only a rank's own chunk counts. After an all-gather chunk c must be as rank c had it.
         """
         expected = np.broadcast_to(self._full, self._held.shape)
         if self._collective == "all_gather":
@@ -120,17 +119,17 @@ class Contributions:
     def _gather(
         self, transfers: Table, dst: Cells, adds: NDArray[np.bool_], arriving: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int_], NDArray[np.uint64]]:
-        """The first transfer into each cell that is written, and the union of what all transfers into it bring."""
+        """The first transfer into each written cell, and the union of the contributions of all transfers into it."""
         order = np.argsort(dst, kind="stable")
         transfers, arriving = transfers[order], arriving[order]
         starts = group_starts(dst[order])
         number = np.diff(starts, append=len(dst))
         alone = np.repeat(number == 1, number)
-        self._refuse(transfers, ~alone & ~adds[order], "is not the only one into this chunk in its round")
+        self._refuse(transfers, ~alone & ~adds[order], "is not the only transfer into this chunk in its round")
         sizes = np.add.reduceat(np.bitwise_count(arriving).sum(axis=1, dtype=np.int64), starts)
         union = np.bitwise_or.reduceat(arriving, starts, axis=0)
         twice = np.bitwise_count(union).sum(axis=1, dtype=np.int64) != sizes
-        self._refuse(transfers[starts], twice, "brings what another one of its round brings, too")
+        self._refuse(transfers[starts], twice, "brings a contribution that another transfer of its round also brings")
         return order[starts], union
 
     def _refuse(self, transfers: Table, bad: NDArray[np.bool_], problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Lowering of a schedule's transfers to steps that sum several ranks' chunks and store the sum at several ranks."""
+"""Lowers a schedule's transfers to steps. A step sums several ranks' chunks and stores the sum at several ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxcomm.schedules.schedule import Table
 
 
 class ProgramStep(NamedTuple):
-    """`rank` sums `reads` and stores the sum at `writes`; the order of a list of steps decides who comes first."""
+    """`rank` sums the chunks of the ranks `reads` and stores the sum at the ranks `writes`. Steps run in list order."""
 
     chunk: int
     rank: int
@@ -26,11 +26,12 @@ class ProgramStep(NamedTuple):
 
 
 def lower(schedule: Schedule) -> list[ProgramStep]:
-    """The steps of the precondition and the schedule, round by round.
+    """Returns the steps of the precondition and of the schedule, round by round.
 
-    Sums into one chunk of one rank become one step as long as nobody reads in between; an exchange becomes one step,
-    so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
-    different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
+    Sums into one chunk of one rank become one step, unless a transfer reads the chunk in between. An exchange becomes
+    one step, so that both ranks get the same bits. A copy of a finished chunk becomes a store of the step that finished
+    the chunk. Sums of different ranks stay separate, because the early ranks' partial sums must run before the late
+    rank arrives.
     """
     steps = [
         (round_, ProgramStep(chunk, draft.rank, draft.reads, draft.writes))
@@ -40,7 +41,7 @@ def lower(schedule: Schedule) -> list[ProgramStep]:
 
 
 class Sum(NamedTuple):
-    """At the end of a round `rank` adds up its own chunk and what the other `reads` have sent it."""
+    """A sum at the end of a round: `rank` adds up its own chunk and the chunks that the other `reads` have sent."""
 
     round: int
     chunk: int
@@ -49,9 +50,10 @@ class Sum(NamedTuple):
 
 
 def sums(schedule: Schedule) -> list[Sum]:
-    """The sums of `lower`'s steps, in the order of their rounds, where every rank adds up what is sent to it.
+    """The sums of `lower`'s steps by round, for ranks that add up the chunks that they receive.
 
-    Both sides of an exchange add up the same. As the operands and their order are those of the steps, so are the bits.
+    Both ranks of an exchange compute the same sum. A sum has the operands of its step, in the same order, and so the
+    same bits.
     """
     return sorted(
         Sum(round_, chunk, rank, draft.reads) for round_, chunk, draft in _drafts(schedule) for rank in draft.into
@@ -59,7 +61,7 @@ def sums(schedule: Schedule) -> list[Sum]:
 
 
 def all_rounds(schedule: Schedule) -> Table:
-    """The transfers of the preconditions and the schedule, with rounds counted from the first of the former."""
+    """The transfers of the preconditions and the schedule, with rounds counted from the first precondition."""
     ends = phase_ends(schedule)
     return np.concatenate(
         [
@@ -70,7 +72,7 @@ def all_rounds(schedule: Schedule) -> Table:
 
 
 def phase_ends(schedule: Schedule) -> list[int]:
-    """The round after the last of every phase."""
+    """For every phase, the number of the round after its last round."""
     ends: list[int] = np.cumsum([phase.num_rounds for phase in schedule.phases]).tolist()
     return ends
 
@@ -82,11 +84,11 @@ class Draft(NamedTuple):
     rank: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    into: tuple[int, ...]  # the ranks whose chunk becomes the sum by it; none for a copy
+    into: tuple[int, ...]  # the ranks whose transfers add this sum to their chunk; empty for a copy
 
 
 class Alike(NamedTuple):
-    """Chunks that make the same moves, each in rounds of its own: `rounds[i, d]` is when chunk i's draft d is made."""
+    """Chunks with the same moves, in rounds that may differ. `rounds[i, d]` is the round of draft d of chunk i."""
 
     chunks: NDArray[np.int32]
     rounds: NDArray[np.int32]
@@ -94,9 +96,9 @@ class Alike(NamedTuple):
 
 
 def lower_alike(schedule: Schedule) -> Iterator[Alike]:
-    """The steps of `lower`, once for all chunks that make the same moves: of many chunks few differ."""
+    """The steps of `lower`, once for each set of chunks with the same moves; there are few such sets."""
     table, ends = all_rounds(schedule), phase_ends(schedule)
-    table = table[np.argsort(table[:, 3], kind="stable")]  # of a chunk the rounds stay in order
+    table = table[np.argsort(table[:, 3], kind="stable")]  # the rounds of a chunk stay in order
     round_, chunk = table[:, 0], table[:, 3]
     another = np.diff(chunk, prepend=-1) != 0
     later = another | (np.diff(round_, prepend=-1) != 0)
@@ -115,14 +117,14 @@ def lower_alike(schedule: Schedule) -> Iterator[Alike]:
 
 
 def _drafts(schedule: Schedule) -> Iterator[tuple[int, int, Draft]]:
-    """Round, chunk and step, all of a chunk one after the other."""
+    """Yields the round, the chunk and the draft of every step, grouped by chunk."""
     for chunks, rounds, drafts in lower_alike(schedule):
         for chunk, when in zip(chunks.tolist(), rounds.tolist(), strict=True):
             yield from ((round_, chunk, draft) for round_, draft in zip(when, drafts, strict=True))
 
 
 def _chunk_drafts(schedule: Schedule, chunk: int, moves: Table) -> tuple[Draft, ...]:
-    """The steps of one chunk by the phase, own round, sender, receiver and operation of its moves."""
+    """The steps of one chunk. A row of `moves` is a phase, a round of the chunk, a sender, a receiver and an op."""
     lowering = _Chunk(schedule, chunk)
     for _, phase in groupby(moves.tolist(), key=itemgetter(0)):
         for round_, together in groupby(phase, key=itemgetter(1)):
@@ -140,7 +142,7 @@ class _Open(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A draft whose writes may still become more."""
+    """A draft that may still get further writes."""
 
     round: int
     rank: int
@@ -150,7 +152,7 @@ class _Step(NamedTuple):
 
 
 class _Chunk:
-    """The steps of one chunk. A sum is open until an op reads it, or overwrites its operands."""
+    """The steps of one chunk. A sum is open until a transfer reads the sum or overwrites one of its operands."""
 
     def __init__(self, schedule: Schedule, chunk: int) -> None:
         self._everybody = (1 << schedule.ranks) - 1
@@ -158,13 +160,13 @@ class _Chunk:
         self._chunk = chunk
         self.drafts: list[_Step] = []
         self._open: dict[int, _Open] = {}
-        self._readers: dict[int, set[int]] = defaultdict(set)  # rank -> open sums that read its value
+        self._readers: dict[int, set[int]] = defaultdict(set)  # rank -> the open sums that read the rank's value
         self._holds = [1 << rank for rank in range(schedule.ranks)]  # contributions, as a set of bits
-        self._maker: dict[int, int] = {}  # rank -> the step that made its value
-        self._touched: dict[int, int] = {}  # rank -> the last step that reads or writes its value
+        self._maker: dict[int, int] = {}  # rank -> the step that made the rank's value
+        self._touched: dict[int, int] = {}  # rank -> the last step that reads or writes the rank's value
 
     def round(self, round_: int, together: list[tuple[int, int, int]]) -> None:
-        """Takes the transfers (src, dst, op) of one round in an order in which nobody loses a value from before it."""
+        """Takes the transfers (src, dst, op) of one round in an order that loses no value from before the round."""
         into: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for src, dst, op in together:
             into[dst].append((src, op))
@@ -178,13 +180,13 @@ class _Chunk:
                 self._exchange(round_, into)
 
     def close(self) -> None:
-        """Makes every open sum a step."""
+        """Turns every open sum into a step."""
         self._close(list(self._open))
 
     def _reduce(self, round_: int, src: int, dst: int) -> None:
         self._close([src, *self._readers[dst]])
         if dst in self._open and src in self._open[dst].sources:
-            self._close([dst])  # a step reads a rank once
+            self._close([dst])  # a step reads the chunk of a rank only once
         sources = self._open[dst].sources if dst in self._open else []
         self._open[dst] = _Open(round_, [*sources, src])
         self._readers[src].add(dst)
@@ -200,7 +202,7 @@ class _Chunk:
             self._add(round_, (dst, src), (src,), {dst}, ())
 
     def _exchange(self, round_: int, into: dict[int, list[tuple[int, int]]]) -> None:
-        """Takes one exchange out of `into`, in which every rank that receives is also read."""
+        """Takes one exchange out of `into`. Every receiver in `into` is also a sender of this round."""
         sources = {dst: [src for src, _ in arrivals] for dst, arrivals in into.items()}
         for a, arrivals in into.items():
             b = arrivals[0][0]
@@ -226,7 +228,7 @@ class _Chunk:
     def _add(
         self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int], into: tuple[int, ...]
     ) -> None:
-        """Appends a step, to be executed by the first of the helpers that is not late, if there is one."""
+        """Appends a step, which the first helper that is not late executes, or the first helper if all are late."""
         rank = next((helper for helper in helpers if helper not in self._late_ranks), helpers[0])
         index = len(self.drafts)
         self.drafts.append(_Step(round_, rank, reads, writes, into))

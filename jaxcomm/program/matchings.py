@@ -1,4 +1,4 @@
-"""Messages of a round in permutations: in each of them a rank sends to one peer, and receives from one, at most."""
+"""Divides a round's messages into permutations, in which each rank sends to and receives from at most one peer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ _Peers = dict[int, dict[int, int]]  # rank -> permutation -> peer
 
 
 def matchings(messages: Mapping[Pair, Sized]) -> list[list[Pair]]:
-    """The pairs in as few permutations as a rank has peers in one direction (König's theorem).
+    """Divides the pairs into permutations. Their number is the greatest number of peers of a rank in one direction.
+
+    That this number is enough is König's theorem.
 
     Args:
-      messages: by pair; the longest come first, so that those of a permutation are about equally long.
+      messages: messages by pair. The longest messages are placed first, so that the messages of a permutation have
+        similar lengths.
     """
     targets: _Peers = defaultdict(dict)
     sources: _Peers = defaultdict(dict)
@@ -29,12 +32,12 @@ def matchings(messages: Mapping[Pair, Sized]) -> list[list[Pair]]:
 
 
 def _free(peers: Mapping[int, int]) -> int:
-    """The first permutation without this rank."""
+    """The first permutation in which this rank has no peer."""
     return next(colour for colour in range(len(peers) + 1) if colour not in peers)
 
 
 def _swap(targets: _Peers, sources: _Peers, dst: int, colour: int, other: int) -> None:
-    """Swaps two permutations along the path from `dst` that alternates between them, which frees `colour` there."""
+    """Swaps two permutations along the path from `dst` on which they alternate. This frees `colour` at `dst`."""
     path: list[tuple[Pair, int]] = []
     node, mine, its = dst, sources, targets
     while colour in mine[node]:

@@ -16,16 +16,17 @@ _NOTHING = 0  # the value of a chunk that a rank does not hold
 
 
 def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind = "all_reduce") -> Proof:
-    """Proves that these messages give the collective's result, with the same bits on all ranks, whatever their speeds.
+    """Proves that these messages give the collective's result, with equal bits on all ranks, at any speeds of ranks.
 
-    The proof executes them as rounds: a round's messages go at once and in any order, then its sums are done, then the
-    next round begins. As what an operation depends on stands before it in its rank's list, ranks that run each
-    operation as soon as it can be run come to the same values, and do not wait for each other for ever either.
+    The proof executes round by round. A round's messages are sent at once and in any order, then its sums are done,
+    then the next round begins. An operation depends only on earlier operations of its rank's list and on messages. So
+    ranks that run each operation as soon as possible get the same values, and do not deadlock.
 
     Args:
-      messages: those of rank 0, 1, …
-      collective: the result of every rank. "all_reduce": the sum of every chunk; "reduce_scatter": rank c the sum
-        of chunk c; "all_gather": every chunk c as rank c had it. The latter two need as many chunks as ranks.
+      messages: the messages of rank 0, rank 1, …
+      collective: the result to prove. After "all_reduce" every rank has the sum of every chunk, after "reduce_scatter"
+        rank c has the sum of chunk c, and after "all_gather" every rank has chunk c as rank c had it. The last two need
+        one chunk per rank.
 
     Raises:
       PlanError: the mistake, with the rank, its round and the chunk. Rounds are counted in that rank's list, from 0.
@@ -45,7 +46,7 @@ def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind
 
 
 class _Match(NamedTuple):
-    """A send and the receive that it finds, each with the round of its own rank."""
+    """A send and its matching receive. `sent` is the sender's round, `received` is the receiver's round."""
 
     src: int
     sent: int
@@ -59,28 +60,28 @@ def _check_sizes(messages: Sequence[RankMessages], collective: CollectiveKind) -
     if collective not in get_args(CollectiveKind):
         raise ValueError(f"collective is {collective!r}; it must be one of {', '.join(get_args(CollectiveKind))}")
     if not messages:
-        raise PlanError(f"messages: they are of no rank.{CURE}")
+        raise PlanError(f"messages: there is no rank.{CURE}")
     ranks, chunks = len(messages), messages[0].chunks
     for index, each in enumerate(messages):
         if (each.ranks, each.rank, each.chunks) != (ranks, index, chunks):
             raise PlanError(
-                f"messages: list {index} is of rank {each.rank} of {each.ranks}, with {each.chunks} chunks; it must be "
-                f"of rank {index} of {ranks}, with {chunks}.{CURE}"
+                f"messages: list {index} is for rank {each.rank} of {each.ranks}, with {each.chunks} chunks; it must "
+                f"be for rank {index} of {ranks}, with {chunks}.{CURE}"
             )
     if collective != "all_reduce" and chunks != ranks:
         raise PlanError(f"messages: {collective} of {ranks} ranks needs {ranks} chunks; there are {chunks}.{CURE}")
 
 
 def _check_round(each: RankMessages, index: int, round_: Round) -> None:
-    """Refuses indices out of range, and memory that two messages of the round use of which one writes it."""
+    """Refuses indices out of range, and memory that one message of the round writes and another message uses."""
     both: tuple[Send | Receive, ...] = (*round_.sends, *round_.receives)
     for message in both:
         if not 0 <= message.peer < each.ranks or message.peer == each.rank:
-            _refuse(each.rank, index, f"{_name(message)} is with none of the {each.ranks - 1} other ranks")
+            _refuse(each.rank, index, f"{_name(message)} is not with one of the {each.ranks - 1} other ranks")
     entries: tuple[Send | Receive | Add, ...] = (*both, *round_.adds)
     for entry in entries:
         if not 0 <= entry.chunk < each.chunks:
-            _refuse(each.rank, index, f"{_name(entry)} is of none of the {each.chunks} chunks")
+            _refuse(each.rank, index, f"{_name(entry)} is not for one of the {each.chunks} chunks")
     for add in round_.adds:
         if not add.places:
             _refuse(each.rank, index, f"{_name(add)} has no operand")
@@ -95,12 +96,12 @@ def _check_round(each: RankMessages, index: int, round_: Round) -> None:
             _refuse(each.rank, index, f"{_name(receive)} overwrites the chunk while it is sent")
         memory = (receive.place, receive.chunk if receive.place == BUFFER else 0)
         if memory in written:
-            _refuse(each.rank, index, f"{_name(receive)} goes where another message of the round goes")
+            _refuse(each.rank, index, f"{_name(receive)} goes to the place of another message of the round")
         written.add(memory)
 
 
 def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
-    """For every rank and round its messages, each with its other end: the first send finds the first receive."""
+    """For every rank and round, its messages with both ends. The sends and receives of two ranks match in order."""
     sends: dict[tuple[int, int], list[tuple[int, Send]]] = defaultdict(list)
     receives: dict[tuple[int, int], list[tuple[int, Receive]]] = defaultdict(list)
     for each in messages:
@@ -114,39 +115,39 @@ def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
         out, into = sends[src, dst], receives[src, dst]
         for (sent, send), (received, receive) in zip(out, into, strict=False):
             if send.chunk != receive.chunk:
-                problem = f"finds the receive of chunk {receive.chunk} in round {received} of rank {dst}"
+                problem = f"matches the receive of chunk {receive.chunk} in round {received} of rank {dst}"
                 _refuse(src, sent, f"{_name(send)} {problem}")
             match = _Match(src, sent, dst, received, send.chunk, receive.place)
             found[src][sent].append(match)
             found[dst][received].append(match)
         if len(out) > len(into):
             sent, send = out[len(into)]
-            _refuse(src, sent, f"{_name(send)} finds no receive there")
+            _refuse(src, sent, f"{_name(send)} has no matching receive")
         if len(into) > len(out):
             received, receive = into[len(out)]
-            _refuse(dst, received, f"{_name(receive)} finds no send there")
+            _refuse(dst, received, f"{_name(receive)} has no matching send")
     return found
 
 
 class _Replay:
-    """All ranks at work. A value is a number: equal numbers stand for equal bits."""
+    """Executes all ranks. A value is a number: equal numbers stand for equal bits."""
 
     def __init__(
         self, messages: Sequence[RankMessages], collective: CollectiveKind, matches: list[list[list[_Match]]]
     ) -> None:
         self._messages, self._collective, self._matches = messages, collective, matches
         ranks, chunks = range(len(messages)), range(messages[0].chunks)
-        self._contributions = [0, *(1 << rank for rank in ranks)]  # value -> the ranks added up, as a set of bits
+        self._contributions = [0, *(1 << rank for rank in ranks)]  # value -> the contributing ranks, as bits
         self._sums: dict[tuple[int, ...], int] = {}  # the values added up, in this order -> their sum
         gathered = collective == "all_gather"
         self._held = [[rank + 1 if chunk == rank or not gathered else _NOTHING for chunk in chunks] for rank in ranks]
         self._slots: list[dict[int, tuple[int, int]]] = [{} for _ in ranks]  # place -> chunk and value
         self._round = [-1] * len(messages)
-        self._unsent = [0] * len(messages)  # messages of the rank's round that have not gone yet
+        self._unsent = [0] * len(messages)  # messages of the rank's current round that have not been moved yet
 
     def finish(self) -> None:
         """Runs every rank to the end of its list."""
-        done = list(range(len(self._messages)))  # ranks whose round is over
+        done = list(range(len(self._messages)))  # ranks that have finished their round
         while done:
             rank = done.pop()
             if self._round[rank] >= 0:
@@ -170,7 +171,7 @@ class _Replay:
             self._refuse_deadlock(stuck[0])
 
     def check_result(self) -> None:
-        """Raises PlanError unless every rank has what the collective promises."""
+        """Raises PlanError unless every rank has the collective's result."""
         everybody = (1 << len(self._messages)) - 1
         for rank, held in enumerate(self._held):
             for chunk in [rank] if self._collective == "reduce_scatter" else range(len(held)):
@@ -178,7 +179,7 @@ class _Replay:
                 if missing := expected & ~self._contributions[held[chunk]]:
                     self._refuse_result(rank, chunk, f"lacks the contribution of ranks {_members(missing)}")
                 if extra := self._contributions[held[chunk]] & ~expected:
-                    self._refuse_result(rank, chunk, f"has the contribution of ranks {_members(extra)}, too")
+                    self._refuse_result(rank, chunk, f"also has the contribution of ranks {_members(extra)}")
                 if self._collective == "all_reduce" and held[chunk] != self._held[0][chunk]:
                     problem = "was added up in another order than on rank 0, so that their bits may differ"
                     self._refuse_result(rank, chunk, problem)
@@ -196,7 +197,7 @@ class _Replay:
             self._slots[match.dst][match.place] = match.chunk, value
 
     def _add(self, rank: int) -> None:
-        """The sums at the end of the rank's round."""
+        """Executes the sums at the end of the rank's round."""
         held, slots, round_ = self._held[rank], self._slots[rank], self._round[rank]
         for add in self._messages[rank].rounds[round_].adds:
             terms, together = [], 0
@@ -217,7 +218,7 @@ class _Replay:
                 self._contributions.append(together)
 
     def _refuse_deadlock(self, rank: int) -> NoReturn:
-        """Follows who waits for whom from a rank that waits, until a rank comes again."""
+        """Follows the waits from a waiting rank until a rank repeats, and reports the cycle."""
         waits: dict[int, _Match] = {}
         while rank not in waits:
             waits[rank] = next(m for m in self._matches[rank][self._round[rank]] if not self._is_due(m))

@@ -1,7 +1,8 @@
 """Messages: the rounds of sends and receives by which one rank runs a schedule, and their encoding.
 
-They are for ranks that cannot read each other's memory. A round's messages go at once, then the rank adds up what came.
-Sums are those of the schedule's program, operand by operand, so both give the same bits.
+Messages are for ranks that cannot read each other's memory. A round's messages are sent at once, then the rank adds up
+the chunks that arrived. Sums have the operands of the sums in the schedule's program, in the same order. So messages
+and the program give the same bits.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import group_starts
 
 MAGIC, VERSION = 0x474D434A, 1  # "JCMG" in little-endian bytes
-BUFFER = 0  # the place of a chunk in the rank's own buffer; place i above it is the scratch slot i - 1
+BUFFER = 0  # the place of a chunk in the rank's own buffer; place i > 0 is scratch slot i - 1
 
 
 class Send(NamedTuple):
-    """The rank's own chunk, on its way to `peer`."""
+    """The rank's own chunk, sent to `peer`."""
 
     peer: int
     chunk: int
@@ -35,14 +36,14 @@ class Receive(NamedTuple):
 
 
 class Add(NamedTuple):
-    """`buffer[chunk] = Σ places`, in this order; one place is a copy."""
+    """`buffer[chunk] = Σ places`, in this order; a single place is a copy."""
 
     chunk: int
     places: tuple[int, ...]
 
 
 class Round(NamedTuple):
-    """Two ranks list the messages between them in the same order, so that sends and receives find each other."""
+    """A rank's round. Two ranks list the messages between them in the same order, so that sends and receives match."""
 
     sends: list[Send]
     receives: list[Receive]
@@ -50,7 +51,7 @@ class Round(NamedTuple):
 
 
 class RankMessages(NamedTuple):
-    """One rank's messages; `slots` are the chunks that its scratch memory must hold. Rounds without it are left out."""
+    """One rank's messages, in the rounds in which the rank takes part. Its scratch memory must hold `slots` chunks."""
 
     ranks: int
     rank: int
@@ -59,7 +60,10 @@ class RankMessages(NamedTuple):
     rounds: tuple[Round, ...]
 
     def encode(self) -> bytes:
-        """Little-endian uint32 words: magic, version, ranks, rank, chunks, slots, rounds; per round 3 counts, lists."""
+        """Little-endian uint32 words: magic, version, ranks, rank, chunks, slots, number of rounds, then the rounds.
+
+        A round is the lengths of its three lists, and the lists themselves.
+        """
         words = [MAGIC, VERSION, self.ranks, self.rank, self.chunks, self.slots, len(self.rounds)]
         for sends, receives, adds in self.rounds:
             words += (len(sends), len(receives), len(adds))
@@ -71,7 +75,7 @@ class RankMessages(NamedTuple):
 
 
 def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
-    """The messages of every rank, those of the preconditions first.
+    """Compiles a schedule to the messages of every rank. The messages of the preconditions come first.
 
     Args:
       schedule: a schedule that the verifier has proved.
@@ -88,9 +92,9 @@ def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
 
 
 def rounds_of_all(schedule: Schedule) -> Iterator[tuple[int, list[Round]]]:
-    """The rounds in which a rank sends, by their number, each with what every rank does in it; see `compile_messages`.
+    """Yields the rounds in which any rank sends: the number of the round, and every rank's part in the round.
 
-    Rounds count from the first of the preconditions.
+    Rounds are counted from the first round of the first precondition. For errors see `compile_messages`.
     """
     table = all_rounds(schedule)
     table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 3], table[:, 0]))]
@@ -110,17 +114,17 @@ def rounds_of_all(schedule: Schedule) -> Iterator[tuple[int, list[Round]]]:
 
 
 def scratch_slots(rounds: Iterable[Round]) -> int:
-    """The number of slots that these rounds of a rank receive into."""
+    """The number of scratch slots into which these rounds of a rank receive."""
     return max((receive.place for round_ in rounds for receive in round_.receives), default=BUFFER)
 
 
 def exchanges(rounds: int) -> tuple[RankMessages, RankMessages]:
     """Two ranks that send each other half of their buffers in every round, for measuring.
 
-    What a rank receives it sends back in the next round.
+    In each round a rank sends back the half that it received in the round before.
 
     Args:
-      rounds: at least 1.
+      rounds: number of rounds, at least 1.
     """
 
     def of(rank: int) -> RankMessages:
@@ -134,7 +138,7 @@ def exchanges(rounds: int) -> tuple[RankMessages, RankMessages]:
 
 
 class _Rank:
-    """The round of one rank, and where it keeps what it has received but not yet added."""
+    """The current round of one rank, and the places of chunks that it has received but not yet added."""
 
     def __init__(self) -> None:
         self.now = Round([], [], [])

@@ -1,4 +1,4 @@
-"""The proof of permutes: their tables, read back into messages."""
+"""Proves permutes by reading their tables back into messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from jaxcomm.schedules.schedule import CollectiveKind
 def verify_permutes(permutes: Permutes, collective: CollectiveKind = "all_reduce") -> Proof:
     """Proves that these permutes give the collective's result, with the same bits on all ranks.
 
-    The proof is of the tables: it reads from them what every rank sends, receives and adds, and has
-    `verify_messages` prove that.
+    The tables are read back into the sends, receives and sums of every rank, which `verify_messages` proves.
 
     Raises:
       PlanError: the mistake, with the rank, its round and the chunk.
@@ -40,7 +39,10 @@ def _unrolled(loop: Loop, permutes: Permutes) -> Iterator[list[Round]]:
 
 
 def _messages(round_: PermuteRound, iteration: int, rank: int, slots: int) -> Round:
-    """A rank's round. Slots above `slots` take chunks that it adds as they come, or stores over those it has sent."""
+    """A rank's part in a round.
+
+    Slots above `slots` take arriving chunks that the rank adds at once, or that replace a chunk that the rank sends.
+    """
     found = Round([], [], [])
     aside = itertools.count(slots + 1)
     for permute in round_.permutes:

@@ -1,7 +1,7 @@
 """Permutes: the rounds of collective-permutes by which XLA's own collectives run a schedule.
 
-One program serves all ranks: tables, read by the rank, say which chunk it sends, and where it stores the chunk that
-comes. Rounds that repeat are one loop, so that the program stays short however many rounds there are.
+All ranks run the same program. Its tables, indexed by rank, say which chunk a rank sends and where the rank stores the
+arriving chunk. Rounds that repeat form a loop, so that the program stays short for any number of rounds.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from jaxcomm.schedules import Schedule
 Numbers = NDArray[np.int32]
 
 NOTHING: Final = -1  # in place of a chunk
-ADD: Final = -1  # the place of a chunk that is added to the rank's own when it comes
-UNROLLED: Final = 16  # permutes of a program without loops
-_LONGEST = 2  # periods that are looked for, in ranks
+ADD: Final = -1  # the place of a chunk that is added to the rank's own chunk on arrival
+UNROLLED: Final = 16  # a program with at most this number of permutes has no loops
+_LONGEST = 2  # longest period of a loop, divided by the number of ranks
 
 
 class Permute(NamedTuple):
     """One collective-permute: chunks of each source go to its target.
 
     Attributes:
-      pairs: sources and targets; each rank is at most once a source, and once a target.
+      pairs: sources and targets; each rank is a source at most once, and a target at most once.
       sends: [iterations, ranks, m]: the chunks that a rank sends, or NOTHING.
-      chunks: [iterations, ranks, m]: those that it receives, or NOTHING.
-      places: [iterations, ranks, m]: where it stores them: BUFFER, ADD (either order gives a sum of two the same bits),
-        or a scratch slot from 1 on.
+      chunks: [iterations, ranks, m]: the chunks that a rank receives, or NOTHING.
+      places: [iterations, ranks, m]: the places of the received chunks: BUFFER, ADD (a sum of two operands has the same
+        bits in either order), or a scratch slot from 1 on.
     """
 
     pairs: tuple[Pair, ...]
@@ -47,11 +47,11 @@ class Permute(NamedTuple):
 
 
 class Additions(NamedTuple):
-    """Sums of equally many operands.
+    """Sums that all have the same number of operands.
 
     Attributes:
       chunks: [iterations, ranks, m]: the chunks that a rank sums, or NOTHING.
-      places: [iterations, ranks, m, operands]: BUFFER or slots, in the order in which they are added.
+      places: [iterations, ranks, m, operands]: the operands' places, BUFFER or slots, in the order of addition.
     """
 
     chunks: Numbers
@@ -59,7 +59,7 @@ class Additions(NamedTuple):
 
 
 class PermuteRound(NamedTuple):
-    """Permutes whose chunks are all read before any of them is stored over, then sums."""
+    """Permutes, then sums. All chunks that the permutes send are read before any of these chunks is overwritten."""
 
     permutes: tuple[Permute, ...]
     additions: tuple[Additions, ...]
@@ -73,7 +73,7 @@ class Loop(NamedTuple):
 
 
 class Permutes(NamedTuple):
-    """A schedule's program for XLA; `slots` are the chunks that a rank's scratch memory holds."""
+    """A schedule's program for XLA; `slots` is the number of chunks that a rank's scratch memory holds."""
 
     ranks: int
     chunks: int
@@ -87,12 +87,12 @@ class Permutes(NamedTuple):
 
 
 def compile_permutes(schedule: Schedule, most: int | None = None) -> Permutes:
-    """The permutes of a schedule, those of the preconditions first.
+    """Compiles a schedule to permutes. The permutes of the preconditions come first.
 
     Args:
       schedule: a schedule that the verifier has proved.
-      most: chunks that a rank sends in one permute; None: no bound. Longer messages take several permutes, and less
-        memory.
+      most: greatest number of chunks that a rank sends in one permute; None means no limit. Longer messages are cut
+        into several permutes, which take less memory.
 
     Raises:
       PlanError: transfers of one round form a cycle that is not an exchange (see `compile`).
@@ -113,14 +113,17 @@ def compile_permutes(schedule: Schedule, most: int | None = None) -> Permutes:
 
 
 class _Draft(NamedTuple):
-    """A round: of each permute by pair the chunks and their places, and the sums of each rank."""
+    """A round: the chunks of each permute with their places, by pair, and the sums of each rank."""
 
     permutes: list[dict[Pair, list[tuple[int, int]]]]
     adds: dict[int, list[Add]]
 
 
 def _draft(together: Sequence[Round], most: int) -> _Draft:
-    """A round with its messages in permutes. Sums of an own chunk and one that comes are made as it comes."""
+    """Returns a round with its messages in permutes.
+
+    If a sum has only the rank's own chunk and one arriving chunk, it is made on arrival.
+    """
     messages: dict[Pair, list[tuple[int, int]]] = defaultdict(list)
     for rank, round_ in enumerate(together):
         for peer, chunk, place in round_.receives:
@@ -130,7 +133,7 @@ def _draft(together: Sequence[Round], most: int) -> _Draft:
         for pairs in matchings(messages)
         for start in range(0, max(len(messages[pair]) for pair in pairs), most)
     ]
-    # The permute that brings each chunk: none that sends the chunk may come after, if it goes to the buffer.
+    # The permute that brings each chunk. If the chunk goes to the buffer, no later permute may send the old value.
     when = {
         (*pair, chunk): index
         for index, (pairs, start) in enumerate(pieces)
@@ -162,7 +165,7 @@ def _draft(together: Sequence[Round], most: int) -> _Draft:
 
 
 def _number_slots(drafts: Sequence[_Draft], ranks: int) -> int:
-    """Gives what is left in slots the lowest that are free on its rank, and returns how many that takes."""
+    """Gives every remaining slot the lowest free number of its rank. Returns the greatest number of slots of a rank."""
     free: list[list[int]] = [[] for _ in range(ranks)]
     taken = [0] * ranks
     number: list[dict[int, int]] = [{ADD: ADD, BUFFER: BUFFER} for _ in range(ranks)]
@@ -190,7 +193,7 @@ def _number_slots(drafts: Sequence[_Draft], ranks: int) -> int:
 
 
 def _rolled(rounds: Sequence[_Draft], longest: int) -> Iterator[tuple[int, int]]:
-    """Iterations and periods of loops over these rounds, one after the other; the shortest program is not sought."""
+    """Iterations and periods of successive loops over these rounds. A shorter program may exist."""
     pairs = [[_Both.of(permute) for permute in draft.permutes] for draft in rounds]
     plain = start = 0
     while start < len(rounds):
@@ -222,7 +225,7 @@ class _Both(NamedTuple):
         return cls(dict(iter(pairs)), {dst: src for src, dst in pairs})
 
     def take(self, other: _Both) -> bool:
-        """Adds the pairs of another permute, or returns False: together they are no permutation."""
+        """Adds the pairs of another permute; returns False if together they are not a permutation."""
         if any(
             mine.get(rank, peer) != peer for mine, its in zip(self, other, strict=True) for rank, peer in its.items()
         ):
@@ -233,7 +236,7 @@ class _Both(NamedTuple):
 
 
 def _iterations(pairs: Sequence[Sequence[_Both]], start: int, period: int) -> int:
-    """The number of times that the `period` rounds from `start` on repeat."""
+    """The number of iterations of a loop over the `period` rounds from `start` on."""
     body = [[_Both({**t}, {**s}) for t, s in permutes] for permutes in pairs[start : start + period]]
     for iteration in itertools.count(1):
         first = start + iteration * period
@@ -246,7 +249,7 @@ def _iterations(pairs: Sequence[Sequence[_Both]], start: int, period: int) -> in
 
 
 def _tables(drafts: Sequence[_Draft], ranks: int) -> PermuteRound:
-    """The tables of one round of a loop, from what it is in every iteration."""
+    """The tables of one round of a loop, from the round's drafts in all iterations."""
     permutes = []
     for alike in zip(*(draft.permutes for draft in drafts), strict=True):
         pairs = sorted(set().union(*alike))

@@ -1,7 +1,8 @@
 """Programs: the flat list of operations that the executor runs, and its encoding.
 
-A program is for memory that all ranks can read (one process, or peers of one host): a rank that executes an operation
-pulls what it reads. The list holds the operations of all ranks, and its order is a valid order of execution.
+A program is for ranks that can read each other's memory (in one process, or on one host). A rank that executes an
+operation reads the operands in the other ranks' buffers. The list has the operations of all ranks, and its order is a
+valid order of execution.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from jaxcomm.program.lowering import Alike, Draft, lower_alike
 from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
-MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on what a damaged file can make us allocate
-MAX_PIECES = 1 << 22  # ranks · chunks of a schedule that is compiled: some seconds
+MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on the memory that a damaged file can make us allocate
+MAX_PIECES = 1 << 22  # greatest ranks · chunks of a compiled schedule; compiling it takes some seconds
 _HEADER = 5
 _OP = 5  # words of an operation before its lists
 _NONE: Final = np.empty(0, np.int32)
@@ -28,7 +29,7 @@ class ProgramOp(NamedTuple):
     """`v = Σ buffer[r][chunk] for r in reads`, in this order; then `buffer[w][chunk] = v` for w in writes.
 
     Attributes:
-      rank: the rank that executes it.
+      rank: the rank that executes the operation.
       chunk: the piece of the buffer.
       reads: ranks whose chunk is summed, ascending and distinct.
       writes: ranks whose chunk receives the sum, ascending and distinct.
@@ -51,7 +52,10 @@ class Program:
     ops: tuple[ProgramOp, ...]
 
     def encode(self) -> bytes:
-        """Little-endian uint32 words: magic, version, ranks, chunks, ops; per op rank, chunk, 3 counts, 3 lists."""
+        """Little-endian uint32 words: magic, version, ranks, chunks, number of ops, then the ops.
+
+        An op is its rank, its chunk, the lengths of its three lists, and the lists themselves.
+        """
         words = [MAGIC, VERSION, self.ranks, self.chunks, len(self.ops)]
         for rank, chunk, reads, writes, waits in self.ops:
             words += (rank, chunk, len(reads), len(writes), len(waits), *reads, *writes, *waits)
@@ -59,10 +63,10 @@ class Program:
 
     @classmethod
     def decode(cls, data: bytes) -> Program:
-        """The inverse of `encode`, for bytes from anywhere.
+        """The inverse of `encode`, with all checks.
 
         Raises:
-          PlanError: the bytes are not a program; the message says at which word.
+          PlanError: the bytes are not a program; the error text names the word.
         """
         if len(data) % 4:
             raise PlanError(f"program: {len(data)} bytes are not whole 32-bit words.\n  Cure: compile the plan again.")
@@ -70,14 +74,14 @@ class Program:
 
 
 def compile(schedule: Schedule) -> bytes:
-    """The encoded program of a schedule, its precondition first.
+    """Compiles a schedule to an encoded program. The operations of the precondition come first.
 
     Args:
-      schedule: a schedule that the verifier has proved; a wrong one gives a program that is as wrong.
+      schedule: a schedule that the verifier has proved; a wrong schedule gives a wrong program.
 
     Raises:
-      PlanError: more ranks · chunks than `MAX_PIECES`; or transfers of one round form a cycle that is not an exchange,
-        which needs memory beyond the buffers.
+      PlanError: ranks · chunks exceeds `MAX_PIECES`, or transfers of one round form a cycle that is not an exchange.
+        Such a cycle needs memory beyond the buffers.
     """
     if (pieces := schedule.ranks * schedule.num_chunks) > MAX_PIECES:
         raise PlanError(
@@ -89,11 +93,11 @@ def compile(schedule: Schedule) -> bytes:
 
 
 def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
-    """The program of all steps, ordered by round and chunk; those of alike chunks are written together."""
+    """Encodes all steps, ordered by round and chunk. The steps of alike chunks are encoded together."""
     waits = [_waits(group.drafts) for group in groups]
     steps = [step for group, each in zip(groups, waits, strict=True) for step in zip(group.drafts, each, strict=True)]
     sizes = [_OP + len(draft.reads) + len(draft.writes) + len(waited) for draft, waited in steps]
-    # One entry per operation: step by step, and of each step chunk by chunk.
+    # One entry per operation: step by step, and within each step chunk by chunk.
     step = np.repeat(np.arange(len(steps)), [len(group.chunks) for group in groups for _ in group.drafts])
     chunk = np.concatenate([_NONE, *(group.chunks for group in groups for _ in group.drafts)])
     round_ = np.concatenate([_NONE, *(group.rounds.T.ravel() for group in groups)])
@@ -122,10 +126,10 @@ def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
 
 
 def _waits(drafts: tuple[Draft, ...]) -> list[list[int]]:
-    """For each step of a chunk, in order, those that it waits for: conflicts that no other wait implies."""
+    """For each step of a chunk, in order, the steps that it waits for: conflicting steps that no other wait implies."""
     write_of: dict[int, int] = {}
     readers_of: dict[int, list[int]] = {}
-    before: list[int] = []  # per step those that have finished when it starts, as a set of bits
+    before: list[int] = []  # per step, the steps that have finished when it starts, as a set of bits
     found = []
     for index, draft in enumerate(drafts):
         conflicts = {write_of[r] for r in (*draft.reads, *draft.writes) if r in write_of}
@@ -146,7 +150,7 @@ def _waits(drafts: tuple[Draft, ...]) -> list[list[int]]:
 
 
 class _Reader:
-    """Reads the words of a program in order and refuses the first one that is out of bounds."""
+    """Reads the words of a program in order and refuses the first word that is out of bounds."""
 
     def __init__(self, words: list[int]) -> None:
         self._words = words

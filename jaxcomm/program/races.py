@@ -1,4 +1,4 @@
-"""Symbolic execution of a program: whose contributions every rank holds, and who must have finished before whom."""
+"""Symbolic execution of a program: the contributions that every rank holds, and the order that waits enforce."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jaxcomm.program.program import ProgramOp
 class ChunkRun:
     """One chunk while a program runs in list order.
 
-    Two operations conflict when one writes what the other reads or writes; the waits must order them, directly or
-    through other operations on the chunk.
+    Two operations conflict if one writes a rank's chunk that the other reads or writes. Waits must order them, directly
+    or through other operations on the chunk.
     """
 
     def __init__(self, chunk: int, ranks: int) -> None:
@@ -19,13 +19,13 @@ class ChunkRun:
         self._holds = [frozenset([rank]) for rank in range(ranks)]
         self._bits = list(range(ranks))  # equal numbers stand for equal bits
         self._sums: dict[tuple[int, ...], int] = {}  # the bits added up, in this order -> the bits of the sum
-        self._ops: list[int] = []  # program indices; the sets of bits below number the chunk's operations by position
-        self._finished: dict[int, int] = {}  # op -> the operations that have finished when it has
+        self._ops: list[int] = []  # indices in the program; bit i of the following sets is the i-th of them
+        self._finished: dict[int, int] = {}  # op -> the operations that have finished when this op has
         self._writer = [0] * ranks
-        self._readers = [0] * ranks  # since the last write
+        self._readers = [0] * ranks  # the operations that have read the chunk since the last write
 
     def step(self, index: int, op: ProgramOp) -> frozenset[int]:
-        """Executes operation `index`; the ranks whose contributions it adds up."""
+        """Executes operation `index`; returns the ranks whose contributions it adds up."""
         finished = 0
         for other in op.waits:
             finished |= self._finished.get(other, 0)

@@ -1,4 +1,4 @@
-"""Proofs that a schedule, a template or a program computes the sum, by executing it on sets of contributions."""
+"""Proofs, by execution on sets of contributions, that a schedule, a template or a program computes the sum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Proof:
       ranks: number of ranks.
       chunks: number of chunks.
       counts: the number of proved parts, such as {"rounds": 9, "transfers": 56}.
-      method: how.
+      method: the method of the proof.
     """
 
     subject: str
@@ -46,12 +46,12 @@ class Proof:
 
 
 def verify_schedule(schedule: Schedule) -> Proof:
-    """Proves that the schedule, after its precondition, gives every rank every chunk, fully reduced, or what a
-    reduce-scatter or an all-gather must.
+    """Proves that the schedule, after its precondition, gives every rank the result of the schedule's collective.
 
-    The proof is of the transfers: indices in range, ports, rounds and volume as declared, a precondition that does
-    without the late rank, no read of what a ReduceScatter leaves as garbage, every contribution exactly once. Only a
-    schedule that equals what its constructor makes is proved by its parts, such as its template, and not unrolled.
+    The proof checks all transfers: indices are in range; ports, rounds and volume are as declared; the precondition
+    does not involve the late rank; no transfer reads a value that a ReduceScatter leaves as garbage; every contribution
+    counts exactly once. A schedule that is equal to the result of its constructor is not unrolled. Instead its parts
+    are proved, such as its template.
 
     Raises:
       PlanError: the mistake, with the kind of the schedule, the round, the ranks and the chunk.
@@ -69,16 +69,17 @@ def verify_schedule(schedule: Schedule) -> Proof:
     if _is_composed(schedule):
         return _compose(schedule)
     if schedule.template:
-        raise PlanError(f"{schedule.kind}: it is not the schedule that its template and sizes stand for.{CURE}")
+        raise PlanError(f"{schedule.kind}: it is not the schedule that its template and sizes define.{CURE}")
     return _execute(schedule)
 
 
 def verify_template(template: Template, chunks: int) -> Proof:
-    """Proves that a straggler schedule of this many chunks with this template spreads all of them.
+    """Proves that a straggler schedule of `chunks` chunks with this template spreads every chunk to all ranks.
 
-    Chunk c moves in the rounds c, c + 1, ... only. As long as these end before round `chunks`, the template says what
-    happens: every offset sends once and receives once, so ports are respected; the receivers v + age are all ranks but
-    the chunk's owner; and the sender of a chunk has received it before. The last chunks are executed.
+    Chunk c moves only in the rounds c, c + 1, … If these rounds end before round `chunks`, the template determines the
+    moves of the chunk. For all such chunks three properties are enough: every offset sends once and receives once, so
+    port limits hold; the receivers, dst + age, are all ranks except the chunk's owner; the sender of a chunk has
+    received the chunk before. The last chunks are executed instead.
 
     Raises:
       PlanError: the template does not spread a chunk to every rank, or sends what a rank does not hold yet.
@@ -90,7 +91,7 @@ def verify_template(template: Template, chunks: int) -> Proof:
     for step in template.among:
         distance = (step.dst + step.age) % others
         if distance in since:
-            raise PlanError(f"template: {step} brings a chunk to a rank that gets it in another row, too.{CURE}")
+            raise PlanError(f"template: {step} brings a chunk to a rank that also gets it in another row.{CURE}")
         since[distance] = step.age
     if len(since) < others:
         raise PlanError(f"template: a chunk reaches {len(since)} of {others} ranks.{CURE}")
@@ -103,7 +104,7 @@ def verify_template(template: Template, chunks: int) -> Proof:
     expected = chunks - 1 + others.bit_length()
     rounds, volume = check_ports("template", tail[tail[:, 0] >= first], 1)
     if (rounds, volume) != (expected, expected - first):
-        raise PlanError(f"template: {rounds} rounds for {chunks} chunks; {expected} are promised.{CURE}")
+        raise PlanError(f"template: {rounds} rounds for {chunks} chunks; there must be {expected}.{CURE}")
     held = Contributions("template", ranks, chunks - first, first)
     held.reduce_scatter(late=others)
     held.run(tail)
@@ -116,9 +117,9 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
     """Proves that an AllReduce program gives every rank the sum, with the same bits, whatever the ranks' speeds.
 
     Args:
-      program: the program, or its bytes.
-      schedule: the schedule that it stands for: sizes must agree, and what its precondition reduces must come from
-        operations that neither involve the late rank nor wait for one that does.
+      program: the program, or its encoding.
+      schedule: the schedule that the program implements. Sizes must agree. The sums of the schedule's precondition must
+        come from operations that do not involve the late rank, and that do not wait for an operation that does.
 
     Raises:
       PlanError: the mistake, with the operations, the rank and the chunk.
@@ -149,7 +150,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
     for (_, late), waiting in zip(stages, left, strict=True):
         if (waiting > 0).any():
             chunk = int((waiting > 0).argmax())
-            raise PlanError(f"program: chunk {chunk} of the others is not reduced while {_late_text(late)} away.{CURE}")
+            raise PlanError(f"program: chunk {chunk} of the others is not reduced before {_late_text(late)}.{CURE}")
     counts = {"operations": len(program.ops)} | ({"of them early": early[0]} if early else {})
     return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
 
@@ -163,9 +164,10 @@ def _additions(stages: Sequence[tuple[Schedule, frozenset[int]]], chunks: int) -
 
 
 def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:
-    """The operations of one chunk, and all chunks whose operations are the same but for the chunk; for every such set.
+    """Finds the sets of chunks whose operations differ only in the chunk.
 
-    Operations of other chunks that one waits for order nothing here, and do not count.
+    Returns, for each set, the operations of its first chunk and the chunks themselves. Operations on different chunks
+    cannot conflict, so waits between them are ignored.
     """
     indices: list[list[int]] = [[] for _ in range(program.chunks)]
     position: list[int] = []
@@ -185,11 +187,11 @@ def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:
 
 def _late_text(late: frozenset[int]) -> str:
     names = ", ".join(map(str, sorted(late)))
-    return f"the late rank {names} is" if len(late) == 1 else f"the late ranks {names} are"
+    return f"the late rank {names} arrives" if len(late) == 1 else f"the late ranks {names} arrive"
 
 
 def _is_composed(schedule: Schedule) -> bool:
-    """Whether the schedule, and so its transfers, is what one of the constructors below makes."""
+    """Whether the schedule, and so its transfers, equals the result of one of the constructors below."""
     constructors: dict[str, Callable[..., Schedule]] = {
         "broadcast": broadcast,
         "chain": chain,
@@ -199,29 +201,30 @@ def _is_composed(schedule: Schedule) -> bool:
     constructor = constructors.get(schedule.kind)
     try:
         return constructor is not None and schedule == constructor(*schedule.parameters)
-    except (TypeError, ValueError):  # these are not the parameters of such a schedule
+    except (TypeError, ValueError):  # the constructor does not take these parameters
         return False
 
 
 def _compose(schedule: Schedule) -> Proof:
-    """The proof of such a schedule, by what its constructor puts together."""
+    """The proof of a composed schedule, by the parts that its constructor combines."""
     ranks, late, *sizes = schedule.parameters
     counts = {"rounds": schedule.num_rounds, "chunks before": schedule.num_chunks}
     if schedule.kind == "broadcast":
-        # First the others' ring. Then every chunk moves as a single one does when less is complete at the start.
+        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`, before which
+        # fewer ranks have the others' sum.
         parts = [straggler(ranks, late, 1)] + ([ring(ranks - 1)] if ranks > 2 else [])
     elif schedule.kind == "hybrid":
         chunks, covered, template = sizes
         counts["chunks before"] = covered
         parts = [straggler(ranks, late, covered, template)] + ([ring(ranks)] if covered < chunks else [])
     elif schedule.kind == "chain" and schedule.num_chunks >= ranks:
-        # Until the last rank comes, chunk c moves as chunk c mod N does; then all move as in `straggler`.
+        # Until the last rank arrives, chunk c moves like chunk c mod N. Then all chunks move as in `straggler`.
         chunks, template = sizes
         verify_template(template, chunks)
         parts = [chain(ranks, late, ranks - 1, template)]
     elif schedule.template:
         verify_template(schedule.template, schedule.num_chunks)
-        # The ReduceScatter treats chunk c as it treats chunk 0, with c added to the others' indices mod N.
+        # In the ReduceScatter chunk c moves like chunk 0, with c added (mod N) to the indices of the N other ranks.
         distinct = min(schedule.num_chunks, ranks - 1)
         checked_table(reduce_scatter(ranks, late, distinct, distinct))
         parts = [straggler(ranks, late, 1)]
@@ -233,7 +236,7 @@ def _compose(schedule: Schedule) -> Proof:
 
 
 def _execute(schedule: Schedule) -> Proof:
-    """The proof of every single transfer."""
+    """The proof that executes every single transfer."""
     kind, ranks, chunks, before = schedule.kind, schedule.ranks, schedule.num_chunks, schedule.precondition
     table = checked_table(schedule)
     stages = [(checked_precondition(before, after), after.late_ranks) for before, after in pairwise(schedule.phases)]
@@ -255,7 +258,7 @@ def _execute(schedule: Schedule) -> Proof:
 
 
 def _chunks_are_rotations(table: Table, ranks: int, chunks: int) -> bool:
-    """Whether every chunk c moves as chunk 0 does, but with c added to all ranks mod n: then chunk 0 stands for all."""
+    """Whether every chunk c moves like chunk 0, with c added to all ranks mod n. Then chunk 0 proves all chunks."""
     if chunks != ranks or not len(table) or len(table) % ranks:
         return False
     rounds = int(table[-1, 0]) + 1

@@ -22,8 +22,8 @@ def screen(report: dict[str, Any], folder: str, program: str) -> str:
 
     Args:
       report: the content of report.json.
-      folder: where the files are.
-      program: how this command was called.
+      folder: the folder with the files.
+      program: the name by which this command was called.
     """
     parts = {
         "Found": _found(report),
@@ -70,7 +70,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 Proved: {report["proof"]}.
 
-The trainings took turns in one process, so that what disturbs the machine disturbs both. `predicted_gain` and
+The trainings took turns in one process, so that a disturbed machine affects all of them. `predicted_gain` and
 `measured_gain` are the share of the ring's time, in the table above, that the plan saves.
 {report["seconds"]:.0f} s in all.
 
@@ -142,5 +142,5 @@ def _checked(report: dict[str, Any]) -> str:
 
 
 def _each(report: dict[str, Any], name: str) -> list[float]:
-    """A number of each training, in the order of `TRAININGS`."""
+    """One number of each training, in the order of `TRAININGS`."""
     return [report[f"{name}_{training}"] for training in TRAININGS]

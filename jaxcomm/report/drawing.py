@@ -1,4 +1,4 @@
-"""The shapes that pictures of a run are made of, as SVG; a shape's title is what a reader sees who points at it."""
+"""Draws the SVG shapes of pictures. The title of a shape appears when a reader points at the shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
 
 
 def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
-    """An SVG document on white; `title` is for those who do not see it."""
+    """An SVG document on white; `title` is for screen readers."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="{FONT}" fill="{palette.INK}" role="img" '
@@ -27,7 +27,7 @@ def text(x: float, y: float, words: str, size: float = 12, look: str = "") -> st
 
 
 def box(kind: str, x: float, y: float, width: float, height: float, fill: str, title: str = "", look: str = "") -> str:
-    """A rectangle of a class."""
+    """A rectangle of an SVG class."""
     shape = (
         f'<rect class="{kind}" x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}" fill="{fill}" {look}'
     )
@@ -35,7 +35,7 @@ def box(kind: str, x: float, y: float, width: float, height: float, fill: str, t
 
 
 def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: str = "", title: str = "") -> str:
-    """A straight line of a class from (x, y) to (x, y)."""
+    """A straight line of an SVG class between the two points of `ends`."""
     x1, y1, x2, y2 = ends
     shape = (
         f'<line class="{kind}" x1="{x1:.6g}" y1="{y1:.6g}" x2="{x2:.6g}" y2="{y2:.6g}" stroke="{stroke}" '
@@ -45,7 +45,7 @@ def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: 
 
 
 def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str) -> str:
-    """A line of a class through points; none of fewer than two."""
+    """A line of an SVG class through points; empty text for fewer than two points."""
     if len(points) < 2:
         return ""
     where = " ".join(f"{x:.6g},{y:.6g}" for x, y in points)
@@ -53,5 +53,5 @@ def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str) -> s
 
 
 def escaped(words: str, keep: str = "") -> str:
-    """Words as XML and HTML take them, between tags or in quotes; `keep` as in `printable`."""
+    """Escapes words for XML and HTML, between tags or in quotes. `keep` is the argument of `printable`."""
     return escape(printable(words, keep))

@@ -1,4 +1,4 @@
-"""One colour for each meaning in all pictures: those of Okabe and Ito, which colour-blind readers can distinguish."""
+"""One colour per meaning in all pictures, from Okabe and Ito's palette, which colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 INK: Final = "#222222"  # text and outlines
 PALE: Final = "#cccccc"  # axes and grids
-GREY: Final = "#777777"  # outlines of boxes, and what stands in the background
-LATE: Final = "#d55e00"  # the late rank, and the schedule that is for it
+GREY: Final = "#777777"  # outlines of boxes, and background lines
+LATE: Final = "#d55e00"  # the late rank, and its schedule
 PLAN: Final = "#0072b2"
 PLAIN: Final = "#56b4e9"  # direct, which runs without a plan
 RING: Final = "#e69f00"
@@ -20,9 +20,9 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; its absence, hatched
+ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; ground and lines of its absence
 
-# Of a name that says several, the first in this order counts.
+# If a name contains several of these words, the word that comes first in this table counts.
 _MEANINGS: Final = {
     "no plan": PLAIN,
     "direct": PLAIN,
@@ -39,10 +39,12 @@ _OTHERS: Final = (PLAN, RING, HALVING, LATE, LAX, PLAIN, BROADCAST, BOUND)
 
 
 def of_names(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each line of a plot: that of its meaning, or one that no other line has, as long as there are some.
+    """A colour for each line of a plot: the colour of its meaning or, if that is taken, a colour of no other line.
+
+    If all colours are taken, lines share colours.
 
     Args:
-      names: of the lines, such as `ring`, `jaxcomm.pmean, no plan` or `old rail`.
+      names: names of the lines, such as `ring`, `jaxcomm.pmean, no plan` or `old rail`.
     """
     wanted = {name: _meant(name) for name in names}
     found: dict[str, str] = {}

@@ -12,7 +12,7 @@ from jaxcomm.report.tables import bytes_text
 
 
 class Panel(NamedTuple):
-    """One pair of axes: a title and its lines, by name in the legend."""
+    """One pair of axes, with a title and lines. The legend names each line by its key in `lines`."""
 
     title: str
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
@@ -22,10 +22,10 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, l
     """Draws rows of panels that share their axes.
 
     Args:
-      rows: panels, as many in each row; a name's lines look the same in all of them.
+      rows: panels, the same number in each row. Lines of one name look the same in all panels.
       x: name and unit of the horizontal axis.
       y: name and unit of the vertical axis.
-      log: whether both axes are logarithmic; the horizontal one then counts bytes.
+      log: whether both axes are logarithmic; the horizontal axis then counts bytes.
       log_y: whether the vertical axis alone is logarithmic.
 
     Returns:
@@ -36,7 +36,8 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, l
     backend.FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex=True, sharey=True)
     panels = [panel for row in rows for panel in row]
-    dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]  # lines that coincide, and grey prints, stay readable
+    # These keep the lines distinguishable where they coincide or are printed in grey.
+    dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
     colours = palette.of_names(names)
     styles = {

@@ -1,4 +1,4 @@
-"""A profile in a short table: the link, who is late, and what is summed."""
+"""A profile in a short table: the link, the late rank, and the sums."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from jaxcomm import profile
-from jaxcomm.profile import Profile
+from jaxcomm.profile import Profile, Rail
 from jaxcomm.profile.run_statistics import TOOL as RUN_TOOL
+from jaxcomm.report.plan.rails import rail_name
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import fit_text, nobody_late_text
 
-_SHOWN = 8  # hosts or NICs
+_SHOWN = 8  # greatest number of hosts, or of NICs, that a row lists
+MUCH = 0.1  # the CPU time used by other programs is mentioned if it is at least this share
 
 
 def summary(measured: Profile) -> str:
@@ -27,7 +29,7 @@ def summary(measured: Profile) -> str:
 
 
 def _missing(measured: Profile) -> list[str]:
-    """The facts that a run's record does not show and no other profile has added."""
+    """Names of the facts that the profile lacks, because neither a run's record nor another profile provided them."""
     known = {
         "hosts": measured.hosts or measured.topology,
         "rails": measured.rail_shares or measured.rails,
@@ -62,18 +64,29 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     if nics := [f"rank {rank} {nic:.3g} × slower" for rank, nic in enumerate(measured.nics) if nic > 1]:
         more = f" and {len(nics) - _SHOWN} more" if len(nics) > _SHOWN else ""
         yield "NICs", ", ".join(nics[:_SHOWN]) + more
-    elif measured.incast is not None:  # a job measured its links, NICs among them
+    elif measured.incast is not None:  # a job measured its links, and so its NICs
         yield "NICs", "alike: differences below a quarter count as none"
+    for rail in measured.rails:
+        yield f"rail {rail.name}" if rail.name else rail_name(rail.name), _rail_text(rail)
     if schedules := measured.timed_schedules:
-        sizes = [sample.bytes for sample in schedules.schedules[0].samples]
+        sizes = schedules.sizes
         ends = f"{bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
         yield "schedules", f"{len(schedules.schedules)} timed at {len(sizes)} size{'s' * (len(sizes) != 1)}, {ends}"
+        if schedules.left_out:
+            few = (f"{each.timed} of {each.offered} at {bytes_text(each.bytes)}" for each in schedules.left_out)
+            yield "not all timed", f"{', '.join(few)}; all take about {seconds_text(schedules.seconds_for_all)}"
+        if schedules.others >= MUCH:
+            yield (
+                "other programs",
+                f"took {schedules.others:.0%} of the processors while schedules were timed: times are longer than on "
+                "an idle machine, especially those of small calls",
+            )
     if measured.provenance.tool == RUN_TOOL and (missing := _missing(measured)):
         yield "not recorded", f"{', '.join(missing)}: `jaxcomm profile` in a job of the same processes measures them"
     if measured.incast:
         yield ("incast", f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others")
     if measured.packet_loss:
-        yield "lost packets", f"{measured.packet_loss.rate:.2%}, on the worst way between hosts"
+        yield "lost packets", f"{measured.packet_loss.rate:.2%}, on the worst path between hosts"
     late = profile.find_straggler(measured) if measured.arrivals else None
     where = f" on {measured.hosts[late.rank]}" if late and measured.hosts else ""
     if late and not late.is_late:
@@ -102,8 +115,17 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     yield "source", measured.provenance.source
 
 
+def _rail_text(rail: Rail) -> str:
+    least, most = rail.latency[0], rail.latency[-1]
+    words = [f"{bytes_text(each.bytes)} in {seconds_text(each.seconds)}" for each in (least, most)]
+    words += [f"{rail.slowdown - 1:.0%} slower beside others"] if rail.slowdown > 1 else []
+    if rail.processor_s_per_byte:
+        words.append(f"{rail.processor_s_per_byte * 1e9:.2g} s of a processor per GB")
+    return f"{rail.transport}, {', '.join(words)}"
+
+
 def _counted(hosts: Sequence[str]) -> str:
-    """The names of hosts, with their ranks where they have several."""
+    """The names of hosts. A host with several ranks has their number in brackets."""
     counts = Counter(hosts)
     shown = [f"{name} ({count} ranks)" if count > 1 else name for name, count in counts.items()]
     rest = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""

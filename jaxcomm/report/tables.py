@@ -1,4 +1,4 @@
-"""Plain-text tables and the units in them."""
+"""Plain-text tables, and numbers with units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
     Args:
       header: one name per column.
-      rows: cells; each is shown by `str`, as `printable` leaves it, None as `-`.
+      rows: cells. The text of a cell is `printable(str(cell))`, or `-` for None.
 
     Returns:
       Lines without a trailing newline.

@@ -1,4 +1,4 @@
-"""Traces for ui.perfetto.dev and chrome://tracing: the calls of a run, the rounds of a schedule, and their parts.
+"""Traces for ui.perfetto.dev and chrome://tracing: the calls of a run, the rounds of a schedule, and parts of traces.
 
 The format is Chrome's JSON: complete events ("X") with times in microseconds, and metadata ("M") that names tracks.
 """
@@ -22,10 +22,13 @@ Event = dict[str, Any]
 
 
 def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
-    """The trace of a run's calls: a process per site, a track per rank, a slice for its wait and one for the transfer.
+    """The trace of a run's calls. Each site is a process of the trace, with a track per rank.
+
+    A call is one slice for the rank's wait and one slice for the transfer. The calls of a site that `jaxcomm.stats()`
+    keeps follow one another without a gap.
 
     Args:
-      sites: as in `jaxcomm.stats()`; of each the calls that it keeps, one after the other.
+      sites: the sites of `jaxcomm.stats()`.
     """
     events = []
     for process, site in enumerate((site for site in sites if site["arrivals"]), 1):
@@ -35,17 +38,17 @@ def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
 
 
 def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
-    """The trace of a schedule's predicted rounds: a track per rank, a slice for what it receives in a round.
+    """The trace of a schedule's predicted rounds. Each rank has a track, with one slice per round in which it receives.
 
-    The late rank arrives when what the others do before is done. The rounds of a phase share its time as they would on
-    even links.
+    The late rank arrives when the rounds that the others run without it have ended. The time of a phase is divided
+    among its rounds in the proportions that hold on equal links.
 
     Args:
       schedule: any schedule.
       nbytes: bytes of one rank's buffer.
       alpha: seconds per round.
       beta: seconds per byte.
-      topology: of the ranks, if links differ.
+      topology: the ranks' topology, if links differ.
     """
     name = f"{schedule.kind}, {schedule.ranks} ranks, {schedule.num_chunks} chunks, {bytes_text(nbytes)}, predicted"
     events, start = list(_tracks(1, name, schedule.ranks)), 0.0
@@ -88,7 +91,7 @@ def _rounds(phase: Schedule, begins: Sequence[float]) -> Iterator[Event]:
 
 
 def _busiest(phase: Schedule) -> np.ndarray:
-    """By round, the largest number of chunks that a rank sends or receives."""
+    """By round, the greatest number of chunks that any rank sends or receives."""
     found = np.zeros(phase.num_rounds)
     for load in loads(phase.table()):
         np.maximum.at(found, load.round, load.chunks)
@@ -119,5 +122,5 @@ def slice_of(name: str, kind: str, process: int, track: int, start: float, secon
 
 
 def document(events: list[Event]) -> str:
-    """The file's text."""
+    """The text of a trace file with these events."""
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"

@@ -1,4 +1,4 @@
-"""The words for a plan's parts, which all reports share."""
+"""The words for the parts of a plan. All reports use them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.origin import Delay, TimedBasis
+from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import (
     Alternative,
     Chain,
@@ -27,11 +28,11 @@ from jaxcomm.plan.values import (
 from jaxcomm.profile import straggler
 from jaxcomm.report.tables import bytes_text, seconds_text
 
-VERDICTS: Final = {
+_VERDICTS: Final = {
+    "kept_here": "a run has tried the chosen one, and kept it",
     "chosen": "chosen",
     "slower": "slower",
     "slower_here": "slower where they were run",
-    "below_threshold": "gains less than the threshold",
     "not_timed": "not timed: profile with larger --sizes",
     "window_taken": "delay already used",
     "calls_only": "not for buckets",
@@ -39,29 +40,44 @@ VERDICTS: Final = {
     "ideal_delay": "only if always late enough",
 }
 
-TOLERATED: Final = 0.03  # the loss below which a saving is printed as 0 %
+
+def verdict_text(plan: Plan, entry: Entry, offer: Alternative) -> str:
+    """The reason for an alternative's verdict, consistent with its time relative to the entry's schedule."""
+    chosen = entry.predicted.seconds
+    more = 1 - offer.seconds / chosen if chosen > 0 else 0.0
+    if offer.verdict == "slower" and entry.measured and more > 0:
+        return "not run here; by the model slower than one that was run"
+    if offer.verdict != "below_threshold":
+        return _VERDICTS[offer.verdict]
+    saves = f"not sure enough: saves {more:.1%} of the chosen one"
+    least = plan.assumptions.min_gain
+    # Timed schedules have their own margins, by size. If `more >= least`, such a margin decided, not `min_gain`.
+    return f"{saves}, must save {least:.1%}" if more < least else f"{saves}, within the error of the times"
+
+
+TOLERATED: Final = 0.03  # a time longer by at most this share is printed as a saving of 0 %
 
 
 def saved_text(share: float) -> str:
-    """The share of a time that is saved, such as `12%`; `none` where the other time is clearly the shorter one."""
+    """The share of a time that is saved, such as `12%`; `none` if the share is clearly negative."""
     return f"{max(0.0, share):.0%}" if share > -TOLERATED else "none"
 
 
 def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) -> str:
-    """Why nobody is late.
+    """The reason why no rank is late.
 
     Args:
       who: the rank that is last most often, such as `rank 3`.
-      late: how often, and by how much.
-      ranks: of how many ranks it is one.
+      late: how often that rank was last, and by how much.
+      ranks: number of ranks.
     """
     if not late.late_steps:
-        return "nobody is late: no rank ever came after all others"
-    text = f"nobody is late: {who} was last in {late.late_steps} of {late.steps} steps"
+        return "no rank is late: no rank ever arrived after all others"
+    text = f"no rank is late: {who} was last in {late.late_steps} of {late.steps} steps"
     by_chance = straggler.chance(late.late_steps, late.steps, ranks)
     if by_chance >= straggler.SIGNIFICANCE:
         return f"{text}, which chance explains (p = {by_chance:.2g})"
-    return f"{text}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
+    return f"{text}, but by {seconds_text(late.mean_s)} (mean), small relative to the others' spread"
 
 
 def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
@@ -73,18 +89,18 @@ def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
 
 
 def timed_text(timed: TimedBasis) -> str:
-    """The measurements that a choice among timed schedules rests on."""
+    """The measurements on which a choice among timed schedules rests."""
     where = {"memory": "in memory that all ranks share", "messages": "between processes", "xla": "by XLA's collectives"}
     return (
-        f"{timed.schedules} whole schedules were timed {where[timed.executor]}, with nobody late and with one rank "
+        f"{timed.schedules} whole schedules were timed {where[timed.executor]}, with no rank late and with one rank "
         f"late, at {timed.sizes} size{'s' * (timed.sizes != 1)} from {bytes_text(timed.smallest)} to "
-        f"{bytes_text(timed.largest)}; their times are interpolated. A model of the others that was fitted without a "
-        f"schedule is off by {timed.model_error:.0%} of its time (median)."
+        f"{bytes_text(timed.largest)}; their times are interpolated. A model fitted to the others misses a "
+        f"schedule's time by {timed.model_error:.0%} (median)."
     )
 
 
 def alpha_assumed_text(alpha_s: float) -> str:
-    """The lines below a plan's predicted times where α is assumed."""
+    """The lines below a plan's predicted times if α is assumed."""
     return textwrap.fill(
         f"α is assumed ({seconds_text(alpha_s)}), not measured: these times are guesses, and no schedule that uses a "
         "delay was considered, as its gain could be a loss. To measure α, time sums whose sizes differ by a factor of "
@@ -94,16 +110,16 @@ def alpha_assumed_text(alpha_s: float) -> str:
 
 
 def selector_text(selector: ScheduleSelector) -> str:
-    """The schedules of a selector, and its rule."""
+    """The schedules of a selector, and its rule for choosing one of them."""
     early, late = spec_text(selector.early), spec_text(selector.late)
     lateness = seconds_text(selector.lateness_s)
     if selector.by_turns:
-        return f"{early}, or, where a rank has not come {lateness} after all others, {late} for this rank"
-    return f"{early}, or, after a call to which the late rank came {lateness} late or more, {late}"
+        return f"{early}, or, if a rank has not arrived {lateness} after all others, {late} for this rank"
+    return f"{early}, or, after a call in which the late rank was {lateness} late or more, {late}"
 
 
 def range_text(entry: EntryRange) -> str:
-    """The byte range of an entry, such as `64 KiB – 1 MiB`; its end is not in it."""
+    """The byte range of an entry, such as `64 KiB – 1 MiB`, which does not contain calls of 1 MiB."""
     if not entry.min_bytes and entry.max_bytes is None:
         return "any size"
     low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"
@@ -113,7 +129,7 @@ def range_text(entry: EntryRange) -> str:
 
 
 def runs_text(runs: Entry | Alternative) -> str:
-    """A schedule with its parameters, and its executor where that is not the platform's own."""
+    """A schedule with its parameters. The executor follows if it is not the platform's own."""
     return spec_text(runs.schedule) + ", by XLA" * (runs.executor == "xla")
 
 

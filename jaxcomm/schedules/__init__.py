@@ -1,8 +1,8 @@
 """Collective schedules as pure algorithms: the sender, the receiver and the chunk of every transfer, by round.
 
-Nothing here knows JAX, files, links or programs; only numpy is imported, and OR-Tools at the moment when a straggler
-schedule needs a template that has no closed form. Anybody may import this package; it imports nothing else of jaxcomm
-but the errors and the C++ core, in which list scheduling and the search for trees run.
+Nothing here depends on JAX, files, links or programs. The package imports numpy. It uses OR-Tools only for a straggler
+schedule whose template has no closed form. Of jaxcomm it imports only the errors, the loader of OR-Tools and the C++
+core, which runs list scheduling and the search for trees. Any package may import this one.
 """
 
 from jaxcomm.schedules.broadcast import broadcast
@@ -16,6 +16,7 @@ from jaxcomm.schedules.hierarchical import hierarchical
 from jaxcomm.schedules.hybrid import hybrid
 from jaxcomm.schedules.late_join import late_join
 from jaxcomm.schedules.one_late_rank import straggler
+from jaxcomm.schedules.ports import HostLinks
 from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
 from jaxcomm.schedules.several_late_ranks import stragglers
@@ -23,6 +24,7 @@ from jaxcomm.schedules.template import Template
 from jaxcomm.schedules.transfers import listed
 
 __all__ = [
+    "HostLinks",
     "Op",
     "Schedule",
     "Template",

@@ -40,7 +40,11 @@ def _table(ranks: int, root: int) -> Table:
 
 
 def spread_table(ranks: int, late: int, chunks: int) -> Table:
-    """All chunks: the late rank exchanges them with one other; then each rank with the result copies it to one more."""
+    """Returns transfers that spread the sum in rounds.
+
+    The late rank exchanges all chunks with one other rank. Then in each round every rank that has the result copies it
+    to one rank that lacks it.
+    """
     first, *others = all_but(late, ranks)
     order, chunk = np.array([first, late, *others]), np.arange(chunks)
     parts = [rows(0, order[[[0], [1]]], order[[[1], [0]]], chunk, Op.REDUCE)]

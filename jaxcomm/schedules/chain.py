@@ -1,4 +1,4 @@
-"""A chain: late ranks that come one after the other join the owners as they come."""
+"""A chain: late ranks that arrive one after another join the owners as they arrive."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from jaxcomm.schedules.template import Template
 
 
 def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | None = None) -> Schedule:
-    """AllReduce for late ranks that come with gaps between them.
+    """AllReduce for late ranks that arrive at different times.
 
-    Each but the last joins the owners of the partial sums: it sends its part of every chunk to the owner and becomes
-    the owner of as many chunks as the others, which takes the time of less than one buffer. The last one finds all
-    others reduce-scattered, and the schedule is that of `straggler`.
+    Each late rank but the last joins the owners of the partial sums. It takes over some chunks of every owner, so that
+    all owners then have equal shares, and it sends the owners its part of all remaining chunks. This takes less than
+    the time of one buffer through a port. When the last rank arrives, all others have reduce-scattered, and the
+    schedule goes on as `straggler`.
 
-    What the last but one must send, all but its own share, takes as long as a ReduceScatter in which it takes part. So
-    after the last arrival a chain is no sooner done than `straggler`, whose others wait for each other; but meanwhile
-    the early ranks' ports are free, and their own part is behind them.
+    The last late rank but one sends everything except its own share. This takes the same time as a ReduceScatter of all
+    ranks but the last. In `straggler` these ranks wait for each other and then run such a ReduceScatter. So a chain
+    ends no sooner after the last arrival. But in a chain the early ranks have done their own part before, and their
+    ports are free meanwhile.
 
     Args:
       ranks: number of ranks n, at least 2.
-      late: the late ranks in the order in which they come, 1 to n − 1 of them.
+      late: the late ranks in order of arrival, 1 to n − 1 of them.
       chunks: pieces k of the buffer, at least 1.
-      template: as for `straggler`.
+      template: the same argument as in `straggler`.
 
     Returns:
-      A schedule whose `precondition` is the joining of the last but one, whose precondition is that of the one before
-      it, and so on to the ReduceScatter of the ranks that are not late.
+      A schedule whose `precondition` is the schedule by which the last late rank but one joins. That schedule has a
+      precondition of its own, by which the late rank before joins, and so on. The first of these schedules is the
+      ReduceScatter of the ranks that are not late.
 
     Raises:
-      ValueError: a rank out of range or named twice, nobody or everybody late, no chunk, or another template.
+      ValueError: a rank out of range or named twice, no rank or every rank late, no chunk, or a template for another
+        number of ranks.
       PlanError: the template needs OR-Tools, which is not installed.
     """
     check_late(ranks, late)
@@ -52,7 +56,8 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     counts = np.stack([np.bincount(np.resize(row, chunks), minlength=ranks) for row in owners])
     for index, rank in enumerate(order[:-1]):
         late_ranks = tuple(sorted(order[index:]))
-        # Each round the newcomer gives one owner all its chunks, less those that it gets from it in the same round.
+        # In each round the late rank sends one owner its part of the chunks that the owner keeps, and gets the partial
+        # sums of the owner's other chunks.
         rounds = int((counts[index] > 0).sum())
         volume = _volume(owners[index], owners[index + 1], rank, chunks)
         more = tuple(other for other in late_ranks if other != rank)
@@ -80,7 +85,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int, template: Template | 
 
 
 def _owners(ranks: int, late: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """For each chunk, which repeats with n − 1, its owner before the first of the late comes, before the second, ..."""
+    """For each late rank, the owners of the first n − 1 chunks before it arrives. Later chunks repeat these owners."""
     owners = [tuple(rank for rank in range(ranks) if rank != late[-1])]
     early = sorted({*range(ranks)} - {*late})
     for index in range(len(late) - 2, -1, -1):
@@ -105,7 +110,7 @@ def _join_table(ranks: int, late: tuple[int, ...], index: int, chunks: int) -> T
 
 
 def _volume(old: Sequence[int], new: Sequence[int], rank: int, chunks: int) -> int:
-    """The sum over the owners of what the newcomer gives each, or gets from it if that is more."""
+    """The sum over the owners of the chunks that `rank` sends to the owner or gets from it, whichever are more."""
     before, given = np.resize(old, chunks), np.resize(new, chunks) == rank
     kept, got = (np.bincount(before[which]) for which in (~given, given))
     width = max(len(kept), len(got))

@@ -1,4 +1,4 @@
-"""Direct join: the fewest rounds in which a late rank can join, for ranks that reach each other at once."""
+"""Direct join: the fewest rounds in which a late rank can join, for ranks that exchange with all others at once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 
 
 def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
-    """AllReduce in which one late rank joins the others, who have reduce-scattered, as many chunks at once as they are.
+    """AllReduce in which one late rank exchanges with all others at once, after these have reduce-scattered.
 
-    In each round the late rank exchanges one chunk with every other rank, and every other rank copies the sum of the
-    round before to the rest. Of `k = m(n-1)` chunks that takes `m + 1` rounds and `1 + (n-2)/k` times the buffer after
-    the late rank's arrival: as little as `straggler` in a fraction of its rounds, but with `ranks - 1` ports per rank.
+    In each round the late rank exchanges one chunk with every other rank, and every other rank copies its sum of the
+    previous round to the rest. With `k = m(n-1)` chunks this takes `m + 1` rounds and moves `1 + (n-2)/k` buffers after
+    the late rank's arrival. With many chunks this is close to the volume of `straggler`, in a fraction of its rounds,
+    but the schedule needs `ranks - 1` ports per rank.
 
-    As a program each chunk is one operation, by the rank that has the others' sum: it reads the late rank, adds, and
-    stores to all ranks.
+    In the program each chunk is one operation of the rank that has the others' sum. This rank reads the late rank's
+    chunk, adds it to the sum, and stores the result on all ranks.
 
     Args:
       ranks: number of ranks n, at least 2.
       late: the late rank, in [0, n).
-      chunks: pieces k of the buffer, at least 1; a multiple of n − 1 keeps everybody busy.
+      chunks: pieces k of the buffer, at least 1; a multiple of n − 1 keeps all ranks busy.
 
     Returns:
       A schedule whose `precondition` is the others' ReduceScatter.

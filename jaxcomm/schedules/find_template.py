@@ -1,4 +1,4 @@
-"""The template for a number of ranks: in closed form next to powers of two, else solved by OR-Tools."""
+"""The template for n ranks. It has a closed form for n = 2^L and n = 2^L − 1; otherwise OR-Tools finds it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxcomm.schedules.template import Template, TemplateStep
 def template(ranks: int) -> Template:
     """The template with which a straggler schedule among n ranks takes the fewest rounds.
 
-    In closed form for n = 2^L (pairwise) and n = 2^L − 1; otherwise OR-Tools finds it, pairwise where that exists.
-    The same n always gives the same template.
+    For n = 2^L (pairwise) and n = 2^L − 1 the template has a closed form. For other n OR-Tools finds it, and it is
+    pairwise if n is even and a pairwise template exists. The same n always gives the same template.
 
     Args:
       ranks: number of ranks n, at least 2, the late one included.
@@ -28,16 +28,17 @@ def template(ranks: int) -> Template:
 
 
 def _closed_form(ranks: int) -> Template:
-    """Walks down the circle of offsets, as a rank does from round to round, from one reception to the next.
+    """Builds the template by a walk down the circle of offsets, in steps from one reception to the next.
 
-    A rank that receives a chunk at age a < L keeps it until it has passed it on at age L, so the step has length L − a.
-    Offsets where no step starts receive at age L, a chunk that they need not pass on.
+    A rank takes the same walk from round to round. If it receives a chunk at age a < L, it keeps the chunk until it has
+    passed the chunk on at age L, so the step has length L − a. Offsets at which no step starts receive a chunk of age
+    L, and need not pass on this chunk.
     """
     others, last = ranks - 1, (ranks - 1).bit_length()
     pairwise = ranks & (ranks - 1) == 0
     starts = [0] + [age for age in range(1, last) for _ in range(1 << (age - 1))]
     if not pairwise:
-        starts.pop()  # the rank that it stands for returns the finished chunk to the late rank instead
+        starts.pop()  # this rank returns the finished chunk to the late rank instead
     holders: dict[int, list[int]] = {age: [] for age in range(1, last + 1)}
     receivers: dict[int, list[int]] = {age: [] for age in range(last + 1)}
     idle = set(range(others))

@@ -13,13 +13,14 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
     """AllReduce by recursive halving (ReduceScatter) and recursive doubling (AllGather).
 
     Takes `2·log2(p)` rounds and the volume of a ring among the p ranks of the greatest power of two `p <= ranks`.
-    Each of the other `ranks - p` ranks first folds its whole buffer into one of the p and in the end gets the result
-    back from it, which costs two more rounds of the whole buffer.
+    Each of the other `ranks - p` ranks has a partner among the p ranks. It first sends its whole buffer to the partner,
+    which adds the buffer to its own, and in the end it gets the result back from the partner. This costs two more
+    rounds of the whole buffer.
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into p chunks.
-      order: the rank in every place; those at places that differ in the first of log2(p) bits exchange half the buffer,
-        those that differ in the last one an n-th of it. By default ranks are in their order.
+      order: the rank at every place. Two ranks exchange half the buffer if their places differ in the first of log2(p)
+        bits, and a p-th of the buffer if their places differ in the last bit. Default: ascending ranks.
 
     Raises:
       ValueError: fewer than two ranks, or an order that is not a permutation of the ranks.
@@ -37,10 +38,13 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
 
 
 def orders_by_host(hosts: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Orders in which ranks of one host exchange most or least, by name.
+    """Returns orders by name.
 
-    Host after host, the first bits differ between hosts; dealt out in turn, the last ones do. Reversed, the bits of the
-    first p places are.
+    In some orders the ranks of one host exchange the most bytes with each other, in other orders the least.
+
+    "by_host" lists host after host, so places of different hosts differ in the first bits. "dealt_out" takes one rank
+    of each host in turn, so places of different hosts differ in the last bits. The reversed orders reverse the bits of
+    the first p places.
 
     Args:
       hosts: the host of every rank.
@@ -66,7 +70,7 @@ def _table(ranks: int, order: tuple[int, ...] = ()) -> Table:
     for bit in range(log):
         distance = 1 << bit
         peer, low = rank ^ distance, np.arange(distance)
-        # Of the chunks in question, those that agree with a rank in all bits from `bit` upwards are that rank's half.
+        # A rank's half consists of the chunks whose numbers agree with the rank's in all bits from `bit` upwards.
         parts.append(rows(fold + log - 1 - bit, rank, peer, (peer & -distance) | low, Op.REDUCE))
         parts.append(rows(fold + log + bit, rank, peer, (rank & -distance) | low, Op.COPY))
     parts.append(rows(fold + 2 * log, extra - p, extra, chunks, Op.COPY))

@@ -1,90 +1,68 @@
-"""Hierarchical all-reduce: sums within hosts and across them, at once for different chunks; ranks may be late."""
+"""Hierarchical all-reduce, also with late ranks. Sums within and across hosts run at once for different chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from jaxcomm.schedules.list_scheduling import in_two_phases
+from jaxcomm.schedules.ports import HostLinks
 from jaxcomm.schedules.schedule import Schedule, Table, check_chunks, check_rank, check_ranks, loads, measure
 from jaxcomm.schedules.tiers import Tiers
 
-_Parameters = tuple[
-    tuple[int, ...], str, float, int, tuple[int, ...], int, int, tuple[int, ...], tuple[float, ...], tuple[float, ...]
-]
+_Parameters = tuple[HostLinks, int, tuple[int, ...], int, int]
 
 
-def hierarchical(
-    hosts: Sequence[int],
-    nic: Literal["rank", "host"],
-    slow: float,
-    chunks: int,
-    late: Sequence[int] = (),
-    within: int = 0,
-    across: int = 0,
-    racks: Sequence[int] = (),
-    nics: Sequence[float] = (),
-    uplinks: Sequence[float] = (),
-) -> Schedule:
-    """AllReduce in tiers, each with as little as possible through its own links, all of them busy at once.
+def hierarchical(links: HostLinks, chunks: int, late: Sequence[int] = (), within: int = 0, across: int = 0) -> Schedule:
+    """AllReduce in tiers. Every tier moves as little as possible over its own links, and all links are busy.
 
-    A chunk is summed on one rank of every host, these sums on one host of every rack, those on one rack, and the total
-    goes back the same way. The rank that sums changes from chunk to chunk. So s bytes pass
-    `2(h-1)/h` times between h hosts, whatever the number of their ranks, and with many chunks the time tends to the
-    greatest of the tiers' times.
+    A chunk is summed on one rank of every host, then on one host of every rack, then on one rack. The total returns
+    along the same path. The rank that sums changes from chunk to chunk. So `2(h-1)/h` buffers leave each of h hosts,
+    whatever the number of their ranks. With many chunks the time tends to the greatest of the tiers' times.
 
-    Of the first chunks the others' part is summed before the late ranks come: `within` those of their mates, `across`
-    those of the other hosts. Both sums stay where they are until the late rank's part joins them, on different ranks.
-    A rank that is late by d buffers' time leaves `max{F(m; 1, d), F(h; u, d)}` of it, where m ranks of a host send
-    through their NICs what one of them sends in 1/u of the time, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
+    Before the late ranks arrive, the punctual ranks of late hosts sum their parts of the first `within` chunks, and the
+    other hosts sum their parts of the first `across` chunks. The two sums of a chunk wait on different ranks until the
+    late rank's part joins them. Let the unit of time be the time of the buffer within a host, and let a rank be late by
+    d. The call ends `max{F(m; 1, d), F(h; u, d)}` after the arrival. Here hosts have m ranks, a host's NICs send a
+    buffer in the time u, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
 
-    The owner of a chunk, which sums it, carries more of it than the others. So where NICs or uplinks have unlike rates,
-    slower ones own fewer chunks (`jaxcomm.schedules.owners`): of hosts whose links take r₁, r₂, … times as long, with
-    many chunks the time tends to `max(max rᵢ, 2(h-1)/Σ 1/rᵢ)` times the buffer's through a fast link, which no schedule
-    can beat. One of four hosts at half the rate costs a third of the time more, instead of twice the time.
+    The owner of a chunk sums the chunk, and so moves more of it than other ranks. Where NICs or uplinks have unlike
+    rates, ranks with slower links therefore own fewer chunks (`jaxcomm.schedules.owners`). Let rᵢ be the time of a byte
+    through the link of host i, divided by its time through a fast link. With many chunks the time tends to
+    `max(max rᵢ, 2(h-1)/Σ 1/rᵢ)` times the time of the buffer through a fast link. No schedule can be faster than that.
+    If one of four hosts has half the rate, the time grows by a third, instead of doubling.
 
     Args:
-      hosts: the host of every rank, numbered as they appear.
-      nic: whose a NIC is, the rank's or all the host's.
-      slow: the factor by which a chunk takes longer between hosts; moves are ordered by it.
+      links: the hosts, their racks, and the times of a byte through their links. Moves are ordered by these times.
       chunks: pieces k of the buffer, at least 1.
-      late: the late ranks, none to n − 1 of them.
-      within: chunks of which the late ranks' mates sum theirs before, in [0, chunks].
-      across: chunks of which the other hosts sum theirs before, in [0, chunks].
-      racks: the rack of every host; () means that all are in one.
-      nics: by rank, how many times as long a byte takes through the NIC that it uses; () means that all are alike.
-      uplinks: by rack, how many times as long a byte takes through its uplink; () means that all are alike.
+      late: the late ranks, at most n − 1.
+      within: chunks that the other ranks of late hosts sum before the arrival, in [0, chunks].
+      across: chunks that the other hosts sum before the arrival, in [0, chunks].
 
     Returns:
-      A schedule whose `precondition` is what the others do before, if `late` names anybody.
+      A schedule; if a rank is late, its `precondition` is the others' work before the arrival.
 
     Raises:
-      ValueError: a rank out of range or named twice, everybody late, or a number of chunks that does not fit.
+      ValueError: a rank out of range or named twice, every rank late, or a number of chunks that does not fit.
     """
-    ranks = len(hosts)
+    ranks = len(links.hosts)
     check_ranks(ranks)
     for index, rank in enumerate(late):
         check_rank(f"late[{index}]", rank, ranks)
     if len({*late}) < len(late) or len(late) >= ranks:
-        raise ValueError(f"late is {list(late)} of {ranks} ranks; each may stand there once, and one must not be late")
+        raise ValueError(f"late is {list(late)} of {ranks} ranks; each may be named once, and one must not be late")
     check_chunks(chunks)
     for name, count in (("within", within), ("across", across)):
         if not 0 <= count <= (chunks if late else 0):
             raise ValueError(f"{name} is {count}; it must be in [0, {chunks if late else 0}]")
-    if len(racks) not in (0, max(hosts) + 1):
-        raise ValueError(f"racks has {len(racks)} entries; there are {max(hosts) + 1} hosts")
-    for name, given, count in (("nics", nics, ranks), ("uplinks", uplinks, max(racks, default=-1) + 1)):
-        if len(given) not in (0, count) or not all(each > 0 for each in given):
-            raise ValueError(f"{name} is {list(given)}; it must be {count} positive numbers, or none")
-    unlike = () if len({*nics}) < 2 else tuple(map(float, nics)), tuple(map(float, uplinks))
-    return _made((tuple(hosts), nic, float(slow), chunks, tuple(sorted(late)), within, across, tuple(racks), *unlike))
+    return _made((links, chunks, tuple(sorted(late)), within, across))
 
 
-@lru_cache(maxsize=128)  # as many as a plan compares, each timed for many sizes
+@lru_cache(maxsize=128)  # enough for all schedules that a plan compares; each is timed for many sizes
 def _made(known: _Parameters) -> Schedule:
-    hosts, _, _, chunks, late, *_ = known
-    ranks, before = len(hosts), None
+    links, chunks, late, *_ = known
+    ranks, before = len(links.hosts), None
     if late:
         table = _tables(*known)[0]
         rounds, volume, ports = _measured(table)
@@ -123,20 +101,9 @@ def _after(*parameters: Any) -> Table:
 
 
 @lru_cache(maxsize=2)
-def _tables(
-    hosts: tuple[int, ...],
-    nic: str,
-    slow: float,
-    chunks: int,
-    late: tuple[int, ...],
-    within: int,
-    across: int,
-    racks: tuple[int, ...],
-    nics: tuple[float, ...],
-    uplinks: tuple[float, ...],
-) -> tuple[Table, Table]:
+def _tables(links: HostLinks, chunks: int, late: tuple[int, ...], within: int, across: int) -> tuple[Table, Table]:
     """The transfers before and after the late ranks' arrival."""
-    tiers = Tiers(hosts, nic, slow, chunks, frozenset(late), within, across, racks, nics, uplinks)
+    tiers = Tiers(links, chunks, frozenset(late), within, across)
     for chunk in range(chunks):
         tiers.sum(chunk)
     return in_two_phases(tiers.moves, frozenset(late), tiers.delay)

@@ -1,4 +1,4 @@
-"""Hybrid: the straggler schedule for what the others had time to reduce, a ring for the rest."""
+"""Hybrid: the straggler schedule for the chunks that the others had time to reduce, a ring for all other chunks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from jaxcomm.schedules.template import Template
 def hybrid(ranks: int, straggler: int, chunks: int, covered: int, template: Template | None = None) -> Schedule:
     """AllReduce for a late rank that arrives before the others have reduce-scattered everything.
 
-    The first `covered` chunks, which the others have reduce-scattered, run the straggler schedule; then the remaining
-    ones go around a ring of all ranks, each step moving a block of `(chunks - covered) / ranks` chunks.
+    The first `covered` chunks, which the others have reduce-scattered, run the straggler schedule. Then the remaining
+    chunks go around a ring of all ranks; each step moves a block of `(chunks - covered) / ranks` chunks.
 
     Args:
       ranks: number of ranks n, at least 2.
       straggler: the late rank, in [0, n).
       chunks: pieces of the buffer.
-      covered: chunks that are reduce-scattered before the late rank's arrival, in [1, chunks]; the number of the
-        others must be a multiple of `ranks`.
-      template: as for `straggler`.
+      covered: chunks that are reduce-scattered before the late rank's arrival, in [1, chunks]; the number of remaining
+        chunks must be a multiple of `ranks`.
+      template: the same argument as in `straggler`.
 
     Returns:
       A schedule whose `precondition` is the others' ReduceScatter of the covered chunks.
@@ -34,7 +34,7 @@ def hybrid(ranks: int, straggler: int, chunks: int, covered: int, template: Temp
       PlanError: the template needs OR-Tools, which is not installed.
     """
     if not 1 <= covered <= chunks or (chunks - covered) % ranks:
-        raise ValueError(f"covered is {covered} of {chunks} chunks; at least 1, and {ranks} must divide the others")
+        raise ValueError(f"covered is {covered} of {chunks} chunks; at least 1, and {ranks} must divide the rest")
     head = straggler_schedule(ranks, straggler, covered, template)
     width = (chunks - covered) // ranks
     lap = 2 * (ranks - 1) if width else 0

@@ -1,4 +1,7 @@
-"""Late join: the late rank joins by few whole collectives, for networks that broadcast at the speed of one port."""
+"""Late join: the late rank joins by a few whole collectives.
+
+This is for networks in which a broadcast takes no longer than one port takes to send the bytes once.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 
 
 def late_join(ranks: int, late: int, chunks: int) -> Schedule:
-    """AllReduce in which the others allreduce while one rank is late; then its chunks go round them as a pipeline.
+    """AllReduce in which the others allreduce first, and the late rank's chunks then pass through them in a pipeline.
 
-    The first of the others adds the late rank's chunk, each passes the sum on, and the last gives it to the late rank.
+    The first of the others adds the late rank's chunk, each passes the sum on, and the last sends it to the late rank.
     Takes `chunks + ranks - 1` rounds of one chunk after the late rank's arrival.
 
-    XLA's executor runs it as whole collectives: an all-reduce in a group of the others, then for each chunk a broadcast
-    from the late rank and a permute of the others' sum to it.
+    XLA's executor runs this schedule as whole collectives. The others run an all-reduce in their group. Then, for each
+    chunk, the late rank broadcasts its part, and a permute sends the others' sum to the late rank.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -41,7 +44,7 @@ def late_join(ranks: int, late: int, chunks: int) -> Schedule:
 
 
 def _all_reduce_table(ranks: int, late: int, chunks: int) -> Table:
-    """Chunk c is summed on the (c mod N)-th of the N others, which then copies it to the rest."""
+    """Returns transfers that sum chunk c on the (c mod N)-th of the N others; this rank copies the sum to the rest."""
     others = np.array(all_but(late, ranks))
     n = len(others)
     step, chunk = np.ogrid[1:n, :chunks]

@@ -1,6 +1,7 @@
-"""Rounds for transfers of which only the importance is known: each starts as soon as data and ports are there.
+"""Finds rounds for transfers with priorities. Each transfer starts as soon as its data and its ports are available.
 
-The core finds them (cc/search/list_scheduling.h says how), as a schedule of many hosts has hundred thousands.
+The core finds the rounds (see cc/search/list_scheduling.h), because a schedule of many hosts has hundreds of thousands
+of transfers.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.ffi.arguments import IndexLists, MoveRounds, PendingMoves
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.schedules.ports import PortUse
 from jaxcomm.schedules.schedule import Op, Table
 
-_EXCHANGE: Final = 2  # for the core, beside the numbers of Op
+_EXCHANGE: Final = 2  # the core's code for an exchange; all other codes are those of `Op`
 
 
 class PendingMove(NamedTuple):
-    """A chunk on its way, or, of an exchange, the same chunk in both directions at once.
+    """A transfer of a chunk. An exchange transfers the same chunk in both directions at once.
 
-    Of moves that could start, the one of least `priority` does; it arrives after `seconds`, and takes its `ports`.
+    Of the moves that could start, the move of least `priority` starts. It arrives after `seconds` and occupies `ports`.
     """
 
     priority: tuple[float, int]
@@ -36,22 +38,25 @@ class PendingMove(NamedTuple):
 
 
 def in_rounds(moves: Sequence[PendingMove]) -> Table:
-    """The table of moves that stand in an order in which their values are right, each in the first round that fits.
+    """Returns the table of the moves, each in the first round that fits.
 
-    Of the moves at a port, the one that it carries first is in an earlier round, and so is whatever a move awaits.
+    A move is in a later round than all moves that it waits for, and than all moves that its ports carry before it.
+
+    Args:
+      moves: the moves, in an order that gives correct values.
     """
     return in_two_phases(moves, frozenset(), 0.0)[1]
 
 
 def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) -> tuple[Table, Table]:
-    """The tables of what is done without the late ranks, and of the rest.
+    """Returns two tables: the moves before the late ranks' arrival, and all other moves.
 
-    A rank is in the first phase until it has something to do that waits for a late rank.
+    A rank stays in the first phase until one of its moves waits for a late rank.
 
     Args:
-      moves: in an order in which their values are right.
-      late: ranks that come later than the others.
-      delay: by how much; infinite if the others have by then done whatever they can.
+      moves: the moves, in an order that gives correct values.
+      late: ranks that arrive later than the others.
+      delay: the late ranks' lateness; infinite if by then the others have done all moves that need no late rank.
     """
     rows = np.array([(move.src, move.dst, move.chunk, move.op, move.exchange) for move in moves], np.int64)
     src, dst, chunk, op, exchange = columns = rows.reshape(-1, 5).T.copy()
@@ -66,19 +71,21 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     is_late = np.zeros(ranks, np.int64)
     is_late[sorted(late)] = 1
     round_, phase = np.empty((2, len(moves)), np.int64)
-    arrays = (
+    by_move = (
         *(src, dst, chunk, np.where(exchange, _EXCHANGE, op)),
         np.array([move.seconds for move in moves], float),
         np.array([routes[move.ports] for move in moves], np.int64),
         urgency,
-        np.cumsum([0, *map(len, routes)], dtype=np.int64),
-        np.array([ports[use.port] for use in uses], np.int64),
-        np.array([use.seconds for use in uses], float),
-        is_late,
     )
-    sizes = len(moves), ranks, chunks, len(ports), len(routes)
-    addresses = (array.ctypes.data for array in arrays)
-    CPU.call("find_rounds", *sizes, *addresses, delay, round_.ctypes.data, phase.ctypes.data)
+    ports_of = np.cumsum([0, *map(len, routes)], dtype=np.int64), np.array([ports[use.port] for use in uses], np.int64)
+    port_seconds = np.array([use.seconds for use in uses], float)
+    pending = PendingMoves(
+        *(len(moves), ranks, chunks, len(ports), len(routes)),
+        *by_move,
+        IndexLists(*ports_of),
+        port_seconds,
+    )
+    CPU.call("find_rounds", pending, is_late.ctypes.data, delay, MoveRounds(round_, phase))
     table = np.stack([round_, src, dst, chunk, op], axis=1)
     back = exchange.astype(bool)
     table, phase = np.concatenate([table, table[back][:, [0, 2, 1, 3, 4]]]), np.concatenate([phase, phase[back]])

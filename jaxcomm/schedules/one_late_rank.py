@@ -1,4 +1,4 @@
-"""The straggler-aware AllReduce: the late rank sends one chunk per round; the others spread the earlier ones."""
+"""The straggler-aware AllReduce. In each round the late rank sends one chunk, and the others spread earlier chunks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jaxcomm.schedules.template import Template, TemplateStep
 def straggler(ranks: int, straggler: int, chunks: int, template: Template | None = None) -> Schedule:
     """AllReduce in which one late rank joins after the others have reduce-scattered.
 
-    Takes `chunks - 1 + ceil(log2(ranks))` rounds after the late rank's arrival, which no schedule can beat in which
-    a rank has one port, that is one peer to send to and one to receive from in a round. Rounds are pairwise when the
-    template is.
+    Takes `chunks - 1 + ceil(log2(ranks))` rounds after the late rank's arrival. No schedule can beat that if each rank
+    has one port, that is one peer to send to and one to receive from per round. All rounds are pairwise if the template
+    is pairwise.
 
     Args:
       ranks: number of ranks n, at least 2.
       straggler: the late rank, in [0, n).
       chunks: pieces k of the buffer, at least 1; each round moves one piece of s/k bytes per rank.
-      template: the transfers of one round; by default that of `template(ranks)`. One chunk needs none.
+      template: the transfers of one round; by default `template(ranks)`. A single chunk needs no template.
 
     Returns:
       A schedule whose `precondition` is the others' ReduceScatter.
@@ -54,9 +54,9 @@ def straggler(ranks: int, straggler: int, chunks: int, template: Template | None
 def straggler_table(ranks: int, late: int, chunks: int, template: Template | None, first: int = 0) -> Table:
     """The transfers of the chunks from `first` on.
 
-    Index i < N is the i-th of the others, index N the late rank. Chunk c leaves the late rank for index c mod N in
-    round c, and what a template says for age a happens to it in round c + a, as long as that is before round k. In the
-    rounds from k on the template keeps turning, and the chunks that it would introduce stand for the last ones.
+    Index i < N is the i-th of the N other ranks, index N the late rank. Chunk c goes from the late rank to index
+    c mod N in round c. The template's steps for age a move chunk c in round c + a, if c + a is less than the number k
+    of chunks. From round k on the template keeps rotating, and chunk numbers from k on stand for the last chunks.
     """
     others = ranks - 1
     member = np.array([*all_but(late, ranks), late])
@@ -73,12 +73,17 @@ def straggler_table(ranks: int, late: int, chunks: int, template: Template | Non
 
 
 def _late_rank(others: int, chunks: int, template: Template, chunk: NDArray[np.int64]) -> list[Table]:
-    """The late rank (index N) and the owners hand each other chunks, or only it to them and others return them."""
+    """The transfers of the late rank (index N).
+
+    The late rank exchanges each chunk with its owner, or sends the chunk to its owner and gets the sum from another
+    rank.
+    """
     home = template.home
     owner = chunk % others
     if home.age == 0:
         return [rows(chunk, others, owner, chunk, Op.REDUCE), rows(chunk, owner, others, chunk, Op.REDUCE)]
-    # Nobody could return the last chunk in time, so the late rank gets its partial sum in the idle round 0.
+    # No rank could return the sum of the last chunk in time. So the late rank gets this chunk's partial sum in round 0,
+    # in which it receives nothing else.
     last, before = chunks - 1, chunk[:-1]
     return [
         rows(0, last % others, others, last, Op.REDUCE),
@@ -89,10 +94,10 @@ def _late_rank(others: int, chunks: int, template: Template, chunk: NDArray[np.i
 
 
 def _tail(others: int, chunks: int, template: Template, steady: Table) -> Iterator[Table]:
-    """The rounds from `chunks` on, without copies of a chunk that the receiver already has."""
+    """The transfers of the rounds from `chunks` on, without copies of a chunk that the receiver already has."""
     rounds = chunks - 1 + others.bit_length()
     src, dst, age = np.array([TemplateStep(others, 0, 0), *template.among]).T
-    # Row c of these tables is chunk oldest + c; older chunks are not on their way any more.
+    # Row c of `has` is chunk oldest + c. Chunks before `oldest` have reached all ranks.
     oldest = max(0, chunks - len(template.colours))
     has = np.zeros((chunks - oldest, others), bool)
     real = np.arange(oldest, chunks)

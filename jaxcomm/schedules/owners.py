@@ -1,8 +1,9 @@
-"""The ways of chunks where links have unlike rates: trees along which they are summed so that all links end at once.
+"""Trees along which chunks are summed where links have unlike rates. With them all links finish at the same time.
 
-A chunk is summed along a tree of ranks, and its sum comes back along the same tree. Ranks whose links are faster sum
-more of the chunks. Parts of a host's ranks may be summed within the host before one of them sends the sum on, which
-spares what the host's ranks share, or ranks send to another host on their own, which spares the links within.
+A chunk is summed along a tree of ranks, and its sum returns along the same tree. Ranks with faster links sum more of
+the chunks. A host's ranks may first sum their parts within the host, and then one of them sends the sum on. This takes
+load off the host's shared links. Or each rank may send its part to another host itself. This takes load off the links
+within the host.
 """
 
 from __future__ import annotations
@@ -14,38 +15,40 @@ from typing import Final, NamedTuple
 
 from jaxcomm.schedules.ports import HostLinks, Port
 
-# The price of a link is its load with one more chunk beside the busiest link's, to the power of 2^5: almost only the
-# busiest links count.
+# A link's price per second is its load with one more chunk, divided by the greatest such load of any link, to the power
+# of 2^5. So almost only the busiest links count.
 _SQUARINGS: Final = 5
-_DEEPER: Final = 0.001  # for a smaller gain in price no move leaves the tree in tiers
+_DEEPER: Final = 0.001  # a move outside the tree in tiers must be cheaper by at least this price
 _TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
 
-Prices = list[list[tuple[float, float]]]  # by tier and rank: of a chunk into the rank, and out of it
+Prices = list[list[tuple[float, float]]]  # by tier and rank: the prices of receiving a chunk and of sending a chunk
 
 
-class Way(NamedTuple):
-    """The tree of a chunk: the rank that sums all, and its edges (child, parent) from the top on."""
+class Tree(NamedTuple):
+    """The tree of a chunk: its root `top`, which has the sum, and its edges (child, parent) from the root down."""
 
     top: int
     edges: tuple[tuple[int, int], ...]
 
 
-class Ways:
-    """Finds the way of one chunk after the other: the cheapest tree at prices that rise with the links' loads.
+class TreeFinder:
+    """Finds the trees of chunks, one by one. Each tree is the cheapest at prices that rise with the links' loads.
 
-    The time of the busiest link tends to the least that any all-reduce takes. At prices per second that add up to 1 an
-    all-reduce costs at most its time. The messages that bring a chunk's parts together contain a tree, and those that
-    spread the sum another one, so it costs at least the cheapest tree in both directions.
+    The time of the busiest link tends to the least time of any all-reduce. If the prices per second sum to 1, the price
+    of an all-reduce is at most its time. The messages that gather a chunk's parts contain a tree, and the messages that
+    spread the sum contain another tree. So an all-reduce costs at least the price of the cheapest tree in both
+    directions.
     """
 
     def __init__(self, links: HostLinks, late: Set[int] = frozenset()) -> None:
-        """Takes the links, and the late ranks, whose part is not awaited in `early` chunks."""
+        """Takes the links and the late ranks. The first sums of early chunks do not wait for the late ranks."""
         self._links, self._late, self._ranks = links, late, range(len(links.hosts))
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
         racks = [links.racks[host] for host in links.hosts]
-        # By tier the part of each rank; the parts of a tier make up those of the next one.
+        # By tier, the part that each rank is in: the rank itself, its host, its rack, or the whole network. Parts of
+        # one tier make up the parts of the next tier.
         self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
-        # By tier, the ranks of each part of the next tier that has several parts of it.
+        # By tier, the ranks of each part of the next tier. Parts of the next tier that are one part here are left out.
         self._groups: list[list[list[int]]] = []
         for part, whole in pairwise(self._parts):
             groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]
@@ -61,32 +64,34 @@ class Ways:
                 (("uplink out", "uplink in"), rack, uplink),
             ):
                 self._seconds.update({(name, index): seconds for name in names})
-        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only where no other can
+        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no other rank can
         self._reluctance = [(rank in late) + (host in hosts) for rank, host in enumerate(links.hosts)]
 
     @property
     def load(self) -> float:
-        """The load of the busiest link, in times of a chunk within a host; of early chunks what is left for later."""
+        """Load of the busiest link, in units of a chunk's transfer within a host. Early chunks count only what remains
+        after the late ranks arrive."""
         return max(self._all_loads().values(), default=0.0)
 
-    def next(self, early: bool = False) -> Way:
-        """The way of the next chunk, which loads the links from now on.
+    def next(self, early: bool = False) -> Tree:
+        """Returns the tree of the next chunk, and adds the chunk's load to the links.
 
         Args:
-          early: whether the others sum their parts before the late ranks come. Their messages are free then; ranks of a
-            late rank's host sum for no others. The other chunks' ways are cheapest beside what early ones leave.
+          early: whether the other ranks sum their parts before the late ranks arrive. The messages of these sums are
+            then free, and ranks of a late rank's host sum no parts of other hosts. Prices for an early chunk depend on
+            the loads of early chunks, prices for other chunks depend on the loads of all chunks.
         """
         early = early and bool(self._late)
         if early:
-            way = self._in_tiers(self._prices(self._loads[True]), self._reluctance)
+            tree = self._in_tiers(self._prices(self._loads[True]), self._reluctance)
         else:
-            way = self._spanning(self._prices(self._all_loads()))
-        for child, parent in way.edges:
+            tree = self._spanning(self._prices(self._all_loads()))
+        for child, parent in tree.edges:
             both = [(child, parent), (parent, child)]
             for move in both[1:] if early and child not in self._late else both:
                 for use in self._links.between(*move):
                     self._loads[early][use.port] += use.seconds
-        return way
+        return tree
 
     def _all_loads(self) -> defaultdict[Port, float]:
         both = defaultdict[Port, float](float)
@@ -116,11 +121,12 @@ class Ways:
             made[2].append((into + price("uplink in", rack), out + price("uplink out", rack)))
         return made
 
-    def _spanning(self, prices: Prices) -> Way:
-        """The cheapest of all trees, or the one in tiers, which is less deep, as far as that costs little more.
+    def _spanning(self, prices: Prices) -> Tree:
+        """The cheapest of all trees, but with moves of the tree in tiers where these moves cost little more.
 
-        A move costs what its two ranks cost, so of the moves between parts only those with the cheapest rank, and with
-        the cheapest one of the other parts, can be in it.
+        The tree in tiers is less deep. The cost of a move is the sum of the costs of its two ranks. So a move between
+        parts can be in the tree only if one of its ranks is the cheapest of all, or the cheapest outside the part of
+        the cheapest rank.
         """
         costs = [[into + out for into, out in tier] for tier in prices]
         edges: list[tuple[float, int, int]] = []
@@ -144,13 +150,14 @@ class Ways:
                 neighbours[hub].append(rank)
         return _from_top(max(self._ranks, key=lambda rank: len(neighbours[rank])), neighbours)
 
-    def _in_tiers(self, prices: Prices, reluctance: Sequence[int]) -> Way:
-        """The cheapest tree that sums a host's parts on one rank, then a rack's, each on one of the least reluctance.
+    def _in_tiers(self, prices: Prices, reluctance: Sequence[int]) -> Tree:
+        """The cheapest tree that sums on one rank of each host, then on one rank of each rack.
 
-        A child pays for a chunk into it, a parent for one out of it.
+        These ranks have the least reluctance in their host or rack. The price of an edge is the price of receiving a
+        chunk at the child plus the price of sending a chunk at the parent.
         """
-        summed = [0.0 for _ in self._ranks]  # the price of summing a part on each of its ranks
-        heads: list[dict[int, int]] = []  # by tier and part the rank that sums it for others
+        summed = [0.0 for _ in self._ranks]  # by rank, the price of summing the rank's part on it
+        heads: list[dict[int, int]] = []  # by tier and part, the rank that sums the part and sends it to another part
         for tier in _TIERS:
             part = self._parts[tier]
             heads.append({})
@@ -170,13 +177,13 @@ class Ways:
                 is_own = self._parts[tier][root] == number
                 roots[number] = root if is_own else head
                 edges += [] if is_own else [(head, root)]
-        return Way(top, tuple(edges))
+        return Tree(top, tuple(edges))
 
 
-def _from_top(top: int, neighbours: Sequence[Collection[int]]) -> Way:
+def _from_top(top: int, neighbours: Sequence[Collection[int]]) -> Tree:
     edges, reached = list[tuple[int, int]](), [(top, top)]
     for parent, above in reached:
         children = sorted({*neighbours[parent]} - {above}, key=lambda rank: (rank - parent) % len(neighbours))
         edges += [(child, parent) for child in children]
         reached += [(child, parent) for child in children]
-    return Way(top, tuple(edges))
+    return Tree(top, tuple(edges))

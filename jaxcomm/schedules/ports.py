@@ -1,17 +1,17 @@
-"""The ports and shared links that a chunk takes on its way from one rank to another."""
+"""The ports and shared links that a chunk takes from one rank to another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, Self
 
 Port = tuple[str, int]
 
 
 class PortUse(NamedTuple):
-    """A port that a move takes for `seconds`, at any time from its start until it has arrived.
+    """A port that a move occupies for `seconds`, at any time between its start and its arrival.
 
-    Of a fast and a slow link, the fast one carries other moves meanwhile.
+    If a move takes a fast and a slow link, the fast one can carry other moves meanwhile.
     """
 
     port: Port
@@ -19,11 +19,11 @@ class PortUse(NamedTuple):
 
 
 class HostLinks(NamedTuple):
-    """The links of a hierarchical schedule, in times of a chunk within a host.
+    """The links of a hierarchical schedule, made by `of`. The unit of time is a chunk's transfer within a host.
 
-    `hosts` is the host of every rank, `racks` the rack of every host, and `per_rank` says whether a NIC is the rank's
-    or all the host's. A chunk between hosts takes `slow`, times `nics[rank]` at the NIC that a rank uses and times
-    `uplinks[rack]` at the uplink of its rack, if it leaves that.
+    `hosts` is the host of every rank, `racks` the rack of every host, and `per_rank` says whether each rank has its own
+    NIC or all ranks of a host share one. A chunk between hosts takes `slow · nics[rank]` at the NIC of each of its two
+    ranks and, if it leaves a rack, `slow · uplinks[rack]` at the uplinks.
     """
 
     hosts: tuple[int, ...]
@@ -33,8 +33,56 @@ class HostLinks(NamedTuple):
     nics: tuple[float, ...]
     uplinks: tuple[float, ...]
 
+    @classmethod
+    def of(
+        cls,
+        hosts: Iterable[int],
+        nic: Literal["rank", "host"],
+        slow: float,
+        racks: Iterable[int] = (),
+        nics: Iterable[float] = (),
+        uplinks: Iterable[float] = (),
+    ) -> Self:
+        """Returns the links of a network in which links may have unlike rates.
+
+        Args:
+          hosts: the host of every rank, numbered as they appear.
+          nic: whether each rank has a NIC, or all ranks of a host share one.
+          slow: the time of a chunk between hosts, divided by its time within a host.
+          racks: the rack of every host; () means that all are in one.
+          nics: by rank, a factor on `slow` for the NIC that the rank uses; () means that all NICs are alike.
+          uplinks: by rack, a factor on `slow` for the rack's uplink; () means that all uplinks are alike.
+
+        Raises:
+          ValueError: no rank, or a number of racks, NICs or uplinks that does not fit.
+        """
+        hosts, racks = tuple(hosts), tuple(racks)
+        if not hosts:
+            raise ValueError("hosts is empty; every rank needs a host")
+        count = max(hosts) + 1
+        if len(racks) not in (0, count):
+            raise ValueError(f"racks has {len(racks)} entries; there are {count} hosts")
+        nics, uplinks = tuple(map(float, nics)), tuple(map(float, uplinks))
+        for name, given, needed in (("nics", nics, len(hosts)), ("uplinks", uplinks, max(racks, default=-1) + 1)):
+            if len(given) not in (0, needed) or not all(each > 0 for each in given):
+                raise ValueError(f"{name} is {list(given)}; it must be empty or {needed} positive numbers")
+        racks = racks or (0,) * count
+        return cls(
+            hosts=hosts,
+            racks=racks,
+            per_rank=nic == "rank",
+            slow=float(slow),
+            nics=nics if len({*nics}) > 1 else (1.0,) * len(hosts),
+            uplinks=uplinks or (1.0,) * (max(racks) + 1),
+        )
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether some NICs, or some uplinks, are slower than others."""
+        return len({*self.nics}) > 1 or len({*self.uplinks}) > 1
+
     def between(self, src: int, dst: int) -> tuple[PortUse, ...]:
-        """The links that a chunk takes."""
+        """The links that a chunk takes from `src` to `dst`."""
         home, away = self.hosts[src], self.hosts[dst]
         if home == away:
             return PortUse(("send", src), 1.0), PortUse(("receive", dst), 1.0)
@@ -50,5 +98,5 @@ class HostLinks(NamedTuple):
 
 
 def arrival(ports: Sequence[PortUse]) -> float:
-    """Seconds until a chunk has arrived: as long as its slowest link takes."""
+    """Seconds from a chunk's start to its arrival: the time of the slowest link that it takes."""
     return max(use.seconds for use in ports)

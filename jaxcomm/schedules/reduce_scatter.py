@@ -1,4 +1,4 @@
-"""ReduceScatter of the ranks that are not late, while they wait for the straggler."""
+"""ReduceScatter of the ranks that are not late, while they wait for the late ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, rows
 
 
 def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Schedule:
-    """Sums chunk c < chunks of the N others on the (c mod N)-th of them, ascending, in N − 1 rounds.
+    """ReduceScatter of the N ranks that are not late, in N − 1 rounds.
+
+    The (c mod N)-th of these ranks, in ascending order, sums chunk c, for all c < chunks.
 
     Args:
       ranks: number of ranks n = N + 1, the late one included.
@@ -22,9 +24,10 @@ def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Sched
 
 
 def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...], chunks: int) -> Schedule:
-    """Sums chunk c of the N ranks that are not late on the i-th of them, i = owners[c mod len(owners)].
+    """ReduceScatter of the N ranks that are not late, in which only some of them sum chunks.
 
-    In each of the N − 1 rounds every rank sends all chunks of one owner to it.
+    The i-th of these ranks sums chunk c, with i = owners[c mod len(owners)]. In each of the N − 1 rounds every one of
+    these ranks picks another of them and sends it all the chunks that the other rank sums.
 
     Args:
       ranks: number of ranks, the late ones included.
@@ -58,7 +61,7 @@ def _table_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...], chunks
 
 
 def all_but(late: int, ranks: int) -> list[int]:
-    """The other ranks, ascending."""
+    """The ranks other than `late`, ascending."""
     return [rank for rank in range(ranks) if rank != late]
 
 

@@ -10,9 +10,9 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, r
 
 
 def ring(ranks: int) -> Schedule:
-    """AllReduce around a ring: every chunk is summed along it once and then passed along it once.
+    """AllReduce around a ring: every chunk goes around once to be summed, and once more to be copied.
 
-    Takes `2(ranks - 1)` rounds of one chunk per rank, the least volume when all ranks arrive together.
+    Takes `2(ranks - 1)` rounds of one chunk per rank. This is the least volume when all ranks arrive together.
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into n chunks.
@@ -32,7 +32,7 @@ def _table(ranks: int) -> Table:
 
 
 def ring_table(members: Sequence[int], width: int = 1) -> Table:
-    """Ring among `members`, in this order; the ring's piece p are the chunks p·width … p·width+width−1."""
+    """Ring among `members`, in this order; piece p of the ring consists of chunks p·width … p·width+width−1."""
     n = len(members)
     member = np.array(members)
     step, i, j = np.ogrid[: n - 1, :n, :width]

@@ -1,4 +1,4 @@
-"""A schedule: rounds of transfers, unrolled only when they are asked for."""
+"""A schedule: rounds of transfers, unrolled on first use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Op(IntEnum):
 
 
 class Transfer(NamedTuple):
-    """One chunk on its way from `src` to `dst`."""
+    """One chunk that is sent from `src` to `dst`."""
 
     round: int
     src: int
@@ -40,28 +40,29 @@ class Transfer(NamedTuple):
 class Schedule:
     """Rounds of transfers after which every rank holds every chunk, reduced over all ranks.
 
-    At first every rank holds its own contribution to every chunk. A reduce-scatter leaves rank c the sum of chunk c; an
-    all-gather begins with chunk c on rank c, and gives it to every rank. The transfers of one round happen at once and
-    read the values from before the round: an exchange is two `REDUCE` transfers of the same chunk.
+    Initially every rank holds its own contribution to every chunk. A reduce-scatter leaves the sum of chunk c on rank
+    c. An all-gather begins with chunk c on rank c, and gives chunk c to every rank. The transfers of one round happen
+    at once and read the values from before the round. So an exchange is two `REDUCE` transfers of the same chunk.
 
-    Two schedules are equal when they have the same fields. As the transfers are `unroll(*parameters)`, a schedule that
-    equals the one its constructor makes also has the constructor's transfers; one made from a table equals only itself.
+    Two schedules are equal if they have the same fields. The transfers are `unroll(*parameters)`, so a schedule that
+    equals a constructor's result has the same transfers; a schedule made from a table equals only itself.
 
     Attributes:
-      kind: the algorithm, for people and for plans: "ring", "straggler", ...
+      kind: name of the algorithm, for readers and for plans: "ring", "straggler", …
       ranks: number of ranks n.
-      num_chunks: equal pieces k that the buffer is cut into.
-      num_rounds: rounds after the late rank's arrival.
+      num_chunks: number k of equal pieces that the buffer is cut into.
+      num_rounds: number of rounds after the late rank's arrival.
       volume: sum over the rounds of the largest number of chunks that a rank sends, or receives, in that round.
-      ports: distinct peers that a rank may send to, and receive from, in one round.
+      ports: number of distinct peers that a rank may send to in one round. It may receive from the same number.
       unroll: makes the table of transfers from `parameters`; must be pure.
-      parameters: arguments of `unroll`; for a schedule of this package also those of its constructor, in order.
-      precondition: the schedule of the other ranks before the late ones arrive, or None; it may have one itself, for
-        which more ranks are late.
-      late: the straggler, or the last of several; None if nobody is late.
+      parameters: arguments of `unroll`. If a function of this package made the schedule, they are also the arguments of
+        that function, in order.
+      precondition: the schedule that the other ranks run before the late ranks arrive, or None. A precondition may have
+        a precondition of its own, in which more ranks are late.
+      late: the late rank, or the last of several late ranks; None if no rank is late.
       template: the rotational template of a straggler schedule, or None.
-      other_late_ranks: the other ranks that do not take part in the precondition either.
-      collective: the kind of the ranks' results; chunks of the latter two are as many as ranks.
+      other_late_ranks: the late ranks except `late`; they do not take part in the precondition either.
+      collective: the collective that the transfers carry out; reduce-scatters and all-gathers have one chunk per rank.
     """
 
     kind: str
@@ -88,22 +89,20 @@ class Schedule:
         num_chunks: int,
         ports: int = 1,
         precondition: Schedule | None = None,
-        late: int | None = None,
-        other_late_ranks: tuple[int, ...] = (),
+        late: tuple[int, ...] = (),
         collective: CollectiveKind = "all_reduce",
     ) -> Schedule:
-        """A schedule with these transfers; rounds and volume are counted from the table.
+        """Returns a schedule with these transfers. Its rounds and its volume are counted from the table.
 
         Args:
           table: integers [m, 5] with the columns round, src, dst, chunk, op, in any order of rows.
           kind: name of the algorithm.
           ranks: number of ranks.
           num_chunks: number of chunks.
-          ports: distinct peers per rank, round and direction.
-          precondition: the others' schedule before.
-          late: the straggler.
-          other_late_ranks: the other late ranks.
-          collective: the kind of the ranks' results.
+          ports: number of distinct peers that a rank may send to, and receive from, in one round.
+          precondition: the schedule that the other ranks run before the late ranks arrive.
+          late: the late ranks.
+          collective: the collective that the transfers carry out.
         """
         rows = np.array(table, dtype=np.int32).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
@@ -119,19 +118,19 @@ class Schedule:
             unroll,
             (),
             precondition,
-            late,
-            other_late_ranks=other_late_ranks,
+            late[-1] if late else None,
+            other_late_ranks=late[:-1],
             collective=collective,
         )
 
     @property
     def late_ranks(self) -> frozenset[int]:
-        """The late ranks: those that do not take part in the precondition."""
+        """The late ranks, which do not take part in the precondition."""
         return frozenset() if self.late is None else frozenset((self.late, *self.other_late_ranks))
 
     @property
     def phases(self) -> tuple[Schedule, ...]:
-        """The phases in their order: the precondition's, then the schedule itself."""
+        """The phases in their order: first the phases of the precondition, then the schedule itself."""
         return (*(self.precondition.phases if self.precondition else ()), self)
 
     def table(self) -> Table:
@@ -162,10 +161,10 @@ class Schedule:
 
 
 def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: ArrayLike) -> NDArray[np.float64]:
-    """Bytes of a volume in chunks, where the executor cuts the buffer at multiples of 64 bytes.
+    """Returns the bytes of a volume that is given in chunks. The executor cuts the buffer at multiples of 64 bytes.
 
-    That is exact where each message is one chunk; where a message is several, alignment adds to it only once. All but
-    `nbytes` may be arrays.
+    The result is exact if each message is one chunk. To a message of several chunks, alignment adds bytes only once.
+    All arguments except `nbytes` may be arrays.
     """
     total, messages = np.asarray(volume, np.float64), np.maximum(messages, 1)
     chunk, message = (
@@ -176,11 +175,11 @@ def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: 
 
 
 class PortLoad(NamedTuple):
-    """The load of the ports in one direction: one entry per round and rank that sends (or receives)."""
+    """The load of the ports in one direction. Each entry is for one rank that sends (or receives) in one round."""
 
     round: NDArray[np.int32]
     rank: NDArray[np.int32]
-    peers: NDArray[np.int32]  # distinct ranks at the other end
+    peers: NDArray[np.int32]  # number of distinct ranks at the other end
     chunks: NDArray[np.int32]
 
 
@@ -203,7 +202,7 @@ def loads(table: Table) -> tuple[PortLoad, PortLoad]:
 
 
 def measure(sends: PortLoad, receives: PortLoad) -> tuple[int, int]:
-    """Rounds that the loads span, and their volume in chunks (see `Schedule`)."""
+    """Returns the number of rounds that the loads span, and the volume of the loads in chunks (see `Schedule`)."""
     if not len(sends.round):
         return 0, 0
     busiest = [np.maximum.reduceat(load.chunks, group_starts(load.round)) for load in (sends, receives)]
@@ -211,14 +210,14 @@ def measure(sends: PortLoad, receives: PortLoad) -> tuple[int, int]:
 
 
 def group_starts(numbers: NDArray[np.integer]) -> NDArray[np.int_]:
-    """Where each run of equal numbers begins."""
+    """The index at which each run of equal numbers begins."""
     return (
         np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1]))) if len(numbers) else np.empty(0, np.int_)
     )
 
 
 def rows(round_: ArrayLike, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: Op) -> Table:
-    """Table rows of the columns, broadcast against each other."""
+    """Returns a table with these columns, which are broadcast against each other."""
     columns = [np.asarray(column) for column in (round_, src, dst, chunk, op)]
     table = np.empty((*np.broadcast_shapes(*(column.shape for column in columns)), 5), np.int32)
     for index, column in enumerate(columns):
@@ -233,13 +232,13 @@ def join(parts: Iterable[Table]) -> Table:
 
 
 def check_ranks(ranks: int) -> None:
-    """Raises ValueError unless a collective can be made among this many ranks."""
+    """Raises ValueError if there are too few ranks for a collective."""
     if ranks < 2:
         raise ValueError(f"ranks is {ranks}; a collective needs at least 2")
 
 
 def check_chunks(chunks: int) -> None:
-    """Raises ValueError unless the buffer has a chunk."""
+    """Raises ValueError unless there is at least one chunk."""
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
 

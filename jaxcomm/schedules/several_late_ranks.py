@@ -1,4 +1,4 @@
-"""Several late ranks that come together: every rank is the root of as many chunks, and all ports are always busy."""
+"""Several late ranks that join together. Every rank is the root of the same number of chunks; all ports stay busy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
     """AllReduce in which q late ranks join together after the others have reduce-scattered.
 
-    Of each n chunks every rank is the root of one: it adds up what the late ranks (and, if it is late itself, the owner
-    of the others' partial sum) send, and the sum is passed on so that every rank sends and receives n − 1 + q messages
-    per n chunks. So the time tends to (n−1+q)/n of the buffer's with many chunks, which no schedule with one port per
-    rank can beat. The first n chunks take up to three times as long as later n (3.3 times with 82 ranks and one late),
-    and half of them hardly less: fewer than n chunks do not pay. One late rank alone is better off with `straggler`.
+    Every rank is the root of one chunk in n. The root adds the late ranks' parts. A late root also adds the partial sum
+    of the early ranks. The chunk's owner, an early rank, sends this partial sum to the root. The root's sum is then
+    passed on so that every rank sends and receives n − 1 + q messages per n chunks. With many chunks the time tends to
+    (n−1+q)/n times the time of the buffer through one port. No schedule with one port per rank can beat that. The time
+    of the first n chunks is up to about three times the time of n later chunks (3.3 times with 82 ranks, one of them
+    late). Half of the first n chunks take hardly less time, so fewer than n chunks do not pay. For one late rank use
+    `straggler`.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -31,7 +33,7 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
       A schedule whose `precondition` is the ReduceScatter of the others.
 
     Raises:
-      ValueError: a rank out of range or named twice, nobody or everybody late, or no chunk.
+      ValueError: a rank out of range or named twice, no rank or every rank late, or no chunk.
     """
     check_late(ranks, late)
     check_chunks(chunks)
@@ -55,18 +57,18 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
 
 
 def check_late(ranks: int, late: Sequence[int]) -> None:
-    """Raises ValueError unless these can be the late ones of `ranks` ranks."""
+    """Raises ValueError unless these can be the late ranks among `ranks` ranks."""
     check_ranks(ranks)
     for index, rank in enumerate(late):
         check_rank(f"late[{index}]", rank, ranks)
     if len({*late}) < len(late):
-        raise ValueError(f"late is {list(late)}; every late rank must stand there once")
+        raise ValueError(f"late is {list(late)}; it must name each late rank once")
     if not 1 <= len(late) < ranks:
         raise ValueError(f"late names {len(late)} of {ranks} ranks; at least one must be late and one must not")
 
 
 def num_rounds(ranks: int, late: int, chunks: int) -> int:
-    """Rounds of `stragglers` for `late` late ranks."""
+    """The number of rounds of `stragglers` with `late` late ranks."""
     period, cycle = _period(ranks, late), np.arange(-(-chunks // ranks))[:, None]
     used = cycle * ranks + period.chunk < chunks
     return len(np.unique((cycle * (ranks - 1 + late) + period.time)[used]))
@@ -79,22 +81,22 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
     table = rows(round_, member[period.src], member[period.dst], chunk, Op.COPY)
     table[np.tile(period.reduces, len(cycle)), 4] = Op.REDUCE
     table = table[table[:, 3] < chunks]
-    table[:, 0] = np.unique(table[:, 0], return_inverse=True)[1]  # at the start and the end some rounds are idle
+    table[:, 0] = np.unique(table[:, 0], return_inverse=True)[1]  # leaves out idle rounds at the start and the end
     return join([table])
 
 
 class _Message(NamedTuple):
-    """The chunks that one index sends another: indices below n − q are the early ranks, the others the late ones."""
+    """A chunk that one index sends to another. Indices below n − q are the early ranks, all others the late ranks."""
 
     src: int
     dst: int
     chunk: int
     op: Op
-    after: tuple[int, ...]  # the messages that must have arrived before
+    after: tuple[int, ...]  # numbers of the messages that must arrive before this one is sent
 
 
 class _Period(NamedTuple):
-    """The messages of n chunks, each with its round; the next n chunks do the same n − 1 + q rounds later."""
+    """The messages of n chunks, each with its round. The next n chunks repeat the messages n − 1 + q rounds later."""
 
     src: NDArray[np.int64]
     dst: NDArray[np.int64]
@@ -112,15 +114,16 @@ def _period(ranks: int, late: int) -> _Period:
 
 
 def _owners(ranks: int, late: int) -> tuple[int, ...]:
-    """For each chunk of a period the index of the early rank that owns it: late roots have their chunks first."""
+    """For each chunk of a period, the index of the early rank that owns it. Chunks with late roots come first."""
     return (*(chunk % (ranks - late) for chunk in range(late)), *range(ranks - late))
 
 
 def _messages(ranks: int, late: int) -> list[_Message]:
-    """A tree for every chunk in which all ranks together send, and receive, n − 1 + q messages each.
+    """The messages of one tree per chunk. Over all trees each rank sends n − 1 + q messages and receives n − 1 + q.
 
-    A late root has q messages left to pass its sum on, so early ranks that got it pass it on to the rest. These
-    messages they lack for the chunk of which they are the root, and other early ranks help them there.
+    A late root has only q messages left to pass its sum on, so early ranks that got the sum forward it to the rest. An
+    early rank that forwards sums can send fewer messages for the chunk of which it is the root. Other early ranks then
+    send these messages.
     """
     early = ranks - late
     messages: list[_Message] = []
@@ -156,10 +159,11 @@ def _messages(ranks: int, late: int) -> list[_Message]:
 
 
 def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
-    """A round for every message, no two of a sender or of a receiver equal modulo the degree.
+    """Returns a round for every message. The rounds of one sender, and of one receiver, differ modulo the degree.
 
-    Kőnig: a bipartite graph can be coloured with as many colours as its degree. Each message takes the first colour
-    after what it waits for; where sender and receiver have none in common, two colours change places along a path.
+    Kőnig: if a bipartite graph has degree d, its edges can be coloured with d colours. Each message takes the first
+    free colour after the messages that it waits for. If no colour is free at both the sender and the receiver, two
+    colours are swapped along a path.
     """
     send: list[dict[int, int]] = [{} for _ in range(ranks)]  # rank → colour → message
     receive: list[dict[int, int]] = [{} for _ in range(ranks)]
@@ -208,6 +212,6 @@ def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
 
 
 def _first(bits: int, start: int) -> int:
-    """The first bit set from `start` on, or from 0 on if no later one is."""
+    """The number of the first bit set from `start` on, or, if there is no such bit, of the first bit set from 0 on."""
     bits = (bits >> start) << start or bits
     return (bits & -bits).bit_length() - 1

@@ -13,7 +13,7 @@ NOBODY = -1
 
 
 class TemplateStep(NamedTuple):
-    """One row of a template: offset `src` sends the chunk of this age to offset `dst`."""
+    """One row of a template: offset `src` sends the chunk of age `age` to offset `dst`."""
 
     src: int
     dst: int
@@ -26,15 +26,16 @@ class Template:
 
     Write N for the number of ranks that are not late. In round r the rank of offset o is the one with index
     (r + o) mod N among these N. It sends chunk r − send_age[o] to the rank of offset send_peer[o] and receives chunk
-    r − receive_age[o] from the rank of offset receive_peer[o]. Peer N is the late rank; peer −1 is nobody.
+    r − receive_age[o] from the rank of offset receive_peer[o]. Peer N is the late rank; −1 means that there is no peer.
 
     Attributes:
       ranks: number of ranks n = N + 1, the late one included.
-      colours: colour of each age 1, 2, ..., A; it says which of the last chunks a chunk beyond the last stands for.
+      colours: colour of each age 1, 2, ..., A. A chunk number beyond the last chunk stands for one of the last chunks;
+        the colour says which one.
       send_peer: offset that offset o sends to, length N.
-      send_age: rounds since the chunk that offset o sends first left the late rank, length N.
+      send_age: age of the chunk that offset o sends, in rounds since the late rank sent that chunk; length N.
       receive_peer: offset that offset o receives from, length N.
-      receive_age: rounds since the chunk that offset o receives first left the late rank, length N.
+      receive_age: age of the chunk that offset o receives, in rounds since the late rank sent that chunk; length N.
     """
 
     ranks: int
@@ -45,7 +46,7 @@ class Template:
     receive_age: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Raises PlanError unless the tables fit together; that they spread every chunk is left to the verifier."""
+        """Raises PlanError unless the tables fit together. The verifier checks that the tables spread every chunk."""
         others, ages = self.ranks - 1, len(self.colours)
         tables = (self.send_peer, self.send_age, self.receive_peer, self.receive_age)
         if others < 1 or any(len(table) != others for table in tables):
@@ -67,13 +68,16 @@ class Template:
 
     @property
     def home(self) -> TemplateStep:
-        """The one row to the late rank: age 0 is an exchange with it, a greater age returns the finished chunk."""
+        """The one row that sends to the late rank. Age 0 is an exchange; a greater age returns the finished chunk."""
         src = self.send_peer.index(self.ranks - 1)
         return TemplateStep(src, self.ranks - 1, self.send_age[src])
 
     @classmethod
     def of_steps(cls, ranks: int, colours: Iterable[int], steps: Iterable[TemplateStep]) -> Template:
-        """The template with these rows, of which each offset sends one and receives one at most; N is the late rank."""
+        """Returns the template with these rows. Each offset is `src` of at most one row and `dst` of at most one row.
+
+        Offset N is the late rank.
+        """
         others = ranks - 1
         send_peer, send_age, receive_peer, receive_age = ([NOBODY] * ranks for _ in range(4))
         for src, dst, age in steps:
@@ -84,35 +88,35 @@ class Template:
 
     @cached_property
     def steps(self) -> tuple[TemplateStep, ...]:
-        """All rows: the one from the late rank (offset N), then those of the others by their offset."""
+        """All rows: first the row that sends from the late rank (offset N), then the others by the sender's offset."""
         sends = zip(range(self.ranks - 1), self.send_peer, self.send_age, strict=True)
         return (TemplateStep(self.ranks - 1, 0, 0), *(TemplateStep(*send) for send in sends if send[1] != NOBODY))
 
     @cached_property
     def among(self) -> tuple[TemplateStep, ...]:
-        """The rows from one of the others to another."""
+        """The rows in which neither the sender nor the receiver is the late rank."""
         return tuple(step for step in self.steps if self.ranks - 1 not in (step.src, step.dst))
 
     def least(self, chunks: int) -> int:
-        """The number of chunks whose last ones stand for those of `chunks`.
+        """The least number of chunks such that a proof for this number also holds for `chunks`.
 
-        When the last chunk leaves the late rank, only the last A are on their way. Where there is another one before
-        them, one chunk more delays them by a round and shifts what they do by one rank.
+        When the last chunk leaves the late rank, only the last A chunks still travel. If there is a chunk before these
+        A chunks, one more chunk only delays the A chunks by a round and shifts their transfers by one rank.
         """
         return min(chunks, len(self.colours) + 1)
 
     @property
     def pairwise(self) -> bool:
-        """Whether nobody sends to one rank while receiving from another."""
+        """Whether every rank that sends and receives in one round does so with a single peer."""
         return all(NOBODY in (s, r) or s == r for s, r in zip(self.send_peer, self.receive_peer, strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        """Integers and lists of small integers, one per field."""
+        """Returns one entry per field, an integer or a list of small integers."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Template:
-        """The inverse of `to_json`, for data from anywhere.
+        """The inverse of `to_json`, with all checks.
 
         Raises:
           PlanError: a field is missing, unknown or of the wrong type, or the tables are not consistent.

@@ -1,9 +1,9 @@
-"""Templates without a closed form, by an integer program whose size does not depend on the number of ranks.
+"""Finds templates without a closed form by an integer program, whose size grows only with the logarithm of n.
 
-With L = ⌈log2 n⌉ a chunk travels for A = L + 1 rounds, so every rank holds two chunks that are still on their way. The
-ages 1..A are coloured so that a rank always holds one age of each colour: its state. The chunk that it receives leads
-to the next state; going from offset to offset (0, −1, −2, ...) the N others of one round form a closed walk through
-the states.
+With L = ⌈log2 n⌉ a chunk travels for A = L + 1 rounds, so every rank holds two chunks that still travel. The ages 1..A
+have two colours, chosen so that a rank always holds one age of each colour. These two ages are the state of the rank,
+and the chunk that the rank receives leads to its next state. In the order of offsets 0, −1, −2, … the moves of the N
+other ranks in one round form a closed walk through the states.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections import defaultdict
 from itertools import product
 from typing import Any, NamedTuple
 
-from jaxcomm.errors import PlanError, load_extra
+from jaxcomm import cp_sat
+from jaxcomm.errors import PlanError
 from jaxcomm.schedules.template import Template, TemplateStep
 
-_EFFORT = 5.0  # CP-SAT's deterministic seconds per model, so that every machine finds the same template
+_EFFORT = 5.0  # limit per model, in CP-SAT's deterministic seconds: every machine finds the same template
 
 
 class _Move(NamedTuple):
-    state: tuple[int, ...]  # the age held of each colour
-    received: int  # age of the chunk received; 0 comes from the late rank
+    state: tuple[int, ...]  # for each colour, the age of the chunk that the rank holds
+    received: int  # age of the chunk received; 0 if the late rank sends it
     then: tuple[int, ...]
 
 
 def search(ranks: int) -> Template:
-    """A pairwise template when the ranks are even and it exists, otherwise a directed one.
+    """Returns a pairwise template if the number of ranks is even and there is one, otherwise a directed template.
 
     Raises:
       JaxcommError: OR-Tools is not installed.
@@ -45,7 +46,7 @@ def search(ranks: int) -> Template:
 
 
 def _moves(colours: tuple[int, ...]) -> list[_Move]:
-    """All moves from a state with one age of each colour to such a state."""
+    """All moves between two states that each have one age of each colour."""
     greatest = len(colours)
     ages = [[age for age in range(1, greatest + 1) if colours[age - 1] == colour] for colour in (0, 1)]
     moves = []
@@ -59,8 +60,8 @@ def _moves(colours: tuple[int, ...]) -> list[_Move]:
 
 
 def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep] | None:
-    """The steps of a closed walk of `others` moves in which the receptions can be matched to senders."""
-    cp = load_extra("ortools.sat.python.cp_model", "finding the template of a straggler schedule")
+    """Returns the steps of a closed walk of `others` moves in which every reception has a sender, or None."""
+    cp = cp_sat.load("finding the template of a straggler schedule")
     model = cp.CpModel()
     times = [model.new_int_var(0, others, "") for _ in moves]
     model.add(sum(times) == others)
@@ -70,18 +71,15 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
         model.add(leaving == sum(x for x, move in zip(times, moves, strict=True) if move.then == state))
     matching = (_swaps if pairwise else _sends)(model, moves, times, others)
 
-    solver = cp.CpSolver()
-    solver.parameters.num_workers = 1
+    solver = cp_sat.solver(cp, _EFFORT, seed=1, log=None)
     solver.parameters.cp_model_presolve = False  # the model is small: presolving it takes longer than solving it
-    solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = _EFFORT
-    solver.parameters.catch_sigint_signal = False  # or an interrupt after it ends the process, whatever Python handles
     while solver.solve(model) in (cp.OPTIMAL, cp.FEASIBLE):
         walk = _closed_walk(moves, [solver.value(x) for x in times])
         if len(walk) == others:
             chosen = {key: solver.value(variable) for key, variable in matching.items()}
             return _steps(moves, walk, chosen, pairwise)
-        # The walk misses moves elsewhere. Use none there, or none here, or one that leads from here to there.
+        # Some moves are not on the walk. From now on the walk's states must have no moves, or all moves, or a move to a
+        # state that is not on the walk.
         visited = {moves[index].state for index in walk}
         inside = sum(x for x, move in zip(times, moves, strict=True) if move.state in visited)
         onwards = sum(
@@ -95,7 +93,7 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
 
 
 def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
-    """The number of swaps of chunks between moves of two kinds: each sends the chunk that the other receives."""
+    """The number of swaps between moves of two kinds. Each move of a swap sends the chunk that the other receives."""
     swaps: dict[tuple[int, int], Any] = {}
     partners: list[list[Any]] = [[] for _ in moves]
     for i, a in enumerate(moves):
@@ -103,7 +101,7 @@ def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dic
             if a.received and b.received and a.received in b.state and b.received in a.state:
                 swaps[i, j] = model.new_int_var(0, others, "")
                 partners[i].append(swaps[i, j])
-                partners[j].append(swaps[i, j])  # twice if i == j: a swap among equals takes two of them
+                partners[j].append(swaps[i, j])  # twice if i == j, because such a swap takes two moves of one kind
     for move, x, swapped in zip(moves, times, partners, strict=True):
         if move.received:
             model.add(sum(swapped) == x)
@@ -111,7 +109,10 @@ def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dic
 
 
 def _sends(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
-    """The number of moves of one kind that send the chunk of an age; each age is sent as often as it is received."""
+    """For each kind of move and each age, the number of moves that send a chunk of this age.
+
+    The number of sends of each age is equal to the number of its receptions.
+    """
     sends = {
         (i, age): model.new_int_var(0, others, "")
         for i, move in enumerate(moves)
@@ -128,7 +129,7 @@ def _sends(model: Any, moves: list[_Move], times: list[Any], others: int) -> dic
 
 
 def _closed_walk(moves: list[_Move], times: list[int]) -> list[int]:
-    """An Euler circuit (Hierholzer) of the moves, as often as given, that starts with the move from the late rank."""
+    """An Euler circuit (Hierholzer) that takes each move `times` times. The move from the late rank is the first."""
     left: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, (move, count) in enumerate(zip(moves, times, strict=True)):
         if move.received:
@@ -147,7 +148,7 @@ def _closed_walk(moves: list[_Move], times: list[int]) -> list[int]:
 def _steps(
     moves: list[_Move], walk: list[int], chosen: dict[tuple[int, int], int], pairwise: bool
 ) -> list[TemplateStep]:
-    """Gives the offsets 0, −1, −2, ... the moves of the walk and matches them as chosen."""
+    """Assigns the moves of the walk to the offsets 0, −1, −2, ... and matches senders to receivers as `chosen` says."""
     others = len(walk)
     offsets: dict[int, list[int]] = defaultdict(list)
     receivers: dict[int, list[int]] = defaultdict(list)

@@ -10,77 +10,62 @@ from typing import Final
 from jaxcomm.schedules.find_template import template as find_template
 from jaxcomm.schedules.list_scheduling import PendingMove
 from jaxcomm.schedules.one_late_rank import straggler_table
-from jaxcomm.schedules.owners import Way, Ways
+from jaxcomm.schedules.owners import Tree, TreeFinder
 from jaxcomm.schedules.ports import HostLinks, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
-LEAD: Final = 8  # chunks over a slow link, by which a chunk is summed within its host ahead of its turn
+LEAD: Final = 8  # a host sums a chunk ahead of the chunk's turn, by the time of this number of transfers between hosts
 
-Row = tuple[int, int, int, Op]  # round, source, destination
+Row = tuple[int, int, int, Op]  # round, source, destination, op
 
 
 class Tiers:
-    """The moves of all chunks, in an order in which their values are right; `sum` adds those of one."""
+    """The moves of all chunks, in an order that gives correct values; `sum` adds the moves of one chunk."""
 
-    def __init__(
-        self,
-        hosts: tuple[int, ...],
-        nic: str,
-        slow: float,
-        chunks: int,
-        late: frozenset[int],
-        within: int,
-        across: int,
-        racks: tuple[int, ...],
-        nics: tuple[float, ...],
-        uplinks: tuple[float, ...],
-    ) -> None:
+    def __init__(self, links: HostLinks, chunks: int, late: frozenset[int], within: int, across: int) -> None:
         self.moves: list[PendingMove] = []
         self._known_ports: dict[tuple[int, int, bool], tuple[PortUse, ...]] = {}
-        self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
+        self._links, self._hosts, self._chunks = links, links.hosts, chunks
         self._late, self._within, self._across = late, within, across
+        hosts, slow = links.hosts, links.slow
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
-        homes = racks or (0,) * len(self._members)
-        self._links = HostLinks(
-            hosts, homes, nic == "rank", slow, nics or (1.0,) * len(hosts), uplinks or (1.0,) * len({*homes})
-        )
-        self._racks = [[g for g, rack in enumerate(homes) if rack == r] for r in sorted({*homes})]
+        self._racks = [[g for g, rack in enumerate(links.racks) if rack == r] for r in sorted({*links.racks})]
         self._late_hosts = {hosts[rank] for rank in late}
-        is_unlike = len({*nics}) > 1 or len({*uplinks}) > 1
-        # A late rank that also had to carry its host's sums through its NIC would do more than anybody else.
+        # Where a host can spare a rank, its late rank sends no sums of the host. Otherwise the late rank would send
+        # more than any other rank.
         least = min(map(len, self._members))
         self._spare = 0
         if (
-            not is_unlike
+            not links.is_unlike
             and len(late) == 1
             and within == chunks
             and least > 2
-            and slow <= (least - 1 if self._per_rank else 2)
+            and slow <= (least - 1 if links.per_rank else 2)
         ):
             self._spare = 1
         self._rails = least - self._spare
-        self._pace = max(1.0, slow / self._rails if self._per_rank else slow)  # time per chunk
-        self._channels = self._rails if self._per_rank else 1
+        self._pace = max(1.0, slow / self._rails if links.per_rank else slow)  # time from one chunk to the next
+        self._channels = self._rails if links.per_rank else 1
         one_late_host = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1
-        self._templated = one_late_host and across > 0 and not is_unlike
+        self._templated = one_late_host and across > 0 and not links.is_unlike
         self._template_rows = self._rows_by_chunk() if self._templated else {}
-        self._ways: list[Way] = []  # by chunk, where links are unlike
-        if is_unlike:
-            ways = Ways(self._links, late)
-            self._ways = [ways.next(chunk < min(within, across)) for chunk in range(chunks)]
-            self._pace = max(1.0, ways.load / chunks)
+        self._trees: list[Tree] = []  # the tree of each chunk; empty if all links are alike
+        if links.is_unlike:
+            trees = TreeFinder(self._links, late)
+            self._trees = [trees.next(chunk < min(within, across)) for chunk in range(chunks)]
+            self._pace = max(1.0, trees.load / chunks)
 
     def sum(self, chunk: int) -> None:
         """Adds the moves of one chunk."""
-        if self._ways:
-            self._along(self._ways[chunk], chunk)
+        if self._trees:
+            self._along(self._trees[chunk], chunk)
             return
-        turn, time, slow = chunk // self._channels, self._pace * chunk, self._slow
+        turn, time, slow = chunk // self._channels, self._pace * chunk, self._links.slow
         ends = [self._end(members, chunk) for members in self._members]
         for members, end in zip(self._members, ends, strict=True):
             early = chunk < self._within
             absent = self._late & {*members} if early else set[int]()
-            self._gather(members, members.index(end), absent, chunk, turn, early, time, self._lead, 0)
+            self._gather(members, members.index(end), absent, chunk, turn, early, time, 0)
         if self._templated and chunk < self._across:
             self._by_template(chunk, ends, turn, time)
         else:
@@ -95,26 +80,31 @@ class Tiers:
 
     @property
     def delay(self) -> float:
-        """The delay that hides what is summed before, in times of a chunk within a host; infinite if that is all."""
+        """The lateness that leaves enough time for the sums before the arrival, in units of a chunk's transfer within a
+        host. Infinite if no rank is late, or if all chunks are summed before the arrival."""
         if not self._late or self._within == self._across == self._chunks:
             return math.inf
         sizes = [len(members) for members in self._members]
         nics = [[self._links.nics[rank] for rank in members] for members in self._members]
-        unit = self._slow * max(1 / sum(1 / nic for nic in own) if self._per_rank else max(own) for own in nics)
+        unit = self._links.slow * max(
+            1 / sum(1 / nic for nic in own) if self._links.per_rank else max(own) for own in nics
+        )
         tiers = (max(sizes), self._within), (len(sizes), self._across * unit)
         return max((nodes - 2) / (nodes - 1) * work for nodes, work in tiers if nodes > 1)
 
     @property
     def _lead(self) -> float:
-        return LEAD * self._slow
+        return LEAD * self._links.slow
 
     def _end(self, members: list[int], chunk: int) -> int:
-        """The rank of a host that has its sum of a chunk."""
+        """The rank on which the host with these members sums a chunk."""
         rails = members
         if self._spare:
             (late,) = self._late
             own = self._members[self._hosts[late]]
-            if members is own or (self._per_rank and len({*map(len, self._members)}) == 1):  # like hosts, like rails
+            if members is own or (
+                self._links.per_rank and len({*map(len, self._members)}) == 1
+            ):  # if all hosts have one size, all skip this place
                 place = own.index(late)
                 rails = members[:place] + members[place + 1 :]
         return rails[chunk % len(rails)]
@@ -128,10 +118,13 @@ class Tiers:
         turn: int,
         early: bool,
         time: float,
-        lead: float,
         step: int,
     ) -> None:
-        """Sums on the root what the nodes have; if `early`, first what those have that are not late."""
+        """Adds the moves that sum the nodes' parts on the root. If `early`, late nodes' parts are added last.
+
+        `step` is 0 for sums within hosts, which come ahead of the chunk's turn, and 1 for sums between hosts.
+        """
+        lead = 0.0 if step else self._lead
         punctual = [node for node in nodes if node not in late]
         meet = nodes[root]
         if early and meet in late and punctual:
@@ -148,20 +141,20 @@ class Tiers:
         if meet != nodes[root]:
             self._move(meet, nodes[root], chunk, Op.REDUCE, (time, step))
 
-    def _along(self, way: Way, chunk: int) -> None:
-        """Along a tree: sums from its leaves to its top, copies from there."""
+    def _along(self, tree: Tree, chunk: int) -> None:
+        """Adds the moves along a tree: sums from its leaves to its root, and copies back."""
         time = self._pace * chunk
-        depth = {way.top: 0}
-        for child, parent in way.edges:
+        depth = {tree.top: 0}
+        for child, parent in tree.edges:
             depth[child] = depth[parent] + 1
-        for step, (child, parent) in enumerate(reversed(way.edges)):
+        for step, (child, parent) in enumerate(reversed(tree.edges)):
             inside = self._hosts[child] == self._hosts[parent] and child not in self._late
             self._move(child, parent, chunk, Op.REDUCE, (time - self._lead * inside, step))
-        for step, (child, parent) in enumerate(way.edges):
+        for step, (child, parent) in enumerate(tree.edges):
             self._move(parent, child, chunk, Op.COPY, (time + self._pace / 4 * (depth[child] + step), 1 + step))
 
     def _by_turns(self, chunk: int, ends: Sequence[int], turn: int) -> None:
-        """Across hosts and racks, each of which is the root in turn."""
+        """Adds the moves across hosts and racks. The hosts of a rack take turns as its root, and so do the racks."""
         early = chunk < min(self._within, self._across)
         heads, spreads = [], []
         for members in self._racks:
@@ -170,7 +163,7 @@ class Tiers:
             nodes = [ends[host] for host in members]
             root = turn % count
             late = {node for node in nodes if self._hosts[node] in self._late_hosts} if early else set[int]()
-            self._gather(nodes, root, late, chunk, turn // count, early, time, 0.0, 1)
+            self._gather(nodes, root, late, chunk, turn // count, early, time, 1)
             heads.append(nodes[root])
             spreads.append((time, _spread(nodes[root], nodes[root + 1 :] + nodes[:root], late, turn // count)))
         if len(heads) > 1:
@@ -179,33 +172,39 @@ class Tiers:
             late_racks = {self._links.racks[host] for host in self._late_hosts} if early else set[int]()
             late = {head for head in heads if self._links.racks[self._hosts[head]] in late_racks}
             time = self._pace * chunk
-            self._gather(heads, root, late, chunk, turn // len(heads), early, time, 0.0, 1)
+            self._gather(heads, root, late, chunk, turn // len(heads), early, time, 1)
             spreads.insert(0, (time, _spread(heads[root], heads[root + 1 :] + heads[:root], late, turn // len(heads))))
         for time, copies in spreads:
             for step, (src, dst) in enumerate(copies):
                 lead = len(self._members) + step
-                priority = time + self._slow * lead, 1
+                priority = time + self._links.slow * lead, 1
                 self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
-        """Across hosts by the schedule for one late rank: the other hosts have summed their part before."""
+        """Adds the moves across hosts by the schedule for one late rank, in which each host takes the part of a rank.
+
+        Before these moves, the hosts that are not late sum their parts.
+        """
         (late,) = self._late_hosts
         others = [host for host in range(len(ends)) if host != late]
         order = [ends[host] for host in (*others, late)]
         owner = order[turn % len(others)]
         early = chunk < self._within
-        self._gather(order[:-1], turn % len(others), set(), chunk, turn, early, time, 0.0, 1)
+        self._gather(order[:-1], turn % len(others), set(), chunk, turn, early, time, 1)
         assert owner != order[-1]
         rows = self._template_rows[chunk]
         exchanged = {(src, dst) for _, src, dst, op in rows if op == Op.REDUCE}
         for round_, src, dst, op in rows:
             both = op == Op.REDUCE and (dst, src) in exchanged
-            if not (both and src < dst):  # once for both directions
-                priority = time + self._slow * (round_ - turn), 1
+            if not (both and src < dst):  # an exchange is one move for both directions
+                priority = time + self._links.slow * (round_ - turn), 1
                 self._move(order[src], order[dst], chunk, op, priority, exchange=both)
 
     def _rows_by_chunk(self) -> dict[int, list[Row]]:
-        """Each channel, a NIC or what hosts share, runs the schedule of one late host on chunks of its own."""
+        """The template's transfers of each chunk.
+
+        A channel is a NIC or a host's shared link. Every channel has chunks of its own, to which the template applies.
+        """
         hosts, found = len(self._members), defaultdict[int, list[Row]](list)
         for channel in range(self._channels):
             own = range(channel, self._across, self._channels)
@@ -226,9 +225,11 @@ class Tiers:
 
 
 def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:
-    """Copies (source, destination) from the root to the rest; a late root makes as many as are late, others the rest.
+    """Returns the copies (source, destination) that bring the root's sum to the rest.
 
-    So a late rank, which has sent all of its own part, sends no more than the others do.
+    A late root makes as many copies as there are late nodes, where the root counts too. Punctual nodes make the
+    remaining copies. A late root has already sent all of its own part, so these copies do not make it send more than
+    other nodes.
     """
     punctual = [node for node in rest if node not in late]
     if root not in late or not punctual:
@@ -243,7 +244,7 @@ def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple
 
 
 def _tree(root: int, rest: list[int]) -> list[tuple[int, int]]:
-    """Copies that double the number of those who have it."""
+    """Returns copies (source, destination) from the root to the rest; each step doubles the number of holders."""
     have, copies = [root], list[tuple[int, int]]()
     left = list(rest)
     while left:

@@ -1,4 +1,4 @@
-"""Schedules for a late rank given transfer by transfer, by who knows more of the network than a closed form does."""
+"""Schedules for a late rank given transfer by transfer, for networks that no closed form fits well."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy as np
 
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, loads, measure
 
-COLUMNS = ("round", "sender", "receiver", "chunk", "op")  # of a transfer
+COLUMNS = ("round", "sender", "receiver", "chunk", "op")  # the numbers of a transfer
 
 
-@functools.lru_cache(maxsize=16)  # a plan names one in many of its entries
+@functools.lru_cache(maxsize=16)  # many entries of a plan name the same schedule
 def listed(ranks: int, late: int, chunks: int, before: tuple[int, ...], after: tuple[int, ...]) -> Schedule:
-    """AllReduce by transfers that are given, those before a late rank comes and those after.
+    """AllReduce by two lists of transfers: before a late rank arrives, and after.
 
-    Whether they give every rank every sum is for `jaxcomm.plan.verify` to prove.
+    `jaxcomm.plan.verify` proves whether the transfers give every rank every sum.
 
     Args:
       ranks: number of ranks n, at least 2.
       late: the late rank, in [0, n).
       chunks: pieces k of the buffer, at least 1.
-      before: round, sender, receiver, chunk and op (an `Op`) of every transfer, one after the other, without the late
-        rank.
-      after: the same for those that follow.
+      before: round, sender, receiver, chunk and op (an `Op`) of every transfer before the arrival, in one flat
+        sequence. The late rank is neither sender nor receiver.
+      after: the same five numbers of every transfer after the arrival.
 
     Returns:
-      A schedule whose `precondition` are the transfers `before`.
+      A schedule whose `precondition` consists of the transfers `before`.
 
     Raises:
-      ValueError: no chunk, a number out of range, the late rank in `before`, or transfers that are not whole.
+      ValueError: no chunk, a number out of range, the late rank in `before`, or an incomplete transfer.
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)
@@ -42,14 +42,14 @@ def listed(ranks: int, late: int, chunks: int, before: tuple[int, ...], after: t
             if not 0 <= number < end:
                 raise ValueError(f"{name}[{index}] is {number}; it must be in [0, {end - 1}]")
             if name == "before" and index % len(COLUMNS) in (1, 2) and number == late:
-                raise ValueError(f"before[{index}] is {number}, the late rank, which does nothing before it arrives")
+                raise ValueError(f"before[{index}] is {number}, the late rank, which takes no part before it arrives")
     first, second = _measured(before), _measured(after)
     precondition = Schedule("reduce_scatter", ranks, chunks, *first, _listed_table, (before,), late=late)
     return Schedule("transfers", ranks, chunks, *second, _listed_table, (after,), precondition, late)
 
 
 def _measured(numbers: tuple[int, ...]) -> tuple[int, int, int]:
-    """Rounds, volume and ports."""
+    """The number of rounds, the volume and the ports of the transfers, as in `Schedule`."""
     sends, receives = loads(_listed_table(numbers))
     return *measure(sends, receives), int(max((1, *sends.peers, *receives.peers)))
 

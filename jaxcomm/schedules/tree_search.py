@@ -1,7 +1,7 @@
-"""Schedules along trees, improved for one size of call on one network; the core searches (cc/search/tree_search.h).
+"""Schedules along trees, improved for one size of call on one network. The core searches (cc/search/tree_search.h).
 
 Every chunk is summed along one tree and copied along another, and a message is one chunk. Hierarchical schedules and
-those for one late rank are of this kind; where the sum of a chunk stays until the late rank comes is part of its trees.
+schedules for one late rank are of this kind. A chunk's trees also say on which rank its sum waits for the late rank.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.ffi.arguments import ChunkTrees, TreeNetwork, TreeTimes
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.schedules.schedule import Op, Schedule
 from jaxcomm.schedules.transfers import listed
@@ -23,14 +24,16 @@ Floats = NDArray[np.float64]
 
 
 class MessageSeconds(NamedTuple):
-    """The time of a message between two ranks, by source · n + destination: `alpha` beside the seconds of its bytes.
+    """The time of a message between two ranks: `alpha` plus the seconds of its bytes.
+
+    The last dimension of each array is the pair of ranks, numbered source · n + destination.
 
     Attributes:
-      alpha: seconds of any message.
-      remote: whether the ports are not those of messages within a host.
+      alpha: seconds of every message in addition to those of its bytes.
+      remote: whether the message uses other ports than messages within a host.
       port_s: seconds of the bytes at the slower of the two ports.
-      link: [4, n²], the shared links on the way, each with a number of its own; -1: none.
-      link_s: [4, n²], seconds of the bytes at those.
+      link: [4, n²], the numbers of the shared links on the path; -1 means no link.
+      link_s: [4, n²], seconds of the bytes at these links.
     """
 
     alpha: float
@@ -41,7 +44,7 @@ class MessageSeconds(NamedTuple):
 
 
 class TimedMessage(NamedTuple):
-    """A chunk on its way from `start` to `end`, or, of an exchange, on its way in both directions."""
+    """A chunk that is sent from `start` to `end`, or, in an exchange, sent in both directions."""
 
     start: float
     end: float
@@ -53,8 +56,11 @@ class TimedMessage(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """By chunk and rank whom it sends its sum to and whom it has the total from, by chunk the root's partner, and the
-    order of messages; all as the core takes them."""
+    """Trees in the core's format.
+
+    `up[chunk, rank]` is the rank to which `rank` sends its sum, `down[chunk, rank]` the rank from which it gets the
+    total. `partner[chunk]` is the rank that exchanges sums with the root, or -1. `order` lists all messages by urgency.
+    """
 
     up: Ints
     down: Ints
@@ -63,7 +69,7 @@ class Trees(NamedTuple):
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
-        """The trees of a schedule; raises ValueError if its chunks are not summed and copied along some."""
+        """Returns the trees of a schedule. Raises ValueError if a chunk is not summed and copied along trees."""
         shape = schedule.num_chunks, schedule.ranks
         up, down, partner = np.full(shape, -1), np.full(shape, -1), np.full(shape[0], -1)
         order: list[int] = []
@@ -92,18 +98,18 @@ class Trees(NamedTuple):
 
 
 def improve(schedule: Schedule, links: MessageSeconds, late: int, delay: float, tries: int, seed: int) -> Schedule:
-    """The schedule with trees and order changed so that a call ends sooner, as far as the search times it right.
+    """Returns the schedule with other trees and another order of messages. By the search's clock a call ends sooner.
 
     Args:
-      schedule: where the search starts.
-      links: the times of its messages, each of a chunk.
+      schedule: the schedule from which the search starts.
+      links: the times of the schedule's messages, each of which is one chunk.
       late: the late rank.
-      delay: by how many seconds it is late; the others begin at once.
-      tries: changes that are tried.
-      seed: of the search; equal arguments give equal schedules.
+      delay: seconds by which the late rank is late; all other ranks begin at once.
+      tries: number of changes to try.
+      seed: seed of the search; equal arguments give equal schedules.
 
     Raises:
-      ValueError: its chunks are not summed along one tree each and copied along another.
+      ValueError: a chunk is not summed along one tree and copied along another.
     """
     trees = Trees.of(schedule)
     ranks, chunks = schedule.ranks, schedule.num_chunks
@@ -117,18 +123,18 @@ def improve(schedule: Schedule, links: MessageSeconds, late: int, delay: float, 
         np.ascontiguousarray(links.link, np.int64),
         np.ascontiguousarray(links.link_s),
     )
+    shape = ranks, chunks, int(links.link.max()) + 1, links.alpha
     CPU.call(
         "improve_trees",
-        *(ranks, chunks, int(links.link.max()) + 1, links.alpha),
-        *(array.ctypes.data for array in network),
+        TreeNetwork(*shape, *network),
         *(tries, seed),
-        *(array.ctypes.data for array in (*trees, *times)),
+        *(ChunkTrees(*trees), TreeTimes(*times)),
     )
     return _listed(_messages(trees, times), ranks, late, chunks)
 
 
 def _messages(trees: Trees, times: Floats) -> list[TimedMessage]:
-    """In the order in which they start."""
+    """The messages in the order in which they start."""
     ranks = trees.up.shape[1]
     found: list[TimedMessage] = []
     for message in np.flatnonzero(times[0] >= 0).tolist():
@@ -141,7 +147,7 @@ def _messages(trees: Trees, times: Floats) -> list[TimedMessage]:
 
 
 def _listed(messages: Sequence[TimedMessage], ranks: int, late: int, chunks: int) -> Schedule:
-    """Each message in the first round in which its ports are free and what it sends is there."""
+    """Returns a schedule with each message in the first round in which its ports are free and its data is available."""
     begins = _second_phase(messages, late)
     tables: tuple[list[int], list[int]] = [], []
     used: tuple[dict[tuple[str, int], int], ...] = defaultdict(int), defaultdict(int)
@@ -160,8 +166,11 @@ def _listed(messages: Sequence[TimedMessage], ranks: int, late: int, chunks: int
 
 
 def _second_phase(messages: Sequence[TimedMessage], late: int) -> dict[int, float]:
-    """By rank, when its first message of the second phase starts. The late rank has no other, and a rank only begins
-    the second phase when it is done with the first."""
+    """For each rank, the time at which its first message of the second phase starts.
+
+    All messages of the late rank are in the second phase. Any other rank begins the second phase only when its messages
+    of the first phase have ended.
+    """
     begins = {late: -math.inf}
     while True:
         known = dict(begins)

@@ -1,8 +1,9 @@
-"""Predicted times: of one schedule in closed form, of a run message by message, of a plan over sizes, delays and ranks.
+"""Predicted times: one schedule in closed form, one run message by message, or a plan over sizes, delays and ranks.
 
-Pure numpy, no JAX. Imports schedules, program, profile and plan; imported by planner, report and cli.
+Pure numpy, no JAX. Imports schedules, program, profile and plan. Planner, report and cli import this package.
 """
 
+from jaxcomm.simulate.between_hosts import BetweenHosts, timed_costs
 from jaxcomm.simulate.closed_form import (
     PORTS,
     Delays,
@@ -18,17 +19,18 @@ from jaxcomm.simulate.closed_form import (
     staggered,
 )
 from jaxcomm.simulate.critical_path import Parts, critical_path
-from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TermCosts, TimedCosts
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
 from jaxcomm.simulate.incast import link_of
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.ports import Ports, ports
+from jaxcomm.simulate.simulation import Messages, Run, Simulation, run
 from jaxcomm.simulate.sweep import SweepRow, sweep
 from jaxcomm.simulate.tune import Tuned, best, tuned_hybrid, tuned_straggler
 
 __all__ = [
     "PORTS",
+    "BetweenHosts",
     "Costs",
     "Delays",
     "Forecast",
@@ -61,6 +63,7 @@ __all__ = [
     "stages",
     "staggered",
     "sweep",
+    "timed_costs",
     "tuned_hybrid",
     "tuned_straggler",
 ]

@@ -1,14 +1,15 @@
 """Times of one synchronisation of all ranks over racks, by the formulas of Wang et al., "DS-Sync", Table II.
 
 Their symbols: C racks of G workers each, N = CG; a model of S bytes sent in L parts; α per hop, β₁ per byte within a
-rack and β₂ between racks. Each is (latency, transfer) as the table has it. Where the table is loose:
+rack and β₂ between racks. Each cost is (latency, transfer) as in the table. Where the table is imprecise:
 
-  PS            one server. The crossing traffic is that of (C − 1)G workers. Latency counts every worker one after the
-                other.
+  PS            There is one server. The traffic between racks is the traffic of (C − 1)G workers. The latency counts
+                the workers one after the other.
   double tree   log is to base 2; pushing k chunks through a tree takes log N + k hops of S/k bytes.
-  gossip        the transfer is a lower bound: two peers, both between racks.
-  DS-Sync       max of a pair over the slow uplink and a ring of the G − 1 that stay. The table prints the ring's
-                transfer with β₁, and either latency; which one holds is the group's that ends last.
+  gossip        The transfer is a lower bound, for a worker with two peers that are both in other racks.
+  DS-Sync       The cost is the greater of two: a pair over the slow uplink, and a ring of the G − 1 workers that stay
+                in their rack. The table prints the ring's transfer with β₁, and the latencies of both groups. Here the
+                latency of the group that ends last counts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import NamedTuple
 
 
 class RackedWorkers(NamedTuple):
-    """Racks, workers per rack, bytes, seconds per hop, per byte within and between racks, parts of the model."""
+    """Racks, workers per rack, bytes of the model, seconds per hop, seconds per byte within a rack and between racks,
+    and parts of the model."""
 
     racks: int
     per_rack: int
@@ -30,7 +32,7 @@ class RackedWorkers(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """N."""
+        """The number of workers N."""
         return self.racks * self.per_rack
 
 
@@ -42,7 +44,7 @@ class Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Both together."""
+        """Latency plus transfer."""
         return self.latency + self.transfer
 
 
@@ -54,13 +56,13 @@ def ps(given: RackedWorkers) -> Cost:
 
 
 def ring(given: RackedWorkers) -> Cost:
-    """A ring over all workers, every round as slow as its slowest link."""
+    """A ring over all workers. Every round takes the time of its slowest link."""
     steps = 2 * (given.workers - 1)
     return Cost(steps * given.layers * given.alpha, steps * given.nbytes / given.workers * given.between)
 
 
 def double_tree(given: RackedWorkers, chunks: int | None = None) -> Cost:
-    """Two trees in pipelined chunks; without a number of them, in the best: k = √(log N · Sβ₂ / (Lα))."""
+    """Two trees with pipelined chunks. By default there are k = √(log N · Sβ₂ / (Lα)) chunks, the best number."""
     depth = math.log2(given.workers)
     if chunks is None:
         hop = given.layers * given.alpha
@@ -78,16 +80,16 @@ def hierarchical(given: RackedWorkers) -> Cost:
 
 
 def gossip(given: RackedWorkers) -> Cost:
-    """An exchange with neighbours; at least two connections share an uplink in some iterations."""
+    """An exchange with neighbours. In some iterations at least two connections share an uplink."""
     return Cost(2 * given.layers * given.alpha, 4 * given.nbytes * given.between)
 
 
 def ds_sync(given: RackedWorkers) -> Cost:
-    """The slower of a pair over the slow uplink and the ring of those that stay in their rack."""
+    """The slower of two groups: a pair over the slow uplink, and the ring of the workers that stay in their rack."""
     pair = Cost(2 * given.layers * given.alpha, 2 * given.nbytes * given.between)
     rest = given.per_rack - 1
     if rest < 2:
         return pair
-    # 2L(G − 1)α is the table's; a ring of G − 1 has 2(G − 2) hops
+    # The latency 2L(G − 1)α is from the table, although a ring of G − 1 workers has 2(G − 2) hops.
     stay = Cost(2 * given.layers * rest * given.alpha, 2 * (rest - 1) / rest * given.nbytes * given.within)
     return max(pair, stay, key=lambda cost: cost.seconds)

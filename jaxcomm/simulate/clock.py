@@ -1,8 +1,8 @@
-"""A schedule's time on links that differ, for any latency and size: the run message by message, remembered.
+"""A schedule's time on links that differ, for any latency and size, from cached runs message by message.
 
-This is the one clock of planner, predictions and what-if. A message of b bytes takes α + bβ of both its ports: all its
-chunks go together, and the next message of the port starts when it has arrived. Of more than `TIMED` ranks a round
-takes as long as its busiest port, and ends before the next one begins.
+The planner, predictions and what-if questions use this clock. A message of b bytes occupies both its ports for α + bβ:
+all its chunks are sent together, and a port starts its next message when the one before has arrived. With more than
+`TIMED` ranks, a round takes the time of its busiest port, and a round begins when the round before has ended.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
-from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network
+from jaxcomm.simulate.simulation import Simulation
 
-STRAIGHT: Final = 2e-3  # the most by which a point of a line may be off it
-ALIKE: Final = 1e-2  # the most by which times may differ that have only lines between them
-LARGE, LOOSE = 4096, 10.0  # from LARGE transfers on, both may be LOOSE times as much
-TIMED: Final = 128  # ranks up to which a schedule is run message by message
-JUMPS: Final = 2.5  # the factor where links are shared: overtaking changes times by about a hundredth
-TIE: Final = 1e-9  # the least α: without any, messages meet that in runs come one after the other
-DEPTH, COARSE = 20, 10  # halvings at most, and where times jump
+STRAIGHT: Final = 2e-3  # the greatest distance of a point from its line, as a share of the time
+ALIKE: Final = 1e-2  # times that differ by at most this share are joined by a line without that check
+LARGE, LOOSE = 4096, 10.0  # with more than LARGE transfers, both limits are multiplied by LOOSE
+TIMED: Final = 128  # greatest number of ranks for which a schedule is run message by message
+JUMPS: Final = 2.5  # with shared links both limits are multiplied by JUMPS: overtaking changes times by about 1 %
+TIE: Final = 1e-9  # the minimum α, because with α = 0 messages that follow each other would have equal times
+DEPTH, COARSE = 20, 10  # greatest number of halvings: without shared links, and with shared links, where times jump
 
 Floats = NDArray[np.float64]
 Comers = tuple[frozenset[int], ...]
@@ -34,20 +34,21 @@ Comers = tuple[frozenset[int], ...]
 def left_seconds(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, comers: Comers
 ) -> tuple[float, ...]:
-    """Seconds to the end from when all are there, and from the arrival of each of some sets of ranks.
+    """Seconds to the end from the start, if all ranks arrive together, and from the arrival of each set of late ranks.
 
     Args:
-      schedule: any schedule; also one that does not wait for late ranks has messages that do not depend on them.
+      schedule: any schedule; even a schedule that names no late rank has messages that do not depend on late ranks.
       nbytes: size of the buffer.
       alpha: seconds per message.
       beta: seconds per byte within a host.
       topology: the hosts and racks.
-      comers: late ranks; each set is part of the one before. By its arrival the others have done what they can.
+      comers: sets of late ranks, each a subset of the previous set. When a set arrives, all other ranks have done all
+        that they can.
 
     Returns:
-      One time more than there are sets, none longer than the one before. So if the i-th set's last rank, or before all
-      sets the last of the others, comes at `r[i]`, the schedule ends at the greatest of `r[i] + time[i]`, as long as no
-      message of a late rank waits at a shared link for one that is not late.
+      One time more than there are sets. No time is longer than the time before it. Let the last rank outside all sets
+      arrive at `r[0]`, and the last rank of the i-th set at `r[i]`. Then the schedule ends at the greatest of
+      `r[i] + time[i]`, unless at a shared link a message of a late rank waits for a message of a rank that is not late.
     """
     per_byte = nbytes * beta
     if not alpha + per_byte:
@@ -61,18 +62,18 @@ def left_seconds(
 
 
 def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology) -> tuple[float, ...]:
-    """Each phase's part of the time that starts when its ranks are there and ends with the schedule."""
+    """Each phase's part of the time from its ranks' arrival to the end of the schedule."""
     comers = tuple(phase.late_ranks for phase in schedule.phases[1:])
     return differences(left_seconds(schedule, nbytes, alpha, beta, topology, comers))
 
 
 def differences(left: tuple[float, ...]) -> tuple[float, ...]:
-    """Each stage's part of the time that is left when the last one begins."""
+    """Each stage's part of the times `left` to the end: its time to the end minus the next stage's time to the end."""
     return tuple(here - after for here, after in itertools.pairwise((*left, 0.0)))
 
 
 def _first_phase(schedule: Schedule, late: frozenset[int]) -> int:
-    """The first phase that needs any of the late ranks."""
+    """The index of the first phase that needs any of the late ranks."""
     absent = [phase.late_ranks for phase in schedule.phases[1:]]
     return sum(late <= each for each in absent) if late else 0
 
@@ -83,12 +84,11 @@ def _curve(schedule: Schedule, topology: Topology, comers: Comers) -> _Curve:
 
 
 class _Curve:
-    """`left_seconds` where a message of the whole buffer takes 1 second.
+    """`left_seconds` in units in which a message of the whole buffer takes 1 second.
 
-    `share` is what of that second the bytes take; the rest is α. Where no link is shared, times are sums along the
-    longest chain: the greatest of some linear functions of the share. A line between two points is then as close as in
-    its middle. Where messages overtake each other on the way to a shared link times may jump, so the quarters count,
-    too.
+    `share` is the bytes' share of that second; the rest is α. Without shared links, a time is a sum along the longest
+    chain of messages, and so the greatest of several linear functions of the share. Checking the middle of a line is
+    then enough. Where messages overtake each other at a shared link, times may jump, so the quarters are checked, too.
     """
 
     def __init__(self, schedule: Schedule, topology: Topology, comers: Comers) -> None:
@@ -100,7 +100,7 @@ class _Curve:
         self._loose = LOOSE if large else JUMPS if self._jumps else 1.0
 
     def at(self, share: float) -> Floats:
-        """The seconds for a share in [0, 1]; equal however often, and in whatever order, it is asked."""
+        """The seconds for a share in [0, 1]; the result does not depend on earlier calls."""
         low, high = 0.0, 1.0
         for _ in range(COARSE if self._jumps else DEPTH):
             straight, middle = self._is_line(low, high), (low + high) / 2
@@ -133,14 +133,14 @@ class _Curve:
         found = [float(scaled.run().finish_s.max())]
         for late in self._comers:
             arrivals = np.zeros(self._schedule.ranks)
-            arrivals[sorted(late)] = found[0]  # by then the others have done what they can without them
+            arrivals[sorted(late)] = found[0]  # by then the others have done all they can without the late ranks
             found.append(float(scaled.run(arrivals.tolist()).finish_s.max()) - found[0])
         return np.minimum.accumulate(np.array(found))
 
 
 @lru_cache(maxsize=32)
 def simulation(schedule: Schedule, topology: Topology) -> Simulation:
-    """The schedule on a topology, for a buffer and links of one unit each."""
+    """The simulation of a schedule on a topology, for a buffer of 1 byte, α of 1 s and β of 1 s per byte."""
     return Simulation(schedule, 1, Network(1.0, 1.0, topology))
 
 
@@ -150,7 +150,7 @@ def _rounds_seconds(phase: Schedule, per_byte: float, alpha: float, topology: To
 
 @lru_cache(maxsize=1024)
 def _busiest(schedule: Schedule, topology: Topology) -> float:
-    """The load of the busiest port or uplink of every round, summed over the rounds, in chunks over a fast link."""
+    """The load of the busiest port or uplink, summed over the rounds. The unit is a chunk's time over a fast link."""
     round_, src, dst = schedule.table()[:, :3].T.astype(np.int64)
     cluster = Cluster(0.0, 1.0, topology)
     remote, (out, into) = cluster.remote(src, dst), cluster.port_betas(src, dst)

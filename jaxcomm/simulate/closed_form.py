@@ -1,8 +1,7 @@
 """The α–β cost of a schedule when one rank is late, over a whole distribution of delays.
 
-A round that moves b bytes takes α + bβ where all links are alike; where they differ, `clock` runs the schedule. The
-others' work before the late rank arrives is hidden behind its delay, as far as the delay lasts; only the rest of it
-counts.
+If all links are alike, a round that moves b bytes takes α + bβ. If links differ, `clock` runs the schedule. The delay
+hides work that the others do before the late rank arrives. Only the part of this work that outlasts the delay counts.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock
 from jaxcomm.simulate.parts_bound import least_time
 
-PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
+PORTS: Final = 16  # number of peers with which a rank exchanges at full speed at once, as in a host of accelerators
 
 
 class Delays:
-    """How late the late rank was, one value per step; all steps weigh the same."""
+    """The delays of the late rank, one value per step. All steps have the same weight."""
 
     def __init__(self, seconds: Sequence[float] = ()) -> None:
-        """Takes the delays in seconds, at least 0; none means that all ranks arrive together."""
+        """Takes the delays in seconds, at least 0; () means that all ranks arrive together."""
         self.seconds: NDArray[np.float64] = np.sort(np.asarray(seconds if len(seconds) else [0.0], dtype=np.float64))
         self._sums = np.concatenate([[0.0], np.cumsum(self.seconds)])
 
     def exposed(self, before: ArrayLike) -> NDArray[np.float64]:
-        """Mean over the delays d of max(0, before - d): the part of `before` seconds of work left by a delay."""
+        """Mean over the delays d of max(0, before - d): the seconds of work left when the late rank arrives."""
         work = np.asarray(before, dtype=np.float64)
         shorter = np.searchsorted(self.seconds, work)
         exposed: NDArray[np.float64] = (shorter * work - self._sums[shorter]) / len(self.seconds)
@@ -44,7 +43,7 @@ def seconds(
     """Mean time of a schedule from the late rank's arrival on.
 
     Args:
-      schedule: any schedule; one without precondition gains nothing from a delay.
+      schedule: any schedule; a schedule without a precondition gains nothing from a delay.
       nbytes: size of the buffer.
       delays: how late the late rank is.
       alpha: seconds per round.
@@ -75,15 +74,17 @@ def phase_seconds(
 def stage_seconds(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, late: Sequence[int]
 ) -> tuple[float, ...]:
-    """Each stage's part of the time on hosts, for `staggered`: the ranks that are not late, then the late ones.
+    """Seconds of every stage on hosts, for `staggered`.
+
+    The first stage begins when all ranks that are not late have arrived, each later stage when a late rank arrives.
 
     Args:
-      schedule: any schedule; one that does not wait for late ranks, too, does before their arrival what it can.
+      schedule: any schedule; even a schedule that names no late rank does what it can before the late ranks arrive.
       nbytes: size of the buffer.
       alpha: seconds per message.
       beta: seconds per byte within a host.
       topology: the hosts and racks.
-      late: the late ranks, in the order in which they come.
+      late: the late ranks, in order of arrival.
     """
     comers = tuple(frozenset(late[place:]) for place in range(len(late)))
     return clock.differences(clock.left_seconds(schedule, nbytes, alpha, beta, topology, comers))
@@ -98,8 +99,11 @@ def mean_seconds(
     late: Sequence[int],
     arrivals: ArrayLike,
 ) -> float:
-    """Mean time from the last rank's arrival on; `late` are the late ranks in the order in which they come, `arrivals`
-    has one row per step and one column per rank, and the other arguments are those of `seconds`."""
+    """Mean time from the last rank's arrival on.
+
+    `late` are the late ranks in order of arrival. `arrivals` has one row per step and one column per rank. The other
+    arguments are those of `seconds`.
+    """
     if topology:
         times = stage_seconds(schedule, nbytes, alpha, beta, topology, late)
         return staggered(times, stages(late, arrivals))
@@ -109,8 +113,8 @@ def mean_seconds(
 def staggered(times: Sequence[float], releases: ArrayLike) -> float:
     """Mean time of phases that wait for more and more ranks, from the last rank's arrival on.
 
-    A phase starts when the one before it is done and all of its ranks are there. For two phases this is
-    `Delays.exposed` of the first plus the second.
+    A phase starts when the phase before it is done and all its own ranks have arrived. For two phases the mean time is
+    `Delays.exposed` of the first phase plus the seconds of the second phase.
 
     Args:
       times: seconds of each phase.
@@ -123,7 +127,7 @@ def staggered(times: Sequence[float], releases: ArrayLike) -> float:
 
 
 def releases(schedule: Schedule, arrivals: ArrayLike) -> NDArray[np.float64]:
-    """When the last rank of each phase is there: at most 0, seconds after the last arrival of the step.
+    """Times at which the last rank of each phase arrives, in seconds after the step's last arrival; at most 0.
 
     Args:
       schedule: any schedule.
@@ -136,7 +140,7 @@ def releases(schedule: Schedule, arrivals: ArrayLike) -> NDArray[np.float64]:
 
 
 def stages(late: Sequence[int], arrivals: ArrayLike) -> NDArray[np.float64]:
-    """As `releases`, for stages of arrivals: when those are there that are not late, then each of the late ones."""
+    """Like `releases`, for stages: the last arrival of a rank that is not late, then the arrival of each late rank."""
     return _there([late[place:] for place in range(len(late))], arrivals)
 
 
@@ -158,12 +162,12 @@ def lower_bound(
 ) -> float:
     """Mean time that no allreduce can beat after the late rank's arrival, if ranks send and receive through one port.
 
-    If that port drives p peers at once, what a rank knows reaches at most p+1 times as many ranks per round, so
-    log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
-    rank's port moves the buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits
-    into it. Where NICs are unlike, the same holds for hosts and their rates: each sends its buffer once, and all
-    together 2(h-1) of them; and `parts_bound` counts the same for racks and other parts, of which a delay hides no more
-    than itself.
+    If that port exchanges with p peers at once, a round multiplies the number of ranks that one rank's data has reached
+    by at most p+1. So log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n)
+    buffers: the late rank's port moves the buffer once, and all ports together move 2(n-1) buffers, except the buffers
+    that fit into the delay. Where NICs are unlike, hosts with their rates take the place of ranks: each host sends its
+    buffer once, and all hosts together send 2(h-1) buffers. `parts_bound` counts in this way for racks and other parts
+    of the network. A delay shortens the bound for these parts by at most its own length.
 
     Args:
       ranks: number of ranks n.
@@ -172,28 +176,29 @@ def lower_bound(
       alpha: seconds per round α.
       beta: seconds per byte β.
       ports: peers that a rank can exchange with in one round.
-      topology: the differences between the links; a rank drives its port and its NIC at once.
+      topology: the differences between the links; a rank can use its port and its NIC at the same time.
     """
     own = beta / (1 + 1 / topology.slow) if topology and len({*topology.hosts}) > 1 else beta
     volume = np.maximum(nbytes * own, (ranks - 1) / ranks * (2 * nbytes * own - delays.seconds))
     if topology and topology.is_unlike:
-        slowness = topology.host_slowness
-        rates = [1 / (each * nbytes * beta) for each in slowness]  # buffers per second
-        messages = 2 * (len(rates) - 1) - delays.seconds * (sum(rates) - min(rates))
-        volume = np.maximum(volume, np.maximum(max(slowness) * nbytes * beta, messages / sum(rates)))
-        volume = np.maximum(volume, least_time(topology) * nbytes * beta - delays.seconds)
+        slowness, buffer_s = topology.host_slowness, nbytes * beta
+        rates = [1 / each for each in slowness]  # by host, how many buffers it can send within `buffer_s` seconds
+        together = (2 * (len(rates) - 1) * buffer_s - delays.seconds * (sum(rates) - min(rates))) / sum(rates)
+        volume = np.maximum(volume, np.maximum(max(slowness) * buffer_s, together))
+        volume = np.maximum(volume, least_time(topology) * buffer_s - delays.seconds)
     return _rounds(ranks, ports) * alpha + float(volume.mean())
 
 
 def half_lower_bound(
     ranks: int, nbytes: int, alpha: float, beta: float, ports: int = PORTS, topology: Topology | None = None
 ) -> float:
-    """Time that no reduce-scatter, and no all-gather, of ranks that come together can beat, through one port per rank.
+    """Time that no reduce-scatter and no all-gather can beat if ranks arrive together and have one port each.
 
-    A rank sends its part of every other's chunk, (n-1)/n buffers, and a host of m ranks at least one message of every
-    chunk of another host, (n-m)/n buffers through its NICs; of an all-gather both receive as much. After its arrival a
-    late rank must still do all that, and of a reduce-scatter its host, too: there a delay takes nothing off. Rounds and
-    arguments are those of `lower_bound`; `nbytes` is the operand of the one and the result of the other.
+    In a reduce-scatter a rank sends its parts of all other ranks' chunks: (n-1)/n buffers together. A host of m ranks
+    sends at least one message per chunk of another host: (n-m)/n buffers together through its NICs. In an all-gather
+    the rank and the host receive these amounts. After its arrival a late rank must still move its whole amount, and in
+    a reduce-scatter its host must do so, too. So a delay saves nothing. Rounds and arguments are those of
+    `lower_bound`; `nbytes` is the size of a reduce-scatter's operand or of an all-gather's result.
     """
     volume = (ranks - 1) / ranks
     if topology and len({*topology.hosts}) > 1:
@@ -205,7 +210,7 @@ def half_lower_bound(
 
 
 def _rounds(ranks: int, ports: int) -> int:
-    """Rounds in which what one rank knows can reach all."""
+    """The least number of rounds in which one rank's data can reach all ranks."""
     rounds, reached = 0, 1
     while reached < ranks:
         rounds, reached = rounds + 1, reached * (ports + 1)

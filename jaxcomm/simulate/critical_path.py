@@ -1,4 +1,4 @@
-"""Why a run took as long as it did: the chain of messages that ends with the last one, and where its time went."""
+"""The critical path of a run: the chain of messages that ends with the last arrival, and its time by cause."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.simulate.events import Messages, Run
+from jaxcomm.simulate.simulation import Messages, Run
 
 
 class Parts(NamedTuple):
-    """Seconds of the critical path; together they are the run's, from the first arrival to the end.
+    """Seconds of the critical path; they sum to the run's time from the first arrival to the end.
 
-    `late_s` passes before the first message's ranks are there, `port_s` is what the messages take of their ports,
-    `latency_s` their α, `links_s` the queues and the slower speed of shared links, `repair_s` what lost packets cost.
+    `late_s` is the time until both ranks of the first message have arrived. `port_s` is the messages' time at their
+    ports, and `latency_s` is their α. `links_s` is the time added by shared links: queues, and slower speed.
+    `repair_s` is the time added by lost packets.
     """
 
     late_s: float
@@ -25,18 +26,18 @@ class Parts(NamedTuple):
 
 
 def critical_path(run: Run, first_s: float = 0.0) -> Parts:
-    """Follows the last message back to what it waited for, and so on, until a message that waited for nobody.
+    """Follows the critical path back from the last message, to a message that waited for no other message.
 
     Args:
       run: a run.
-      first_s: when the first rank arrived.
+      first_s: the time at which the first rank arrived.
     """
     phases = [messages for messages in run.phases if len(messages.src)]
     fields = (np.concatenate([getattr(each, name) for each in phases]) for name in Messages.__dataclass_fields__)
     steps = Messages(*fields)
     by_end, by_free = (_Times(times) for times in (steps.end_s, steps.free_s))
     parts = np.zeros(5)
-    at, arrives = int(steps.end_s.argmax()), True  # whether the path waits for the message's arrival, or its ports
+    at, arrives = int(steps.end_s.argmax()), True  # whether the path waits for the arrival, or only for the ports
     while True:
         start, free, end = steps.start_s[at], steps.free_s[at], steps.end_s[at]
         port, resent, wait = steps.port_s[at], steps.resent_s[at], steps.wait_s[at]
@@ -54,7 +55,7 @@ def critical_path(run: Run, first_s: float = 0.0) -> Parts:
         arrives = before[:1] in met
         if not len(before):
             parts[0] = start - first_s
-            parts[np.abs(parts) < 1e-12 * steps.end_s.max()] = 0.0  # rounding left of differences of equal times
+            parts[np.abs(parts) < 1e-12 * steps.end_s.max()] = 0.0  # rounding errors of differences of equal times
             return Parts(*parts.tolist())
         at = int(before[0])
 

@@ -1,4 +1,4 @@
-"""The dependencies of a schedule's messages: their ports, and the chunks that they read and overwrite."""
+"""The dependencies of a schedule's messages. They follow from the ports, and from the chunks read and overwritten."""
 
 from __future__ import annotations
 
@@ -10,40 +10,44 @@ from numpy.typing import NDArray
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Op, Schedule
 
-READS, ADDS, WRITES = 1, 2, 4  # a message's uses of a chunk at one of its ends
+READS, ADDS, WRITES = 1, 2, 4  # how a message uses a chunk at its sender or receiver
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Lists(NamedTuple):
-    """A list for each of some: the i-th is `members[first[i] : first[i + 1]]`."""
+    """Several lists in one array: the i-th is `members[first[i] : first[i + 1]]`."""
 
     members: Ints
     first: Ints
 
     @classmethod
     def of(cls, pairs: Ints, count: int) -> Lists:
-        """`count` lists, from rows (index of the list, member)."""
+        """Returns `count` lists, made from rows (index of the list, member)."""
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.cumsum(np.bincount(pairs[:, 0], minlength=count))
         return cls(np.ascontiguousarray(pairs[:, 1]), np.concatenate([[0], ends]))
 
 
 class Dependencies(NamedTuple):
-    """The messages of one schedule in the order in which every port serves them, and what they await.
+    """The messages of one schedule in the order in which every port serves them, and their dependencies.
 
-    What one rank sends another in one round goes as one message. In a round, a rank serves its peers by distance, so
-    that no two of them wait for the same third one. A message starts when its sender's and its receiver's port are done
-    with the messages before it, and all earlier rounds have written what it reads, and read what it overwrites or adds
-    to. It need not wait for other additions to the same chunk, as sums consist of the contributions that have come.
+    All chunks that one rank sends another in one round form one message. In a round, a rank serves its peers by
+    distance, so that no two ranks wait for the same third rank. A message starts when the ports of its sender and its
+    receiver are done with the messages before it, and earlier rounds have written all chunks that it reads, and have
+    read all chunks that it overwrites or adds to. A message does not wait for other additions to the same chunk,
+    because a sum consists of the contributions that have arrived.
 
-    After the messages come points that take no time: where many messages wait for all of many others, these wait for a
-    point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
-    only for ports. An earlier message has the smaller index; points are an exception. Where one port of a message is
-    faster than the other, it serves the message at any time between its start and its arrival, and others meanwhile:
-    points say when; so do both ports where a shared link on the way is slower. A point comes `early` seconds, of a
-    chunk of one byte, before the end of what it awaits.
+    Where each of many messages would wait for all of many others, it waits for a point in between instead. A point
+    takes no time. The indices of points come after the indices of messages. `on_end` has rows (before, after) in which
+    `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits only until the ports of `before`
+    are free. If both are messages, `before` has the smaller index.
+
+    A port may be faster than the other port of a message, or than a shared link on the path. Then the faster port
+    serves the message at any time between its start and its arrival, and can serve other messages meanwhile. Points say
+    when the faster port is free. A point is `early` seconds before the end of what it waits for; `early` is given for
+    chunks of one byte.
     """
 
     round: Ints
@@ -56,7 +60,7 @@ class Dependencies(NamedTuple):
 
     @classmethod
     def of(cls, schedule: Schedule, network: Cluster) -> Dependencies:
-        """Unrolls the schedule without its precondition; at 1024 ranks mind its size."""
+        """Unrolls the schedule without its precondition; with 1024 ranks the result is large."""
         n, k = schedule.ranks, schedule.num_chunks
         round_, src, dst, chunk, op = schedule.table().astype(np.int64).T
         keys, message, chunks = np.unique(
@@ -103,11 +107,11 @@ class Dependencies(NamedTuple):
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:
-    """The messages that wait for each other for the sake of a chunk, as rows (before, after), and the number of points.
+    """Returns rows (before, after) of messages that wait because of a chunk, and the number of points.
 
-    A touch is a chunk of a message at one of its ends; those of one rank, chunk and round are a group, and so are those
-    of several rounds that only read, or only add. A group may begin when all of the group before it, of the same rank
-    and chunk, are done.
+    A touch is one chunk of a message, at the sender or at the receiver. Touches of one rank, chunk and round form a
+    group. Touches of one rank and chunk in several rounds are one group if all of them only read, or all only add. A
+    group may begin when the previous group of the same rank and chunk is done.
     """
     order = np.argsort(touched, kind="stable")
     touched, message = touched[order], message[order]
@@ -124,7 +128,7 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
     many = (size[before] > 1) & (size[before + 1] > 1)
     exchange = many & (size[before] == 2) & (size[before + 1] == 2)
     rows = [np.empty((0, 2), np.int64)]
-    for i in range(2):  # two messages each: a point would save nothing
+    for i in range(2):  # both groups have two messages, so a point would save nothing
         for j in range(2):
             pair = before[exchange]
             rows.append(np.stack([message[first[pair] + i], message[first[pair + 1] + j]], axis=1))
@@ -141,13 +145,13 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
 
 
 def _following(port: Ints) -> tuple[Ints, Ints]:
-    """Every message that is not the last on its port, and the next one there."""
+    """Every message that is not the last on its port, and the next message on that port."""
     order = np.argsort(port, kind="stable")
     same = port[order[1:]] == port[order[:-1]]
     return order[:-1][same], order[1:][same]
 
 
 def _counted(sizes: Ints) -> Ints:
-    """0, 1, …, size − 1 for one size after the other."""
+    """0, 1, …, size − 1 for each of the sizes in turn."""
     counted: Ints = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return counted

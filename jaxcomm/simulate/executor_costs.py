@@ -3,19 +3,17 @@
     costs = TimedCosts.of(timed, ranks, links)
     costs.cost(schedule, nbytes, lateness)      # seconds from the late rank's arrival to the end
 
-An executor brings a model by the same interface: its work with a schedule, as amounts of some terms (`executor_work`).
-The cost of a unit of each is fitted to whole schedules that were timed on it (`TermCosts`); schedules that were timed
-themselves are interpolated between sizes instead (`TimedCosts`). Without timed schedules, α and β are all that is known
-(`LinkCosts`).
+An executor's model gives its work for a schedule as amounts of several terms (`executor_work`). The unit cost of each
+term is fitted to whole schedules that were timed on the executor (`TermCosts`). Schedules that were timed themselves
+are interpolated between sizes instead (`TimedCosts`). Without timed schedules, only α and β are known (`LinkCosts`).
 """
 
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
@@ -31,16 +29,12 @@ from jaxcomm.profile.cluster import Cluster
 from jaxcomm.profile.timed_schedules import WHOLE, ScheduleSample, TimedSchedule, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_work import Work, link_seconds, work_of
+from jaxcomm.simulate.turns import error_of, turn_ratios
 
-# Student's t for 95 %, by turns: standard deviations, or errors, that a timed schedule must gain.
-STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45}
-CHANCE: Final = 0.05
-EXPECTED: Final = 0.9  # of another schedule's time that the model must predict, to expect a gain
-PROPORTIONAL: Final = 0.75  # of the ratio of two sizes, by which times must grow to be taken for the bytes' alone
-MEDIAN: Final = 1.2533  # standard errors of a median, in those of a mean
+EXPECTED: Final = 0.9  # the model expects a gain if it predicts less than this share of another schedule's time
+PROPORTIONAL: Final = 0.75  # times are proportional to bytes if their ratio is at least this share of the sizes' ratio
 
 Floats = NDArray[np.float64]
-Key = tuple[str, int | None]
 
 
 class Costs(ABC):
@@ -48,7 +42,7 @@ class Costs(ABC):
 
     @abstractmethod
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
-        """Seconds of what is done before the late ranks' arrival if these are late enough, and of the rest."""
+        """Seconds of the work before the late ranks' arrival, if they are late enough, and of all other work."""
 
     def cost(self, schedule: Schedule, nbytes: int, lateness: float = 0.0) -> float:
         """Seconds from the arrival of a schedule's late ranks to the end.
@@ -56,7 +50,7 @@ class Costs(ABC):
         Args:
           schedule: any schedule.
           nbytes: size of one rank's buffer.
-          lateness: seconds by which these ranks come after the others.
+          lateness: seconds by which the late ranks arrive after the others.
         """
         before, after = self.phases(schedule, nbytes)
         return max(0.0, before - lateness) + after
@@ -64,47 +58,51 @@ class Costs(ABC):
 
 @dataclass(frozen=True)
 class LinkCosts(Costs):
-    """A round that moves b bytes takes α + bβ; where links differ, messages are timed one by one (`clock`).
+    """A round that moves b bytes takes α + bβ. Where links differ, messages are timed one by one instead (`clock`).
 
-    Before the `late` ranks come a schedule that waits for no late rank does what it can, too, where links differ.
+    Where links differ, a schedule that names no late rank also does what it can before the `late` ranks arrive.
     """
 
     links: Cluster
     late: tuple[int, ...] = ()
 
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
-        """As `Costs.phases`."""
+        """Implements `Costs.phases`."""
         return link_seconds(schedule, nbytes, self.links, self.late)
 
 
 @dataclass(frozen=True)
 class TermCosts(Costs):
-    """Seconds that are the sum of an executor's work, each term at its unit cost."""
+    """The sum of the terms of an executor's work, each multiplied by its unit cost."""
 
     work: Work
     units: Floats
 
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
-        """As `Costs.phases`."""
+        """Implements `Costs.phases`."""
         before, after = self.work(schedule, nbytes) @ self.units
         return float(before), float(after)
 
 
 @dataclass(frozen=True)
 class TimedCosts(Costs):
-    """Timed schedules, interpolated between sizes; others as the executor's model has them, fitted to those of rounds.
+    """Costs of timed schedules, interpolated between sizes, and of other schedules, by the executor's model.
+
+    The model is fitted to the timed schedules that consist of rounds.
 
     Attributes:
       timed: the measurements.
-      model: of all other schedules.
-      errors: by size, the rms of the logarithms of modelled to measured times, where the model was fitted without the
-        schedule in question.
-      any_rank: whether times with another late rank are the same, as where links are alike.
+      made: the schedules of `timed`, in the same order; None for `lax.psum`.
+      model: costs of all other schedules.
+      errors: by size, the root mean square of log(modelled time / measured time). For each schedule the model is fitted
+        to the other schedules only.
+      any_rank: whether times are the same for every late rank, because links are alike.
     """
 
     timed: TimedSchedules
-    model: TermCosts
-    errors: tuple[float, ...]
+    made: tuple[Schedule | None, ...]
+    model: Costs
+    errors: Mapping[int, float]
     any_rank: bool
 
     @classmethod
@@ -112,184 +110,216 @@ class TimedCosts(Costs):
         """The costs of the executor that was timed.
 
         Args:
-          timed: the measurements, of one executor.
+          timed: the measurements of one executor.
           ranks: number of ranks.
           links: the links, which may differ.
 
         Raises:
-          ProfileError: several executors were timed.
+          ProfileError: several executors were timed, or a timed schedule does not exist for these ranks.
         """
         if len(executors := timed.by_executor()) > 1:
             raise ProfileError(
                 f"these schedules ran on {' and '.join(executors)}, each of which has costs of its own.\n"
                 '  Cure: take one of timed.by_executor(), such as timed.by_executor()["xla"].'
             )
-        tables = [each for each in timed.schedules if each.kind not in WHOLE]
-        made = [_schedule(each, ranks, timed.late) for each in tables]
-        seconds = np.array([_seconds(sample) for each in tables for sample in each.samples]).ravel()
-        rows = [(i, j) for i, each in enumerate(tables) for j, _ in enumerate(each.samples) for _ in range(2)]
-        schedule_of, size_of = np.array(rows).T
+        made = tuple(_schedule(each, ranks, timed.late, links) for each in timed.schedules)
+        alike = links.topology is None and max(links.nics, default=1.0) == 1
+        return cls(timed, made, *cls.modelled(timed, made, links), alike)
+
+    @classmethod
+    def modelled(
+        cls, timed: TimedSchedules, made: Sequence[Schedule | None], links: Cluster
+    ) -> tuple[Costs, dict[int, float]]:
+        """Returns the executor's model with the unit costs that fit best, and the model's errors by size.
+
+        The error on a schedule is that of a model fitted without this schedule.
+        """
+        tables = [(schedule, each.samples) for schedule, each in zip(made, timed.schedules, strict=True) if schedule]
+        tables = [(schedule, samples) for schedule, samples in tables if schedule.kind not in WHOLE]
+        rows = [(i, sample) for i, (_, samples) in enumerate(tables) for sample in samples]
+        seconds = np.array([_seconds(sample) for _, sample in rows]).ravel()
+        schedule_of = np.repeat([i for i, _ in rows], 2)
         best: tuple[float, Work, Floats] | None = None
         for work in work_of(timed.executor, links, timed.late):
-            amounts = _amounts(work, made, tables) / seconds[:, None]
+            amounts = _amounts(work, tables) / seconds[:, None]
             error = float(np.square(amounts @ _units(amounts) - 1).sum())
             if best is None or error < best[0]:
                 best = error, work, amounts
         assert best
         _, work, amounts = best
-        held_out = np.empty(len(rows))
-        for i in range(len(made)):
+        held_out = np.empty(len(seconds))
+        for i in range(len(tables)):
             own = schedule_of == i
             held_out[own] = np.log(np.maximum(amounts[own] @ _units(amounts[~own]), 1e-9))
-        errors = tuple(float(np.sqrt(np.square(held_out[size_of == j]).mean())) for j in range(max(size_of) + 1))
-        alike = links.topology is None and max(links.nics, default=1.0) == 1
-        return cls(timed, TermCosts(work, _units(amounts)), errors, alike)
+        size_of = np.repeat([sample.bytes for _, sample in rows], 2)
+        errors = {size: float(np.sqrt(np.square(held_out[size_of == size]).mean())) for size in timed.sizes}
+        return TermCosts(work, _units(amounts)), errors
+
+    @property
+    def between_hosts(self) -> bool:
+        """Whether links between hosts bound the times."""
+        return False
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The timed sizes, ascending."""
-        return tuple(sample.bytes for sample in self.timed.schedules[0].samples)
+        return self.timed.sizes
 
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
-        """As `Costs.phases`."""
-        samples = self._samples(schedule)
+        """Implements `Costs.phases`."""
+        samples = self.samples(schedule)
         if samples is None:
             return self.model.phases(schedule, nbytes)
-        together, late = (self._between(nbytes, column) for column in zip(*map(_seconds, samples), strict=True))
+        together, late = (_between(nbytes, samples, column) for column in zip(*map(_seconds, samples), strict=True))
         return max(0.0, together - late) if schedule.precondition else 0.0, late
 
     def lax_seconds(self, nbytes: int) -> float:
-        """Seconds of `lax.psum` after the late rank's arrival; infinite if it was not timed."""
-        samples = self._tables.get(("lax", None))
-        return self._between(nbytes, [sample.late_s for sample in samples]) if samples else math.inf
+        """Seconds of `lax.psum` after the late rank's arrival; infinite if `lax.psum` was not timed."""
+        samples = self._lax
+        return _between(nbytes, samples, [sample.late_s for sample in samples]) if samples else math.inf
 
-    def is_timed(self, schedule: Schedule) -> bool:
-        """Whether the schedule itself was timed."""
-        return self._samples(schedule) is not None
+    def samples(self, schedule: Schedule) -> list[ScheduleSample] | None:
+        """The measured times of a schedule, or None if it was not timed."""
+        found = self._tables.get(schedule)
+        if found is None and self.any_rank and schedule.late is not None:
+            found = self._of_any_rank.get((schedule.kind, schedule.num_chunks, schedule.volume))
+        return found
 
     def reaches(self, nbytes: int) -> bool:
-        """Whether the timed sizes show what a size takes: it is no larger, or the two largest take as long as their
-        bytes, so that more bytes take longer in proportion."""
+        """Whether the timed sizes determine the time of `nbytes`.
+
+        They do if `nbytes` is at most the largest timed size, or if the times of the two largest timed sizes are
+        proportional to bytes.
+        """
         if nbytes <= self.sizes[-1]:
             return True
-        default = self._default[-2:]
+        default = [self._default[size] for size in self.sizes[-2:]]
         grown = default[-1].together_s / default[0].together_s
         return len(default) > 1 and grown >= PROPORTIONAL * self.sizes[-1] / self.sizes[-2]
 
     def about(self, nbytes: int) -> tuple[int, ...]:
-        """The timed sizes about a size: itself, or its neighbours."""
+        """`nbytes` if this size was timed, otherwise the timed sizes just below and just above it."""
         above = bisect.bisect_left(self.sizes, nbytes)
         return self.sizes[max(0, above - (above == len(self.sizes) or self.sizes[above] != nbytes)) : above + 1]
 
     def beside(self, nbytes: int) -> tuple[int, ...]:
-        """The timed sizes before and after a timed one; itself, if it is the only one."""
+        """The timed sizes just below and just above the timed size `nbytes`, or `nbytes` if no other size was timed."""
         at = self.sizes.index(nbytes)
         return (*self.sizes[max(0, at - 1) : at], *self.sizes[at + 1 : at + 2]) or (nbytes,)
 
     def margin(self, schedule: Schedule, nbytes: int, other: Schedule | None) -> float:
-        """The share of another schedule's time that a schedule must save, as errors may not make it up.
+        """The share of another schedule's time that a schedule must save, so that errors cannot explain the gain.
 
-        Of a schedule that was not timed, the model's error. Of a timed one how far its turns, beside the default's,
-        deviate by chance (95 %); or, where the model, which is fitted to all schedules together, expects a gain as
-        well, their median. The default, direct or `lax.psum`, is what runs without a plan; `other` is None for lax.
+        If the schedule was not timed near this size, the share is the model's error there. If it was timed, the share
+        is the chance deviation (95 %) of one turn's time divided by the default schedule's time. If the model, which is
+        fitted to all schedules together, also expects a gain, the share is the chance deviation of the median of the
+        turns instead. The default schedule, which runs without a plan, is direct or `lax.psum`. `other` is None for
+        `lax.psum`.
         """
-        at = [self.sizes.index(size) for size in self.about(nbytes)]
-        samples = self._samples(schedule)
-        if samples is None:
-            return 1 - math.exp(-max(self.errors[i] for i in at))
-        turns = [_ratios(samples[i].late, self._default[i].late) for i in at]
-        known = self.model.cost(other, nbytes, math.inf) if other else self.lax_seconds(nbytes)
-        is_modelled = schedule.kind not in WHOLE
-        is_expected = is_modelled and self.model.cost(schedule, nbytes, math.inf) < EXPECTED * known
-        return 1 - math.exp(-max(_error(each, is_expected) for each in turns))
+        about = self.about(nbytes)
+        timed = {sample.bytes: sample for sample in self.samples(schedule) or ()}
+        if not {*about} <= {*timed}:
+            return 1 - math.exp(-max(self.errors[size] for size in about))
+        turns = [turn_ratios(timed[size].after, self._default[size].after) for size in about]
+        return 1 - math.exp(-max(error_of(each, self._is_expected(schedule, nbytes, other)) for each in turns))
 
     def margin_over(self, schedule: Schedule | None, nbytes: int, of: TimedCosts, other: Schedule) -> float:
-        """The share of the time of another executor's schedule, timed in the same turns, that a schedule must save.
+        """The share of the time of another executor's schedule `other` that a schedule must save.
 
-        That is how far its turns deviate from the other's by chance (95 %); where one of the two was not timed, the
-        error of its executor's model. `schedule` is None for lax.
+        If both schedules were timed, in the same turns, the share is the chance deviation (95 %) of one turn's ratio of
+        their times. If one of them was not timed, the share is the error of its executor's model. `of` has the costs of
+        the other executor. `schedule` is None for `lax.psum`.
         """
-        at = [self.sizes.index(size) for size in self.about(nbytes)]
-        samples = self._samples(schedule) if schedule else self._tables.get(("lax", None))
-        others = of._samples(other)
-        unknown = [costs.errors[i] for costs, found in ((self, samples), (of, others)) if not found for i in at]
-        if not samples or not others:
+        own, others = (
+            {sample.bytes: sample for sample in found or ()}
+            for found in (self.samples(schedule) if schedule else self._lax, of.samples(other))
+        )
+        about = self.about(nbytes)
+        unknown = [
+            costs.errors[size] for costs, found in ((self, own), (of, others)) for size in about if size not in found
+        ]
+        if unknown:
             return 1 - math.exp(-max(unknown))
-        return 1 - math.exp(-max(_error(_ratios(samples[i].late, others[i].late), of_median=False) for i in at))
+        turns = [turn_ratios(own[size].after, others[size].after) for size in about]
+        return 1 - math.exp(-max(error_of(each, of_median=False) for each in turns))
 
     @property
     def error(self) -> float:
-        """The model's error on schedules that it was not fitted to, as a share of the time: the median of all sizes."""
-        return math.expm1(float(np.median(self.errors)))
+        """The model's error on schedules that it was not fitted to, as a share of the time: the median over sizes."""
+        return math.expm1(float(np.median([*self.errors.values()])))
+
+    def _is_expected(self, schedule: Schedule, nbytes: int, other: Schedule | None) -> bool:
+        """Whether the model expects a gain."""
+        if schedule.kind in WHOLE:
+            return False
+        known = self.model.cost(other, nbytes, math.inf) if other else self.lax_seconds(nbytes)
+        return self.model.cost(schedule, nbytes, math.inf) < EXPECTED * known
 
     @cached_property
-    def _tables(self) -> dict[Key, list[ScheduleSample]]:
-        return {(each.kind, each.chunks): each.samples for each in self.timed.schedules}
+    def _tables(self) -> dict[Schedule, list[ScheduleSample]]:
+        return {made: each.samples for made, each in zip(self.made, self.timed.schedules, strict=True) if made}
 
-    @property
-    def _default(self) -> list[ScheduleSample]:
-        return self._tables.get(("lax", None)) or self._tables["direct", None]
+    @cached_property
+    def _of_any_rank(self) -> dict[tuple[str, int, int], list[ScheduleSample]]:
+        tables = self._tables.items()
+        return {(made.kind, made.num_chunks, made.volume): found for made, found in tables if made.late is not None}
 
-    def _samples(self, schedule: Schedule) -> list[ScheduleSample] | None:
-        if schedule.late not in (None, self.timed.late) and not self.any_rank:
-            return None
-        for key in ((schedule.kind, schedule.num_chunks), (schedule.kind, None)):
-            if key in self._tables:
-                return self._tables[key]
-        return None
+    @cached_property
+    def _lax(self) -> list[ScheduleSample]:
+        return next((each.samples for each in self.timed.schedules if each.kind == "lax"), [])
 
-    def _between(self, nbytes: int, seconds: Sequence[float]) -> float:
-        """Seconds for a size, in logarithms; below the first size that one's, above the last in proportion to bytes."""
-        found = math.exp(np.interp(math.log(max(1, nbytes)), np.log(self.sizes), np.log(seconds)))
-        return found * max(1.0, nbytes / self.sizes[-1])
-
-
-def _schedule(timed: TimedSchedule, ranks: int, late: int) -> Schedule:
-    spec = timed_spec(timed.kind, timed.chunks)
-    template = schedules.template(ranks) if timed.kind == "straggler" else None
-    return build(spec, ranks, {ROLE: late}, template)
+    @cached_property
+    def _default(self) -> dict[int, ScheduleSample]:
+        """By size, the times without a plan. If there are several default schedules, the times are the faster one's."""
+        found: dict[int, ScheduleSample] = {}
+        for each in self.timed.schedules:
+            for sample in each.samples if each.kind in self.timed.defaults else ():
+                known = found.get(sample.bytes)
+                found[sample.bytes] = min(known, sample, key=lambda of: of.late_s) if known else sample
+        return found
 
 
-def _ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
-    """Logarithms of the ratios of two schedules' times in the turns that both had."""
-    turns = min(len(own), len(other))
-    found: Floats = np.log(np.array(own[:turns]) / np.array(other[:turns]))
-    return found
+def _between(nbytes: int, samples: Sequence[ScheduleSample], seconds: Sequence[float]) -> float:
+    """Seconds for a size, interpolated in logarithms.
 
-
-def _error(turns: Floats, of_median: bool) -> float:
-    """The distance by which chance may part one turn from the others' mean, or their median.
-
-    The median of all possible turns is less than the i-th longest of n turns unless fewer than i of them came out above
-    it, each with probability 1/2: no assumption on how times are distributed. It takes five turns for 95 %.
+    Below the smallest timed size the seconds are constant, above the largest they are proportional to bytes.
     """
-    count = len(turns)
-    if count < 2:
-        return math.inf
-    below = list(itertools.accumulate(math.comb(count, i) / 2**count for i in range(count + 1)))
-    longer = bisect.bisect_right(below, CHANCE)  # the number of turns that may be longer than the bound
-    if of_median and longer:
-        return float(np.sort(turns)[-longer] - np.median(turns))
-    share = MEDIAN / math.sqrt(count) if of_median else 1.0
-    return STUDENT.get(count, 2.2) * share * float(turns.std(ddof=1))
+    sizes = [sample.bytes for sample in samples]
+    found = math.exp(np.interp(math.log(max(1, nbytes)), np.log(sizes), np.log(seconds)))
+    return found * max(1.0, nbytes / sizes[-1])
+
+
+def _schedule(timed: TimedSchedule, ranks: int, late: int, links: Cluster) -> Schedule | None:
+    if timed.kind == "lax":
+        return None
+    template = schedules.template(ranks) if timed.kind in ("straggler", "hybrid") else None
+    if timed.kind in ("hierarchical", "halving_doubling_by_hosts") and links.topology is None:
+        raise ProfileError(
+            f"a {timed.kind} schedule was timed, but the profile has no hosts whose links differ.\n"
+            "  Cure: measure again; hosts and timed schedules belong together."
+        )
+    return build(timed_spec(timed.name), ranks, {ROLE: late}, template, topology=links.topology)
 
 
 def _seconds(sample: ScheduleSample) -> tuple[float, float]:
     return sample.together_s, sample.late_s
 
 
-def _amounts(work: Work, made: Sequence[Schedule], timed: Sequence[TimedSchedule]) -> Floats:
-    """Terms by row: with nobody late those of all phases, with one rank late those after its arrival."""
+def _amounts(work: Work, tables: Sequence[tuple[Schedule, Sequence[ScheduleSample]]]) -> Floats:
+    """The terms, in two rows per sample: the work with no late rank, and the work after a late rank's arrival.
+
+    If no call with a late rank was timed, both rows are the work with no late rank.
+    """
     rows = []
-    for schedule, each in zip(made, timed, strict=True):
-        for sample in each.samples:
+    for schedule, samples in tables:
+        for sample in samples:
             phases = work(schedule, sample.bytes)
-            rows += [phases.sum(axis=0), phases[-1]]
+            rows += [phases.sum(axis=0), phases[-1] if sample.late else phases.sum(axis=0)]
     return np.array(rows)
 
 
 def _units(amounts: Floats) -> Floats:
-    """The unit costs, none negative, with which all rows come nearest to 1."""
+    """The non-negative unit costs with which all rows are closest to 1."""
     scale = np.maximum(np.abs(amounts).max(axis=0), 1e-300)
     optimize = load_extra("scipy.optimize", "planning by timed schedules")
     units: Floats = optimize.nnls(amounts / scale, np.ones(len(amounts)))[0] / scale

@@ -1,7 +1,7 @@
-"""The work that each executor has with a schedule: the terms whose unit costs `executor_costs` fits to timed schedules.
+"""Each executor's work for a schedule: the terms whose unit costs `executor_costs` fits to timed schedules.
 
-A term that fitted times do not show gets the unit cost 0. Bounds are those of cc/executor: local_executor.cc,
-local_site.cc and message_graph.h.
+A term that does not affect the timed schedules gets the unit cost 0. The limits in bytes are those of cc/executor:
+local_executor.cc, local_site.cc and message_graph.h.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, closed_form
 from jaxcomm.simulate.incast import link_of
 
-TINY_WORK: Final = 1 << 20  # bytes read and stored of a call that runs where its last rank arrives, without a worker
-STREAM_BYTES: Final = 64 << 20  # of all ranks' buffers, from which on stores go past the caches
-NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # of all ranks' buffers, in the nearer caches: one fits
-SEGMENT_BYTES: Final = 256 << 10  # of a message within a host
+TINY_WORK: Final = 1 << 20  # a call that reads and stores at most these bytes runs on its last rank, without a worker
+STREAM_BYTES: Final = 64 << 20  # if all ranks' buffers have at least these bytes, stores bypass the caches
+NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # sizes of the nearer caches to try, in bytes of all buffers
+SEGMENT_BYTES: Final = 256 << 10  # longest segment of a message within a host
 
 Floats = NDArray[np.float64]
-Work = Callable[[Schedule, int], Floats]  # [2, terms]: before the late ranks' arrival, and after it
+Work = Callable[[Schedule, int], Floats]  # returns [2, terms]: the work before the late ranks' arrival, and after it
 
 
 def work_of(executor: TimedExecutor, links: Cluster, late: int) -> list[Work]:
-    """The descriptions of an executor's work to choose between, by how well they explain what was timed."""
-    if links.topology is not None or max(links.nics, default=1.0) > 1:
+    """Alternative descriptions of an executor's work; the one that best explains the timed schedules is used."""
+    if links.topology is not None or max(links.nics, default=1.0) > 1:  # XLA's collectives ran the schedules
         return [lambda schedule, nbytes: np.array(link_seconds(schedule, nbytes, links, (late,)))[:, None]]
     if executor == "memory":
         return [partial(_memory, near=near) for near in NEAR_BYTES]
@@ -41,12 +41,12 @@ def work_of(executor: TimedExecutor, links: Cluster, late: int) -> list[Work]:
 
 
 def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
-    """Threads that read and store memory which all of them reach.
+    """The work of threads that read and store in memory that all threads share.
 
-    Terms: the call, and waking workers; operations; then bytes by where the buffers lie: in the nearer caches (of all
-    ranks up to `near` bytes), in the farther ones, or past them. In caches a line must be owned to be stored to, so the
-    bytes are those that are touched, read or stored, and those stored; past them stores need no read, so they are the
-    bytes read and those stored.
+    The terms are the call, waking workers, operations, and two counts of bytes for each place where the buffers may be:
+    the nearer caches (if all ranks have up to `near` bytes), the farther caches, and memory. A cache must own a line
+    before a store, so for caches the counts are bytes touched (read or stored) and bytes stored. Stores to memory need
+    no read, so for memory the counts are bytes read and bytes stored.
     """
     total, is_tiny = schedule.ranks * nbytes, _counts(schedule)[:, 1:].sum() * nbytes / schedule.num_chunks <= TINY_WORK
     workers = 1 if is_tiny else min(schedule.ranks, os.cpu_count() or 1)
@@ -62,7 +62,7 @@ def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
 
 @lru_cache(maxsize=512)
 def _counts(schedule: Schedule) -> Floats:
-    """[2, 4]: operations, and chunks read, stored and touched, before the late ranks' arrival and after it."""
+    """[2, 4]: the numbers of operations and of chunks read, stored and touched; before the arrival, and after it."""
     steps = lower(schedule)
     before = len(lower(schedule.precondition)) if schedule.precondition else 0
     rows = [(1.0, len(step.reads), len(step.writes), len({*step.reads, *step.writes})) for step in steps]
@@ -70,10 +70,11 @@ def _counts(schedule: Schedule) -> Floats:
 
 
 def _messages(schedule: Schedule, nbytes: int) -> Floats:
-    """Processes that send each other messages, within a host or over links that are alike.
+    """The work of processes that send each other messages, within a host or over links that are alike.
 
-    Terms: the call; rounds; messages and segments of all ranks, which share the host's processors; bytes of the busiest
-    port, and bytes of all ranks, small buffers' and large ones' apart.
+    The terms are the call, rounds, messages, segments, bytes of the busiest port, and bytes of all ranks. Messages and
+    segments are counted over all ranks, because the ranks share the host's processors. Small and large buffers have
+    separate terms for bytes.
     """
     chunk, found = nbytes / schedule.num_chunks, np.zeros((2, 8))
     found[1, 0] = 1
@@ -94,13 +95,13 @@ def _message_count(phase: Schedule) -> int:
 
 
 def link_seconds(schedule: Schedule, nbytes: int, links: Cluster, late: tuple[int, ...]) -> tuple[float, float]:
-    """Seconds by α and β before the late ranks' arrival, and after it.
+    """Seconds before the late ranks' arrival and after it, predicted by α and β.
 
     Args:
       schedule: any schedule.
       nbytes: size of the buffer.
-      links: where they differ, messages are timed one by one.
-      late: the ranks for which a schedule waits that names no late ranks, where links differ.
+      links: the links; where links differ, messages are timed one by one.
+      late: the late ranks, used where links differ and the schedule names no late rank.
     """
     alpha, beta, topology = link_of(schedule, nbytes, links)
     if topology is None:

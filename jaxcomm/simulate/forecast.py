@@ -9,13 +9,13 @@ import numpy as np
 
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.critical_path import Parts, critical_path
-from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network
+from jaxcomm.simulate.simulation import Simulation
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds from the last rank's arrival to the end over `runs` runs, and where the mean run's time went."""
+    """Seconds from the last rank's arrival to the end, over `runs` runs. `parts` is the mean critical path."""
 
     runs: int
     mean_s: float
@@ -25,7 +25,7 @@ class Forecast:
 
 
 def repetitions(network: Network, steps: int, repeat: int) -> int:
-    """The number of runs that differ: at most `repeat`, and without packet loss no step twice."""
+    """The number of different runs: at most `repeat` and, without packet loss, at most one run per step."""
     return repeat if network.packet_loss and network.packet_loss.rate else min(repeat, max(1, steps))
 
 
@@ -37,14 +37,14 @@ def forecast(
     repeat: int = 100,
     tick: Callable[[], object] = lambda: None,
 ) -> Forecast:
-    """Runs a schedule again and again, each time with other losses and with the arrivals of another step.
+    """Runs a schedule repeatedly, each time with different losses and with the arrivals of a different step.
 
     Args:
       schedule: any schedule.
       nbytes: size of the buffer.
-      network: the network that it runs on.
-      arrivals: when each rank arrives, one row per step; () lets all arrive together.
-      repeat: number of runs, see `repetitions`; of more steps than that every so-manyth is taken.
+      network: the network on which the schedule runs.
+      arrivals: times at which the ranks arrive, one row per step; () lets all ranks arrive together.
+      repeat: number of runs, see `repetitions`. If there are more steps than runs, evenly spaced steps are taken.
       tick: called after every run.
     """
     simulation = Simulation(schedule, nbytes, network)

@@ -1,7 +1,7 @@
 """The links of a schedule in which a rank exchanges with several other hosts.
 
-No rank waits for the end of a round, so messages to several hosts overlap, whatever their rounds: they queue at NICs
-that take in others' at the same time, and some get lost. In a ring there is one way into every host and one out.
+No rank waits for the end of a round, so messages to several hosts overlap, whatever their rounds. Messages queue at a
+NIC that receives several of them at once, and some packets get lost. In a ring each host has one path in and one out.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import numpy as np
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 
-FROM_BYTES: Final = 256 << 10  # of the part of a buffer that is each rank's; less fits into the queues of switches
+FROM_BYTES: Final = 256 << 10  # minimum bytes of a rank's part of a buffer; smaller parts fit into switches' queues
 
 C = TypeVar("C", bound=Cluster)
 
 
 def met(schedule: Schedule, nbytes: int, links: C) -> C:
-    """The links as this schedule of a buffer of `nbytes` meets them: bytes between hosts take `links.incast` times as
-    long if a rank sends to several others, or receives from them. The result's `incast` is 1."""
+    """The links as a schedule of `nbytes` experiences them.
+
+    If a rank sends to several other hosts, or receives from several, the time of a byte between hosts is multiplied by
+    `links.incast`. The result's `incast` is 1.
+    """
     if links.incast == 1:
         return links
     is_large = nbytes >= schedule.ranks * FROM_BYTES
@@ -34,7 +37,7 @@ def met(schedule: Schedule, nbytes: int, links: C) -> C:
 
 
 def link_of(schedule: Schedule, nbytes: int, links: Cluster) -> tuple[float, float, Topology | None]:
-    """α, β and topology as this schedule meets them, in the order in which costs take them."""
+    """α, β and topology as a schedule of `nbytes` experiences them, in the argument order of the cost functions."""
     found = met(schedule, nbytes, links)
     return found.alpha, found.beta, found.topology
 

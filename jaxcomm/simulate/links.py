@@ -1,6 +1,7 @@
-"""When messages run: each as soon as what it awaits is over, those that share a link one after the other.
+"""The times of messages. A message starts as soon as everything that it waits for is done.
 
-The core finds it (cc/simulate), as a plan for many hosts asks hundreds of times.
+Messages that share a link run one after another. The core computes the times (cc/simulate), because a plan for many
+hosts needs hundreds of runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.ffi.arguments import IndexLists, MessageNetwork, MessageTimes
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.simulate.dependencies import Dependencies, Lists
 
@@ -18,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 class Times(NamedTuple):
-    """When every message starts, frees its ports, and has arrived."""
+    """The times at which every message starts, frees its ports, and has arrived."""
 
     start: Floats
     free: Floats
@@ -26,14 +28,15 @@ class Times(NamedTuple):
 
 
 class Links:
-    """The links that messages pass and share with others: of those that wait, the one of the earliest round is served.
+    """The links that messages share. Among waiting messages, a link serves the message of the earliest round first.
 
-    A message passes a link as its bytes come in: its first byte goes on to the next link at once. A link that is faster
-    than the slowest one on a message's way serves it at any time before its arrival, and others meanwhile.
+    A message passes a link as its bytes arrive: its first byte goes on to the next link at once. A link that is faster
+    than the slowest link on a message's path serves the message at any time before the message's arrival, and can serve
+    other messages meanwhile.
     """
 
     def __init__(self, needs: Dependencies, link: Ints) -> None:
-        """Takes the shared links on the way of each message, as [stages, messages]; -1: none."""
+        """Takes the shared links on the path of each message, as [stages, messages]; -1 means no link."""
         self._points = len(needs.early)
         self._after_end, self._after_free = (Lists.of(edges, needs.nodes) for edges in (needs.on_end, needs.on_free))
         self._waits = np.bincount(np.concatenate([needs.on_end, needs.on_free])[:, 1], minlength=needs.nodes)
@@ -42,14 +45,14 @@ class Links:
         self._shared = int(link.max(initial=-1)) + 1
 
     def times(self, ready: Floats, port_s: Floats, early_s: Floats, lag_s: Floats, link_s: Floats) -> Times:
-        """The times of a run.
+        """Returns the times of all messages in a run.
 
         Args:
-          ready: when the ranks of each message are there.
-          port_s: seconds that each takes of its slower port.
-          early_s: by point, the seconds by which a faster port is free before that.
-          lag_s: seconds from its ports' being free to its arrival.
-          link_s: seconds that each takes of the shared links on its way, as [stages, messages].
+          ready: the time at which both ranks of each message have arrived.
+          port_s: seconds for which each message occupies its slower port.
+          early_s: by point, the seconds by which the point is before the end of what it waits for.
+          lag_s: seconds from the time at which a message's ports are free to its arrival.
+          link_s: seconds for which each message occupies the shared links on its path, as [stages, messages].
         """
         nothing = np.zeros(self._points)
         start, free, end = (
@@ -58,12 +61,14 @@ class Links:
         )
         taken = np.ascontiguousarray(link_s, np.float64)
         slowest = np.broadcast_to(np.maximum(taken.max(axis=0), port_s), taken.shape).copy()
-        lists = (self._after_end, self._after_free)
-        arrays = (
-            *(array for each in lists for array in (each.first, each.members)),
-            self._waits,
-            *(self._stages.first, self._stages.members, self._link),
-            *(taken, slowest, start, free, end),
+        network = MessageNetwork(
+            *(len(ready), len(start), self._shared),
+            *(_index_lists(self._after_end), _index_lists(self._after_free), self._waits),
+            *(_index_lists(self._stages), self._link, taken, slowest),
         )
-        CPU.call("simulate", len(ready), len(start), self._shared, *(array.ctypes.data for array in arrays))
+        CPU.call("simulate", network, MessageTimes(start, free, end))
         return Times(*(each[: len(ready)] for each in (start, free, end)))
+
+
+def _index_lists(lists: Lists) -> IndexLists:
+    return IndexLists(lists.first, lists.members)

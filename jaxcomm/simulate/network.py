@@ -11,13 +11,14 @@ from jaxcomm.profile.cluster import Cluster
 
 @dataclass(frozen=True)
 class Network(Cluster):
-    """A cluster whose links lose packets; by default they lose none.
+    """A cluster whose links may lose packets; by default no packets are lost.
 
-    What ranks share serves one message after the other, of those that wait the one of the earliest round: it is never
-    idle while one waits, as under fair sharing, but the first is through earlier.
+    A shared link serves one message after another. It always picks the waiting message of the earliest round. The link
+    is never idle while a message waits, as under fair sharing, but the first message finishes earlier than under fair
+    sharing.
 
     Attributes:
-      packet_loss: of the links; None: they lose no packets.
+      packet_loss: loss of the links; None means that they lose no packets.
       bound: the share of every message that may stay lost; None means that TCP repairs every loss.
     """
 
@@ -26,7 +27,7 @@ class Network(Cluster):
 
     @classmethod
     def of(cls, profile: Profile, bound: float | None = None) -> Self:
-        """The network that a profile describes; `bound` as above."""
+        """Returns the network that a profile describes. `bound` becomes the attribute of that name."""
         home = {rank: index for index, rack in enumerate(profile.racks) for rank in rack.ranks}
         return cls(
             profile.link.alpha_s,

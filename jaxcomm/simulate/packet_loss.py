@@ -1,4 +1,4 @@
-"""Lost packets: the parts that a message sends again, and its wait before it does."""
+"""Lost packets: the number of packets that a message retransmits, and the time that the message waits for this."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from jaxcomm.profile import PacketLoss
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-TAIL: Final = 3  # a lost packet is missed when this many later ones have come (RFC 5681, section 3.2)
+TAIL: Final = 3  # a loss is noticed when this many later packets have arrived (RFC 5681, section 3.2)
 
 
 def repairs(
     packets: Ints, packet_loss: PacketLoss, bound: float | None, round_trip_s: float, rng: np.random.Generator
 ) -> tuple[Ints, Floats]:
-    """Draws how often every message repairs its losses; every packet is lost independently of the others.
+    """Draws the lost packets of every message. Every packet is lost independently of all other packets.
 
-    TCP (`bound` None) sends what is lost again after a round trip when three later packets show it, and after
-    its timeout when one of the last three packets, or a packet sent again, is lost. With a bound, a message is through
-    when no more than that share of its packets is missing; otherwise the sender asks what is missing, which takes a
-    round trip that is never lost, and sends that again. Equal draws lose equal packets under every bound, so a bound
-    never sends more or waits longer than TCP. That TCP also slows down after a loss is not modelled.
+    TCP (`bound` None) retransmits lost packets after a round trip if three later packets show the loss, and after its
+    timeout if one of the last three packets, or a retransmitted packet, is lost. With a bound, a message is complete
+    when at most that share of its packets is missing. Otherwise the sender asks which packets are missing, in a round
+    trip that is never lost, and retransmits these packets. With equal draws the same packets are lost under every
+    bound. So a message with a bound never sends more packets, or waits longer, than with TCP. TCP's congestion control
+    is not modelled.
 
     Args:
       packets: number of packets of every message.
-      packet_loss: how often packets are lost, and the timeout.
+      packet_loss: the rate at which packets are lost, and the timeout.
       bound: the share of a message's packets that may stay lost.
       round_trip_s: seconds to a peer and back.
       rng: the source of the draws.
 
     Returns:
-      How many packets every message sends again, and how many seconds it waits.
+      The number of packets that every message retransmits, and the seconds for which every message waits.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 4.2.3.
     """
@@ -45,7 +46,7 @@ def repairs(
     allowed = np.zeros_like(packets) if bound is None else np.floor(bound * packets + 1e-9).astype(np.int64)
     timeout = round_trip_s if bound is not None else max(packet_loss.timeout_s, round_trip_s)
     wait = np.where(lost_tail > 0, timeout, round_trip_s)
-    broken = np.flatnonzero(missing)  # also those within the bound: then the draws do not depend on it
+    broken = np.flatnonzero(missing)  # includes messages within the bound, so that the draws do not depend on the bound
     while (missing[broken] > allowed[broken]).any():
         mended = broken[missing[broken] > allowed[broken]]
         again[mended] += missing[mended]

@@ -1,13 +1,14 @@
 """The least time of an all-reduce on hosts and racks whose links have any rates.
 
-Divide the ranks into p parts, in whatever way, and follow one chunk. Before any rank has its sum, every part but that
-rank's has sent a message with its own contributions to another part; afterwards all other parts must receive one with
-the sum. So 2(p-1) messages pass between parts, however the chunk is summed. A part sends at the rate of its links to
-other parts, so the buffer takes at least 2(p-1) times its bytes over the sum of these rates. A part alone sends one
-message and receives one: its own bytes over its rate.
+Divide the ranks into any p parts, and follow one chunk. Before a rank has the sum of the chunk, every part that does
+not contain this rank has sent a message with its own contributions to another part. Afterwards all these parts must
+receive a message with the sum. So 2(p-1) messages pass between parts, however the chunk is summed. A part sends at the
+rate of its links to other parts. So the least time is 2(p-1) times the bytes of the buffer, divided by the sum of the
+parts' rates. A single part sends one message and receives one, so the time is also at least the bytes of the buffer
+divided by the rate of this part.
 
-The parts that count most are found by the rate that they would have to reach: a rack is divided into its hosts, and a
-host into its ranks, where the messages that this adds take longer than its links at that rate.
+The parts with the greatest bound are found by trying times. A rack is divided into its hosts, or a host into its ranks,
+if that adds more messages than the added links can send in the time.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _PRECISION: Final = 1e-12
 
 
 class _Parts(NamedTuple):
-    """A number of parts, and the rate at which they send in all, in buffers per time of a buffer within a host."""
+    """A number of parts, and their total sending rate, relative to the rate at which a rank sends within its host."""
 
     number: int
     rate: float
 
 
 class _Unit(NamedTuple):
-    """Ranks that may be one part, if `whole` is given, or divided into smaller units, if there are any."""
+    """Ranks that may be one part, if `whole` is given, or the smaller units of `divided`, if there are any."""
 
     whole: _Parts | None
     divided: tuple[_Unit, ...] = ()
@@ -38,7 +39,7 @@ class _Unit(NamedTuple):
 
 @lru_cache(maxsize=256)
 def least_time(topology: Topology) -> float:
-    """The time that no all-reduce of ranks that come together can beat, in times of the buffer within a host."""
+    """The time that no all-reduce can beat if ranks arrive together, in units of the buffer's time within a host."""
     rates = [1 / slowness for slowness in topology.host_slowness]
     homes = topology.racks or (0,) * len(rates)
     ranks = [topology.hosts.count(host) for host in range(len(rates))]
@@ -52,7 +53,7 @@ def least_time(topology: Topology) -> float:
         leaving, found = [], [_time(pieces[0])]
     else:
         found = [_time([_Unit(_Parts(1, rate), own) for rate, own in zip(leaving, pieces, strict=True)])]
-    # One of them divided, and all others as one part, which enters by its links.
+    # One rack or host is divided, and all other ranks are one part, connected by the links of that rack or host.
     for own, uplink, rate in zip(pieces, uplinks, leaving, strict=False):
         found.append(_time([*own, _Unit(_Parts(1, min(uplink, sum(leaving) - rate)))]))
     for each, rate in zip(divided, rates, strict=True):
@@ -63,7 +64,7 @@ def least_time(topology: Topology) -> float:
 
 
 def _time(units: Sequence[_Unit]) -> float:
-    """The longest of 2(p-1) over the parts' rate, of all ways to divide the units (by Dinkelbach's method)."""
+    """The greatest value of 2(p-1) / rate among all divisions of the units into p parts, by Dinkelbach's method."""
     longest = 0.0
     while True:
         parts = _sum([_best(unit, longest) for unit in units])
@@ -74,7 +75,7 @@ def _time(units: Sequence[_Unit]) -> float:
 
 
 def _best(unit: _Unit, time: float) -> _Parts:
-    """The parts of a unit whose messages exceed by most what they can send in that time."""
+    """The division of a unit into parts for which the messages most exceed the amount that the parts send in `time`."""
     options = [unit.whole] if unit.whole else []
     if unit.divided:
         options.append(_sum([_best(each, time) for each in unit.divided]))

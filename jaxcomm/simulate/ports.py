@@ -12,14 +12,14 @@ from jaxcomm.schedules import Schedule
 
 
 class Ports(NamedTuple):
-    """Buffers that pass through rank r's port: `sends[r]` out of its memory, `receives[r]` into it."""
+    """The data through each rank's port, in buffers: `sends[r]` leave the memory of rank r, `receives[r]` enter it."""
 
     sends: NDArray[np.float64]
     receives: NDArray[np.float64]
 
 
 def ports(schedule: Schedule) -> Ports:
-    """The traffic of a schedule's program from the late rank's arrival on; a rank's store to itself passes none."""
+    """The traffic of a schedule's program from the late rank's arrival on. A rank's own memory needs no port."""
     sends, receives = np.zeros((2, schedule.ranks))
     before = len(lower(schedule.precondition)) if schedule.precondition else 0
     for step in lower(schedule)[before:]:

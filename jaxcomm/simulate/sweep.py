@@ -8,7 +8,7 @@ from itertools import product
 
 from jaxcomm import schedules
 from jaxcomm.plan import Plan
-from jaxcomm.profile.cluster import Cluster, Topology
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.closed_form import PORTS, Delays, lower_bound, seconds
@@ -19,9 +19,10 @@ from jaxcomm.simulate.incast import link_of
 class SweepRow:
     """Seconds from the late rank's arrival to the end, for one number of ranks, size and delay.
 
-    `straggler` is the best of the straggler family for this very delay, cut into `chunks` of which `covered` follow the
-    straggler schedule. `direct` is None where it needs more ports than there are, `plan` where the plan is for other
-    ranks. Where the plan has NCCL's own allreduce run, `plan` is its measured time.
+    `straggler` is the time of the schedule of the straggler family that is best for exactly this delay. This schedule
+    has `chunks` chunks, of which the first `covered` follow the straggler schedule. `direct` is None if the schedule
+    needs more ports than a rank has. `plan` is None without a plan for this number of ranks. If the plan runs NCCL's
+    own allreduce, `plan` is the measured time of that allreduce.
     """
 
     ranks: int
@@ -43,30 +44,25 @@ def sweep(
     ranks: Sequence[int],
     sizes: Sequence[int],
     delays: Sequence[float],
-    alpha: float,
-    beta: float,
+    cluster: Cluster,
     *,
     plan: Plan | None = None,
     ports: int = PORTS,
-    topology: Topology | None = None,
-    incast: float = 1.0,
 ) -> Iterator[SweepRow]:
-    """One row per number of ranks, size and delay, in this order, each computed when it is asked for.
+    """One row per number of ranks, size and delay, in this order, computed lazily.
 
     Args:
       ranks: numbers of ranks.
       sizes: bytes of the buffer.
       delays: seconds that the late rank is late.
-      alpha: seconds per round.
-      beta: seconds per byte.
+      cluster: the links. Differences between links count only if the number of ranks is that of the topology.
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
-      topology: the differences between the links of as many ranks as it has; by default there are none.
-      incast: the factor by which a byte between hosts takes longer where one exchanges with several others.
     """
+    alpha, beta, topology = cluster.alpha, cluster.beta, cluster.topology
     for n in ranks:
         where = topology if topology and len(topology.hosts) == n else None
-        links = Cluster(alpha, beta, where, incast=incast)
+        links = Cluster(alpha, beta, where, incast=cluster.incast)
         ring, halving_doubling = schedules.ring(n), schedules.halving_doubling(n)
         direct = schedules.direct(n) if n - 1 <= ports else None
         broadcast = schedules.broadcast(n, 0)
@@ -98,7 +94,7 @@ def sweep(
 
 
 def _planned(plan: Plan, nbytes: int, delay: float) -> Schedule | None:
-    """The schedule of a plan's calls when the late rank always comes this late."""
+    """The schedule that a plan's calls run if the late rank is always late by `delay` seconds."""
     if selector := plan.selector_for(nbytes):
         return plan.schedules_of(selector)[0 if delay < selector.lateness_s else -1]
     return plan.schedule_for(nbytes)

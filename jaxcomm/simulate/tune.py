@@ -18,10 +18,10 @@ Floats = NDArray[np.float64]
 
 
 class Tuned(NamedTuple):
-    """A member of the straggler family: `covered` of `chunks` by the straggler schedule (all of them: no rings).
+    """A member of the straggler family: the straggler schedule sums `covered` of the `chunks`, a ring sums the rest.
 
-    `before` is the time of the others' ReduceScatter, `after` that of everything after it, `seconds` the mean time from
-    the late rank's arrival on.
+    `before` is the time that the other ranks' ReduceScatter takes, `after` is the time of all later work, and `seconds`
+    is the mean time from the late rank's arrival on.
     """
 
     chunks: int
@@ -32,7 +32,7 @@ class Tuned(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Times of many members at once, in arrays of equal shape; see `Tuned`."""
+    """Times of many members of the straggler family at once, in arrays of equal shape; see `Tuned`."""
 
     chunks: Ints
     covered: Ints
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
     after: Floats
 
     def best(self, delays: Delays) -> Tuned:
-        """Of the members within 0.1 % of the least mean time, the one with the fewest chunks: programs stay short."""
+        """The member with the fewest chunks, and so the shortest program, within 0.1 % of the least mean time."""
         times = delays.exposed(self.before) + self.after
         index = int(np.where(times <= times.min() * SLACK, self.chunks, np.iinfo(np.int64).max).argmin())
         chunks, covered, before, after = (field.ravel()[index].item() for field in self)
@@ -54,9 +54,9 @@ def best(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> 
 
 
 def tuned_straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
-    """The straggler schedule of the chunk count that takes the least mean time.
+    """The straggler schedule whose number of chunks gives the least mean time.
 
-    For a delay that covers the others' part this is k* = sqrt((L-1)·sβ/α) with L = ceil(log2 n), up to alignment.
+    If the delay covers the others' part, this number is k* = sqrt((L-1)·sβ/α) with L = ceil(log2 n), up to alignment.
 
     Args:
       ranks: number of ranks n.
@@ -72,10 +72,10 @@ def tuned_straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta:
 
 
 def tuned_hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned | None:
-    """The hybrid that takes the least mean time, or None when the buffer is too small to be cut that often.
+    """The hybrid with the least mean time, or None if the buffer is too small for a hybrid's chunks.
 
-    Few chunks make rounds cheap, many cut the covered part to the delay; both counts are searched together. For the
-    arguments see `tuned_straggler`.
+    Few chunks save rounds, and many chunks let the covered part fit the delay better. The numbers of covered and of
+    other chunks are searched together. For the arguments see `tuned_straggler`.
     """
     limit = max_chunks(ranks, nbytes)
     if limit <= ranks:
@@ -88,7 +88,9 @@ def tuned_hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: fl
 
 
 def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float, count: int) -> list[Tuned]:
-    """Members that cover more and more: for `count` shares of `longest`, the fastest whose `before` fits.
+    """Members of the straggler family that cover more and more chunks.
+
+    For each of `count` shares of `longest`, this is the fastest member whose `before` is at most that share.
 
     Args:
       ranks: number of ranks n.
@@ -96,10 +98,10 @@ def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float,
       longest: seconds, the longest delay worth covering.
       alpha: seconds per round α.
       beta: seconds per byte β.
-      count: the most of them.
+      count: greatest number of members.
 
     Returns:
-      Members without duplicates; their `seconds` are those for a delay that covers `before`.
+      Members without duplicates; the `seconds` of a member are for a delay that covers its `before`.
     """
     limit = max_chunks(ranks, nbytes)
     blocks = np.append(0, counts(max(1, (limit - 1) // ranks), 1))
@@ -113,7 +115,7 @@ def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float,
 
 
 def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, beta: float) -> Grid:
-    """Times of all pairs of a number of covered chunks and a number of chunks in each of the ring's `ranks` blocks.
+    """Times for every number of covered chunks, with every number of chunks in each of the ring's `ranks` blocks.
 
     Source: rounds and volumes of `jaxcomm.schedules.straggler` and `hybrid`.
     """
@@ -129,16 +131,19 @@ def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, bet
 
 
 def max_chunks(ranks: int, nbytes: int) -> int:
-    """The most chunks worth having: none below the executor's alignment, which times count, and no program of more
-    than some 2^18 operations."""
+    """The greatest useful number of chunks.
+
+    Chunks are not smaller than the executor's alignment, which times include, and a program has at most about 2^18
+    operations.
+    """
     return max(1, min(-(-nbytes // ALIGNMENT), max(2 * ranks, min(4096, 2**18 // ranks))))
 
 
 @lru_cache(maxsize=256)  # many sizes have the same limit
 def counts(limit: int, multiple: int) -> Ints:
-    """Chunk counts from 1 to `limit` worth trying: all small ones, then steps of 7 %, and the multiples near to them.
+    """Numbers of chunks to try, up to `limit`: all small ones, steps of 7 %, and the multiples just below the steps.
 
-    A number of chunks that is a multiple of the owners gives every owner as much to do.
+    A multiple of the number of owners gives all owners the same work.
     """
     steps = np.geomspace(1, limit, 1 + int(np.log(limit) / 0.07)).round().astype(np.int64)
     steps = np.concatenate([np.arange(1, min(limit, 32) + 1), steps, steps // multiple * multiple])
@@ -148,6 +153,6 @@ def counts(limit: int, multiple: int) -> Ints:
 
 
 def _around(count: int, limit: int) -> Ints:
-    """Counts within 8 % of one, at most about a hundred of them."""
+    """At most about a hundred numbers within 8 % of `count`."""
     low, high = max(1, int(count / 1.08)), min(limit, int(count * 1.08) + 2)
     return np.unique(np.concatenate([np.linspace(low, high, 100).astype(np.int64), [min(count, limit)]]))

@@ -1,22 +1,23 @@
-"""Testbeds: hosts, racks and rails as network namespaces of one machine, and what goes wrong between them.
+"""Testbeds: hosts, racks and rails as namespaces of one machine, and their faults.
 
-A TOML file says it all: rates, uplinks, a late host, random loss, links that are cut and repaired, other traffic.
-Linux and root are needed to make one; to read a file and to say what would be done, neither. Only `jaxcomm.cli`
-imports this folder; it imports files, errors, plans, whose thresholds a switch may have, and ffi, which runs it.
+A TOML file describes rates, uplinks, a late host, random loss, cut and repaired links, and other traffic. Making a
+testbed needs Linux and root. Reading a file and listing the commands needs neither. Only `jaxcomm.cli` imports this
+folder. The folder imports files, errors, plan (for a switch's thresholds) and ffi (to run the switch).
 """
 
 from jaxcomm.testbed.counters import LinkCounters, counters
 from jaxcomm.testbed.events import Event, happening, timeline
 from jaxcomm.testbed.files import examples, load
+from jaxcomm.testbed.hosts import contents, first_process
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.machine import up
 from jaxcomm.testbed.network import build
 from jaxcomm.testbed.packet_switch import LinkState, QueueCounters, queue_counters, set_link
 from jaxcomm.testbed.picture import picture
-from jaxcomm.testbed.processes import coordinator, environments, hosts_text, on_its_host
+from jaxcomm.testbed.processes import coordinator, environments, on_its_host
 from jaxcomm.testbed.requirements import Requirement, requirements
 from jaxcomm.testbed.schema import Testbed
-from jaxcomm.testbed.state import clean, hosts_file, in_use
+from jaxcomm.testbed.state import clean, in_use
 from jaxcomm.testbed.switch_schema import TestbedSwitch
 
 __all__ = [
@@ -30,13 +31,13 @@ __all__ = [
     "TestbedSwitch",
     "build",
     "clean",
+    "contents",
     "coordinator",
     "counters",
     "environments",
     "examples",
+    "first_process",
     "happening",
-    "hosts_file",
-    "hosts_text",
     "in_use",
     "load",
     "on_its_host",

@@ -1,4 +1,4 @@
-"""Counters of a testbed's links: carried and lost so far."""
+"""Counters of a testbed's links: bytes carried and packets lost so far."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _TIMEOUT_S: Final = 20
 
 
 class LinkCounters(NamedTuple):
-    """A host's link to a rail: the bytes with headers that left the host and that came to it, and lost packets.
+    """Counters of a host's link to a rail: the bytes that left and reached the host, with headers, and lost packets.
 
-    `queue_drops` were too many for a queue of the link, `random_losses` the file asked for.
+    `queue_drops` counts packets that did not fit in a queue of the link. `random_losses` counts packets that the file's
+    `packet_loss` lost.
     """
 
     host: str
@@ -29,7 +30,7 @@ class LinkCounters(NamedTuple):
 
 
 def counters(layout: Layout) -> list[LinkCounters]:
-    """The links of all hosts, in the file's order.
+    """Returns the counters of all hosts' links, in the file's order.
 
     Raises:
       JaxcommError: `tc` or `nft` failed.
@@ -66,13 +67,13 @@ def _with_a_switch(layout: Layout) -> list[LinkCounters]:
 
 
 def _queues(namespace: str) -> dict[str, Any]:
-    """The root queue of each interface."""
+    """Returns the root queue of each interface."""
     rows = _json("tc", "-n", namespace, "-s", "-j", "qdisc", "show")
     return {row["dev"]: row for row in rows if row.get("root")}
 
 
 def _losses(namespace: str) -> dict[str, int]:
-    """By interface, the packets that were lost at random."""
+    """Returns the number of packets that each interface lost at random."""
     found = {}
     for entry in _json(*within(namespace, "nft", "-j", "list", "table", "netdev", TABLE))["nftables"]:
         for part in entry.get("rule", {}).get("expr", ()):

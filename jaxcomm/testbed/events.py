@@ -1,4 +1,4 @@
-"""Events of a testbed while its processes run: flows start, links are cut and repaired."""
+"""Events of a testbed while its processes run: flows start, and links are cut and repaired."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _TIMEOUT_S: Final = 20
 
 
 class Event(NamedTuple):
-    """A command that is run `at_s` seconds after the start; `stays` if it does not end by itself at once.
+    """A command that runs `at_s` seconds after the start.
 
-    With `link` there is no command: a switch of ours gives the link this state.
+    A command that `stays` runs in the background until the testbed ends. An event with `link` has no command: the
+    packet switch sets the link to this state.
     """
 
     at_s: float
@@ -33,7 +34,7 @@ class Event(NamedTuple):
 
 
 def timeline(layout: Layout) -> list[Event]:
-    """All events in the order in which they happen."""
+    """Returns all events in order of time."""
     events = []
     for i, flow in enumerate(layout.testbed.flows):
         port, rail = FLOW_PORT + i, layout.testbed.rail_of(flow)
@@ -55,7 +56,7 @@ def timeline(layout: Layout) -> list[Event]:
 
 @contextlib.contextmanager
 def happening(layout: Layout) -> Iterator[None]:
-    """Runs the events on a thread, which ends with the block; each is printed on standard error."""
+    """Runs the events on a thread, which ends with the block. Prints each event on standard error."""
     end, start = threading.Event(), time.monotonic()
 
     def run() -> None:
@@ -78,10 +79,10 @@ def happening(layout: Layout) -> Iterator[None]:
 
 
 def carry_out(layout: Layout, event: Event) -> None:
-    """Has an event happen now."""
+    """Carries out an event now."""
     if event.link is not None:
         packet_switch.set_link(layout, event.link)
-    elif event.stays:  # until the testbed's processes are ended
+    elif event.stays:  # runs until the testbed's processes are ended
         subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
     else:
         done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Testbed files: TOML, read with every check; also the plan whose thresholds a switch is to have."""
+"""Reads and checks testbed files, which are in TOML, and the plan whose thresholds a testbed's switch uses."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ _EXAMPLES: Final = Path(__file__).parent / "examples"
 
 
 def examples() -> list[str]:
-    """The names of the testbeds that come with jaxcomm."""
+    """Returns the names of the testbeds that come with jaxcomm."""
     return sorted(file.name for file in _EXAMPLES.glob("*.toml"))
 
 
 def load(path: str | os.PathLike[str]) -> Testbed:
-    """The testbed that a TOML file describes.
+    """Returns the testbed that a TOML file describes.
 
     Args:
-      path: the file, at most 1 MiB, or the name of an example where there is no such file. A plan's path in it counts
-        from its folder.
+      path: the file, of at most 1 MiB, or the name of an example if there is no such file. If the file names a plan,
+        the plan's path is relative to the file's folder.
 
     Raises:
-      JaxcommError: the file, or a plan that it names, cannot be read, is not TOML, or holds a value that cannot be;
-        with its place.
+      JaxcommError: the file or its plan cannot be read or is invalid; the text names the place.
     """
     where = os.fspath(path)
     if where in examples() and not os.path.exists(where):
@@ -48,7 +47,7 @@ def load(path: str | os.PathLike[str]) -> Testbed:
 
 
 def _with_thresholds(testbed: Testbed, file: Path) -> Testbed:
-    """The testbed whose switch has the thresholds of the plan that it names."""
+    """Returns the testbed with the thresholds of the plan that its switch names, if any."""
     if testbed.switch is None or testbed.switch.plan is None:
         return testbed
     drops = plan.load(file.parent / testbed.switch.plan).drops

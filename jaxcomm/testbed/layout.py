@@ -1,11 +1,13 @@
 """Names and addresses of a testbed: namespaces, interfaces, IP and MAC addresses. Nothing here touches the machine.
 
-All switches are bridges in one namespace, and every host has one of its own. Rail k is 10.77.k.0/24, the control
-network 10.77.255.0/24; as they exist only inside the namespaces, testbeds side by side use the same ones.
+All switches are bridges in one namespace. Every host has its own namespace. Rail k is 10.77.k.0/24, and the control
+network is 10.77.255.0/24. These networks exist only inside the namespaces, so concurrent testbeds use the same
+addresses.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +19,7 @@ _CONTROL_NETWORK: Final = 255
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each part of a testbed is; `id` distinguishes it from others on the machine."""
+    """The names and addresses of a testbed's parts. `id` distinguishes the testbed from others on the machine."""
 
     testbed: Testbed
     id: str
@@ -33,8 +35,12 @@ class Layout:
 
     @property
     def namespaces(self) -> list[str]:
-        """All of them."""
+        """The namespaces of the bridges and of all hosts."""
         return [self.switch, *(self.namespace(host.name) for host in self.testbed.hosts)]
+
+    def boot_id(self, host: str) -> str:
+        """The boot id of a host. JAX and other programs distinguish machines by their boot ids."""
+        return str(uuid.uuid5(uuid.NAMESPACE_DNS, self.namespace(host)))
 
     def address(self, host: str, network: str) -> str:
         """The IPv4 address of a host in a rail, or in the control network."""
@@ -45,20 +51,20 @@ class Layout:
         return f"10.77.{self._network(network)}.0/24"
 
     def mac(self, host: str, network: str) -> str:
-        """The MAC address of a host's interface."""
+        """The MAC address of a host's interface to a network."""
         return f"02:00:00:00:{self._network(network):02x}:{self._host(host) + 1:02x}"
 
     def port(self, host: str, network: str) -> str:
-        """The switch's end of a host's link."""
+        """The interface at the switch's end of a host's link."""
         return f"n{self._network(network)}host{self._host(host)}"
 
     def bridge(self, host: str, network: str) -> str:
-        """The bridge that a host's link leads to."""
+        """The bridge at the other end of a host's link."""
         rack = self.testbed.hosts[self._host(host)].rack
         return self.core(network) if rack is None or network == CONTROL else self.rack_bridge(rack, network)
 
     def core(self, network: str) -> str:
-        """The bridge that all hosts of a network, or the uplinks of all racks, lead to."""
+        """The bridge that connects all hosts of a network, or the uplinks of all racks."""
         return f"n{self._network(network)}core"
 
     def rack_bridge(self, rack: str, rail: str) -> str:
@@ -66,7 +72,7 @@ class Layout:
         return f"n{self._network(rail)}rack{self._rack(rack)}"
 
     def uplink(self, rack: str, rail: str) -> tuple[str, str]:
-        """The ends of a rack's uplink: at the rack's bridge, and at the core."""
+        """The two interfaces of a rack's uplink: at the rack's bridge, and at the core."""
         return f"n{self._network(rail)}up{self._rack(rack)}", f"n{self._network(rail)}down{self._rack(rack)}"
 
     def _network(self, name: str) -> int:

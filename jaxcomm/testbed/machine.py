@@ -7,12 +7,10 @@ import subprocess
 from collections.abc import Iterator
 from typing import Final
 
-from jaxcomm import files
 from jaxcomm.errors import JaxcommError
-from jaxcomm.testbed import packet_switch, state
+from jaxcomm.testbed import hosts, packet_switch, state
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import Command, build
-from jaxcomm.testbed.processes import hosts_text
 from jaxcomm.testbed.requirements import check
 from jaxcomm.testbed.schema import Testbed
 
@@ -21,19 +19,18 @@ _TIMEOUT_S: Final = 20
 
 @contextlib.contextmanager
 def up(testbed: Testbed) -> Iterator[Layout]:
-    """The testbed, up within the block; before it, testbeds are removed whose owners have ended.
+    """Runs the testbed within the block. Before that, removes testbeds whose owners have ended.
 
     Raises:
-      JaxcommError: this machine cannot carry it (nothing has been touched), or a command of ip, tc or nft failed.
+      JaxcommError: this machine cannot run the testbed and was not changed, or a command such as ip or tc failed.
     """
     check(testbed)
     state.clean()
     with state.owned() as id:
         layout = Layout(testbed, id)
-        files.write(state.hosts_file(id), hosts_text(layout))
         for command in build(layout):
             _run(command)
-        with packet_switch.running(layout):
+        with packet_switch.running(layout), hosts.running(layout):
             yield layout
 
 

@@ -1,8 +1,8 @@
-"""The commands that make a testbed's network, cut a link and repair it. Nothing here runs them.
+"""The commands that make a testbed's network, and that cut and repair a link. Nothing here runs the commands.
 
-Rates are shaped by HTB where packets leave: at the host, at the switch's port to it, and at both ends of an uplink.
-Where the hosts meet in a switch of ours, their links are TAP devices, whose other ends are the switch's
-(`packet_switch.py`), as are rates and losses there.
+HTB shapes rates where packets leave: at the host, at the switch's port to the host, and at both ends of an uplink. With
+jaxcomm's own switch, a host's link is a TAP device whose other end is in the switch (`packet_switch.py`). The switch
+then applies the rates and losses at its end.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from jaxcomm.testbed.schema import CONTROL, Cut, LossyLink, TestbedHost, Testbed
 
 Command = tuple[str, ...]
 
-TABLE: Final = "loss"  # of nftables, in a namespace of ours
+TABLE: Final = "loss"  # an nftables table in a testbed's namespace
 _CUT_TABLE: Final = "cut"
-_SLOWEST: Final = ("8kbit", "1600")  # a packet, and no more
-_QUEUE_BYTES: Final = 512 * 1024  # of each shaped link
+_SLOWEST: Final = ("8kbit", "1600")  # a rate, and a burst of one packet
+_QUEUE_BYTES: Final = 512 * 1024  # size of each shaped link's queue
 _FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
-_LEAST_BURST: Final = 16 * 1024  # bytes; HTB falls short of its rate with less
-_BURST_S: Final = 100e-6  # by how much a timer may be late
+_LEAST_BURST: Final = 16 * 1024  # bytes; with a smaller burst HTB falls short of its rate
+_BURST_S: Final = 100e-6  # the longest delay of a timer
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
 _DISABLED, _FORWARDING = "0", "3"  # states of a bridge's port
 
 
 def build(layout: Layout) -> Iterator[Command]:
-    """Makes the namespaces, bridges, links, shapers and losses, in this order."""
+    """Returns the commands that make namespaces, bridges, links, shapers and losses, in order."""
     testbed = layout.testbed
     for namespace in layout.namespaces:
         yield "ip", "netns", "add", namespace
@@ -52,13 +52,13 @@ def build(layout: Layout) -> Iterator[Command]:
 
 
 def cut(layout: Layout, cut: Cut) -> list[Command]:
-    """Cuts a host's link, as far as the packet switch does not do that itself."""
+    """Returns the commands that cut a host's link. The packet switch, if there is one, cuts its end itself."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
     match cut.kind:
         case "silent" | "down":
             return _set_link(layout, cut, is_up=False)
         case "slow":
-            # A class with a lower rate would be in debt for what it has sent, also once it is repaired.
+            # With a lower rate, an HTB class would be in debt for the bytes that it sent before, even after the repair.
             rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
             slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
             return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
@@ -73,14 +73,14 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
 
 
 def _filter(namespace: str, family: str, rail: str, hook: str, rule: str = "") -> Command:
-    """Adds a chain of the rail's name to the namespace's table of cuts, with a rule if there is one."""
+    """Returns the command that adds a chain, named after the rail, to a namespace's table of cuts."""
     chain = f"{family} {_CUT_TABLE} {rail}"
     added = f"add table {family} {_CUT_TABLE}; add chain {chain} {{ type filter hook {hook} }}"
     return within(namespace, "nft", added + (f"; add rule {chain} {rule}" if rule else ""))
 
 
 def repair(layout: Layout, cut: Cut) -> list[Command]:
-    """Repairs a host's link, as far as the packet switch does not do that itself."""
+    """Returns the commands that repair a host's link. The packet switch, if there is one, repairs its end itself."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
     match cut.kind:
         case "silent" | "down":
@@ -94,7 +94,7 @@ def repair(layout: Layout, cut: Cut) -> list[Command]:
 
 
 def _set_link(layout: Layout, cut: Cut, *, is_up: bool) -> list[Command]:
-    """Ends or resumes a link that carries nothing: with a carrier (silent) or without (down)."""
+    """Returns the commands that stop or resume a link. A stopped link has its carrier on (silent) or off (down)."""
     rail, switch = layout.testbed.rail_of(cut), layout.testbed.switch
     port = layout.port(cut.host, rail)
     if cut.kind == "silent":
@@ -106,7 +106,7 @@ def _set_link(layout: Layout, cut: Cut, *, is_up: bool) -> list[Command]:
 
 
 def within(namespace: str, *command: str) -> Command:
-    """A command that runs in a namespace."""
+    """Returns the command that runs `command` in a namespace."""
     return "ip", "netns", "exec", namespace, *command
 
 
@@ -144,7 +144,7 @@ def _addressed(layout: Layout, host: TestbedHost, network: str) -> Iterator[Comm
     namespace = layout.namespace(host.name)
     yield "ip", "-n", namespace, "addr", "add", f"{layout.address(host.name, network)}/24", "dev", network
     yield "ip", "-n", namespace, "link", "set", network, "up"
-    for other in layout.testbed.hosts:  # no ARP, whose packets may be lost, within a measurement
+    for other in layout.testbed.hosts:  # fixed neighbours avoid ARP, whose packets may be lost
         if other is not host:
             neighbour = (layout.address(other.name, network), "lladdr", layout.mac(other.name, network))
             yield "ip", "-n", namespace, "neigh", "replace", *neighbour, "dev", network, "nud", "permanent"
@@ -152,7 +152,8 @@ def _addressed(layout: Layout, host: TestbedHost, network: str) -> Iterator[Comm
 
 def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Command]:
     namespace = layout.namespace(host.name)
-    # A route may have a congestion control that the machine's settings keep from other namespaces.
+    # A route may set a congestion control that the machine's settings forbid in namespaces other than the machine's
+    # own.
     source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
     yield "ip", "-n", namespace, "route", "change", layout.subnet(rail.name), "dev", rail.name, *source
     for end in _ends(layout, host.name, rail.name):
@@ -169,7 +170,7 @@ def _shape(namespace: str, device: str, mbit: float) -> Iterator[Command]:
 
 
 def _rate(mbit: float) -> tuple[str, str]:
-    """A rate, and how many bytes may go at once."""
+    """Returns a rate, and its burst in bytes."""
     return f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
 
 
@@ -178,7 +179,7 @@ def _queue(namespace: str, device: str, verb: str, handle: str, *kind: str) -> C
 
 
 def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:
-    """The interfaces of a host's link to a rail, by namespace."""
+    """Returns the ends of a host's link to a rail where the kernel shapes the rate: the namespaces and interfaces."""
     ends = [(layout.namespace(host), rail)]
     return ends if layout.testbed.switch else [*ends, (layout.switch, layout.port(host, rail))]
 
@@ -186,7 +187,7 @@ def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:
 def _lossy(layout: Layout, loss: LossyLink) -> Iterator[Command]:
     rail = layout.testbed.rail_of(loss)
     for namespace, device in _ends(layout, loss.host, rail):
-        # Else one that is lost may be an offloaded frame of 64 KiB, 45 packets.
+        # Without this limit, a lost packet could be an offloaded frame of 64 KiB: 45 packets.
         yield "ip", "-n", namespace, "link", "set", "dev", device, "gso_max_segs", "1"
         hook = f'type filter hook ingress device "{device}" priority 0; policy accept;'
         rule = f"numgen random mod 1000000 < {round(loss.rate * 1e6)} counter drop"

@@ -1,6 +1,6 @@
-"""Runs a testbed's switch: a thread in this process, between the hosts' TAP devices, of a library of its own.
+"""Runs a testbed's switch. A thread of a separate library in this process connects the hosts' TAP devices.
 
-It ends with the testbed, and with the process however that ends; the devices go with their namespaces.
+The switch ends with the testbed, or with the process. The devices are removed when their namespaces are removed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LIBRARY: Final = Core(
         ),
         "packet_switch_stop": (ctypes.c_char_p,),
         "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
-        "packet_switch_report": (ctypes.c_char_p, *TEXT),
+        "packet_switch_report": (ctypes.c_char_p, TEXT),
     },
     cure="install the package (`make setup`)",
 )
 
 
 class LinkState(NamedTuple):
-    """A host's link to a rail: its rate, and the share of packets that it loses, each way."""
+    """A host's link to a rail: its rate and the share of packets that it loses, in each direction."""
 
     host: str
     rail: str
@@ -46,9 +46,9 @@ class LinkState(NamedTuple):
 
 
 class QueueCounters(NamedTuple):
-    """A queue of the switch's port to a host: the packets that it has sent and dropped, and their wait in it.
+    """A queue of the switch's port to a host: the packets that it has sent and dropped, and their times in the queue.
 
-    Bytes are with headers; a packet waits until its first byte leaves. `p99_s` is exact to a sixteenth.
+    Bytes include headers. A packet waits until its first byte leaves. `p99_s` is at most 1/16 too long.
     """
 
     host: str
@@ -65,10 +65,10 @@ class QueueCounters(NamedTuple):
 
 @contextlib.contextmanager
 def running(layout: Layout) -> Iterator[None]:
-    """The switch, if the testbed has one, which carries packets within the block.
+    """Runs the switch within the block, if the testbed has one.
 
     Raises:
-      JaxcommError: a device of a host cannot be had.
+      JaxcommError: a device of a host cannot be opened.
     """
     testbed = layout.testbed
     if testbed.switch is None:
@@ -84,7 +84,7 @@ def running(layout: Layout) -> Iterator[None]:
 
 
 def intact(layout: Layout, host: str, rail: str) -> LinkState:
-    """A link as the file says that it is."""
+    """Returns the state that the testbed file gives a link."""
     testbed = layout.testbed
     mbit = next(each.mbit for each in testbed.rails if each.name == rail)
     losses = {(loss.host, testbed.rail_of(loss)): loss.rate for loss in testbed.packet_loss}
@@ -92,7 +92,7 @@ def intact(layout: Layout, host: str, rail: str) -> LinkState:
 
 
 def damaged(layout: Layout, cut: Cut) -> LinkState:
-    """A link as it is while it is cut; the host's end is the concern of `network.cut`."""
+    """Returns the state of the switch's end of a link during a cut. `network.cut` cuts the host's end."""
     before = intact(layout, cut.host, layout.testbed.rail_of(cut))
     match cut.kind:
         case "silent" | "down":
@@ -104,7 +104,7 @@ def damaged(layout: Layout, cut: Cut) -> LinkState:
 
 
 def set_link(layout: Layout, link: LinkState) -> None:
-    """Gives a link of the running switch another rate and loss."""
+    """Sets the rate and loss of a link of the running switch."""
     port = _ports(layout).index((link.host, link.rail))
     _LIBRARY.call("packet_switch_set_link", layout.id, port, _BYTES_PER_MBIT * link.mbit, link.loss)
 
@@ -116,7 +116,10 @@ def report(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def queue_counters(layout: Layout) -> list[QueueCounters]:
-    """The queues to which anything has come, in the file's order, those first that are served first."""
+    """Returns the queues that have received packets.
+
+    Ports are in the file's order. The queues of a port begin with the highest priority.
+    """
     if layout.testbed.switch is None:
         return []
     return [

@@ -8,7 +8,7 @@ from jaxcomm.testbed.switch_schema import TestbedSwitch
 
 
 def picture(layout: Layout) -> str:
-    """Rails first, then every host below its rack, with its ranks and what is wrong with it."""
+    """Draws the rails, then every host with the host's processes and faults. Hosts stand below their racks."""
     testbed = layout.testbed
     size = f"{_count(len(testbed.hosts), 'host')}, {_count(testbed.processes, 'process')}"
     lines = [f"testbed {layout.id}: {size}, {testbed.congestion_control}, MTU {testbed.mtu}"]

@@ -1,4 +1,4 @@
-"""The processes of a testbed: their start on its hosts, and the two ends of background traffic."""
+"""The commands of a testbed's processes: their start on the hosts, and the two ends of background traffic."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from typing import Final
 
 from jaxcomm.environment import HOST, RAILS, TESTBED, TESTBED_DELAY_S
 from jaxcomm.testbed import state
-from jaxcomm.testbed.layout import PREFIX, Layout
+from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import Command, within
 from jaxcomm.testbed.schema import CONTROL, Flow
 
 TRAFFIC: Final = Path(__file__).with_name("traffic.py")
-FLOW_PORT: Final = 7700  # and those above it, one for each flow
+_ENTER: Final = Path(__file__).with_name("enter.py")
+FLOW_PORT: Final = 7700  # port of the first flow; each next flow has the next port
 _COORDINATOR_PORT: Final = 7600
-# A name of its own makes a host another one for jax and MPI; by the file they find it in the first rail.
-_ON_HOST: Final = (
-    'echo "$JAXCOMM_HOST" > /proc/sys/kernel/hostname && '
-    f'mount --bind "{state.FOLDER}/$JAXCOMM_TESTBED.hosts" /etc/hosts || exit 125; exec "$@"'
-)
-_ENTER: Final = f'exec ip netns exec "{PREFIX}$JAXCOMM_TESTBED-$JAXCOMM_HOST" unshare --uts sh -c "$0" sh "$@"'
 
 
 def environments(layout: Layout) -> list[dict[str, str]]:
-    """The testbed's variables in each process's environment, host by host in the file's order."""
+    """Returns the environment variables that the testbed adds to each process, host by host in the file's order."""
     testbed, found = layout.testbed, list[dict[str, str]]()
     for host in testbed.hosts:
         own = {
@@ -39,30 +34,23 @@ def environments(layout: Layout) -> list[dict[str, str]]:
 
 
 def coordinator(layout: Layout) -> str:
-    """ "host:port" for `jax.distributed`, in the control network of the first process's host."""
+    """Returns "host:port" for `jax.distributed`: the first host's address in the control network."""
     return f"{layout.address(layout.testbed.hosts[0].name, CONTROL)}:{_COORDINATOR_PORT}"
 
 
 def on_its_host(command: Sequence[str]) -> Command:
-    """The command that runs another one on the host of its environment: in its namespace, with its name and hosts."""
-    return "sh", "-c", _ENTER, _ON_HOST, *command
-
-
-def hosts_text(layout: Layout) -> str:
-    """The /etc/hosts of all hosts: the name of each is its address in the first rail."""
-    rail = layout.testbed.rails[0].name
-    lines = [f"{layout.address(host.name, rail)} {host.name}" for host in layout.testbed.hosts]
-    return "\n".join(["127.0.0.1 localhost", *lines, ""])
+    """Returns a command that runs `command` on the host that the environment names, and ends with the same status."""
+    return sys.executable, "-I", "-S", str(_ENTER), str(state.FOLDER), *command
 
 
 def receive_flow(layout: Layout, flow: Flow, port: int) -> Command:
-    """The receiving end of background traffic."""
+    """Returns the command that receives background traffic."""
     address = layout.address(flow.dst, layout.testbed.rail_of(flow))
     return within(layout.namespace(flow.dst), sys.executable, "-I", str(TRAFFIC), "receive", address, str(port))
 
 
 def send_flow(layout: Layout, flow: Flow, port: int) -> Command:
-    """Its sending end."""
+    """Returns the command that sends background traffic."""
     address = layout.address(flow.dst, layout.testbed.rail_of(flow))
     seconds = [] if flow.stop_s is None else [f"{flow.stop_s - flow.start_s:g}"]
     command = (sys.executable, "-I", str(TRAFFIC), "send", address, str(port), *seconds)

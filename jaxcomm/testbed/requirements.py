@@ -1,4 +1,4 @@
-"""Requirements of a testbed: root, programs, and abilities of the kernel. Asking changes nothing."""
+"""Requirements of a testbed: root, programs and kernel features. Checking them changes nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jaxcomm.errors import JaxcommError
+from jaxcomm.testbed.hosts import NAMESPACES
 from jaxcomm.testbed.schema import Testbed
 
 _TIMEOUT_S: Final = 20
@@ -25,6 +26,9 @@ _PACKAGES: Final = {
 _PAIR: Final = "ip link add one type veth peer name two"
 _ABILITIES: Final = {
     "network namespaces": "true",
+    "hosts of their own (namespaces of processes, mounts, names and shared memory)": (
+        f"{' '.join(NAMESPACES)} mount --bind /etc/hosts /proc/sys/kernel/random/boot_id"
+    ),
     "bridges": "ip link add three type bridge",
     "pairs of interfaces (veth)": _PAIR,
     "shaping (HTB)": f"{_PAIR} && tc qdisc add dev one root handle 1: htb default 1 && "
@@ -41,16 +45,16 @@ _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_
 
 
 class Requirement(NamedTuple):
-    """Something that a testbed needs, and what to do about it if it is not there ("": it is)."""
+    """A requirement of a testbed, and its cure; the cure is "" if the machine meets the requirement."""
 
     name: str
     cure: str
 
 
 def requirements(testbed: Testbed | None = None) -> list[Requirement]:
-    """The requirements of the testbed, or of any: each with its cure where the machine lacks it.
+    """Returns the requirements of the testbed, or of all testbeds, with cures for what the machine lacks.
 
-    The kernel's abilities are tried in a namespace without a name, which ends with the trial.
+    Kernel features are tried in an unnamed namespace, which ends with the trial.
     """
     with_switch = testbed is None or testbed.switch is not None
     with_loss = testbed is None or any(cut.kind in _BY_NFT for cut in testbed.cuts)
@@ -78,14 +82,14 @@ def requirements(testbed: Testbed | None = None) -> list[Requirement]:
 
 
 def check(testbed: Testbed) -> None:
-    """Refuses a testbed that this machine cannot carry.
+    """Checks that this machine can run a testbed.
 
     Raises:
-      JaxcommError: the first requirement that the machine lacks, with its cure.
+      JaxcommError: the machine does not meet a requirement; the text has the first such requirement and its cure.
     """
     for name, cure in requirements(testbed):
         if cure:
-            raise JaxcommError(f"this testbed needs {name}, which is not to be had here.\n  Cure: {cure}.")
+            raise JaxcommError(f"this testbed needs {name}, which this machine lacks.\n  Cure: {cure}.")
 
 
 def _try(script: str) -> str:

@@ -1,4 +1,4 @@
-"""The testbed file: rails, racks and hosts, and the mistakes in them."""
+"""The schema of testbed files: rails, racks, hosts and faults, and the checks of a file."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 CutKind = Literal["silent", "one-way", "down", "slow", "reset", "no-udp"]
 
-CONTROL: Final = "control"  # the network of the coordinator, which nothing shapes
-_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface's name has at most 15 letters
+CONTROL: Final = "control"  # the coordinator's network; the network's rate is not limited
+_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # Linux allows 15 letters in an interface's name
 
 
 class TestbedRail(Value):
-    """A network that connects all hosts; `mbit` is the rate of each host's link to it, in Mbit/s, each way."""
+    """A network that connects all hosts. `mbit` is the rate of each host's link to the rail in Mbit/s, each way."""
 
     name: str
     mbit: Mbit
 
 
 class TestbedRack(Value):
-    """Hosts behind one switch; `uplink_mbit` is the rate of its uplink in each rail, in Mbit/s, each way."""
+    """Hosts behind one switch. `uplink_mbit` is the rate of the rack's uplink in each rail in Mbit/s, each way."""
 
     name: str
     uplink_mbit: Mbit
 
 
 class TestbedHost(Value):
-    """A host: its rack, if there are racks, and how many processes run on it.
+    """A host: its rack, if there are racks, and its number of processes.
 
-    `delay_s` is by how many seconds it is late in every step; its processes find it in JAXCOMM_TESTBED_DELAY_S.
+    `delay_s` is the delay of the host in every step, in seconds. Processes find the delay in JAXCOMM_TESTBED_DELAY_S.
     """
 
     name: str
@@ -47,7 +47,7 @@ class TestbedHost(Value):
 
 
 class LossyLink(Value):
-    """A link that loses each packet with probability `rate`, each way. Without `rail` it is that of the only one."""
+    """A link that loses each packet with probability `rate`, each way. With only one rail, `rail` may be omitted."""
 
     host: str
     rail: str | None = None
@@ -55,11 +55,11 @@ class LossyLink(Value):
 
 
 class Cut(Value):
-    """A link that is cut `at_s` seconds after the start and repaired at `repaired_s`; without that, it stays cut.
+    """A link that is cut `at_s` seconds after the start. It is repaired `repaired_s` seconds after the start, or never.
 
-    "silent": packets disappear, and no end gets an error. "one-way": so do those to the host. "down": the host's
-    interface loses its carrier. "slow": `mbit` are left, or 8 kbit/s. "reset": the host resets what comes by TCP.
-    "no-udp": UDP packets to the host disappear.
+    "silent": packets disappear, and neither end gets an error. "one-way": packets to the host disappear. "down": the
+    host's interface loses its carrier. "slow": the rate becomes `mbit`, or 8 kbit/s. "reset": the host answers TCP
+    packets with resets. "no-udp": UDP packets to the host disappear.
     """
 
     host: str
@@ -71,7 +71,7 @@ class Cut(Value):
 
 
 class Flow(Value):
-    """Background traffic: one TCP connection from `src` to `dst` that sends as fast as it can."""
+    """Background traffic: one TCP connection from `src` to `dst`, which sends at full speed."""
 
     src: str
     dst: str
@@ -81,10 +81,10 @@ class Flow(Value):
 
 
 class Testbed(Value):
-    """Hosts, the rails that connect them, and what goes wrong. Seconds count from the start of the processes.
+    """Hosts, the rails that connect them, and faults. Seconds count from the start of the processes.
 
-    `mtu` is that of every rail, in bytes; `congestion_control` is TCP's. Hosts meet in bridges of the kernel's, or in
-    a `switch` of ours.
+    `mtu` is the MTU of every rail, in bytes. `congestion_control` is the congestion control of TCP. jaxcomm's own
+    `switch` connects the hosts if it is given, otherwise kernel bridges do.
     """
 
     __test__ = False  # not a class of tests, for pytest
@@ -169,7 +169,7 @@ class Testbed(Value):
     def _times_ascend(self) -> Self:
         for i, cut in enumerate(self.cuts):
             if cut.mbit is not None and cut.kind != "slow":
-                raise ValueError(f'cuts[{i}].mbit is {cut.mbit:g}; only a link whose cut is "slow" has something left')
+                raise ValueError(f'cuts[{i}].mbit is {cut.mbit:g}; only a cut of kind "slow" may have mbit')
             if cut.repaired_s is not None and cut.repaired_s <= cut.at_s:
                 raise ValueError(f"cuts[{i}].repaired_s is {cut.repaired_s:g}; it must come after at_s, {cut.at_s:g}")
         for i, flow in enumerate(self.flows):
@@ -186,18 +186,18 @@ class Testbed(Value):
             other = loses.setdefault((loss.host, self.rail_of(loss)), i)
             if other != i:
                 raise ValueError(
-                    f"packet_loss[{i}] is of the same link as packet_loss[{other}]; a link has one rate of packet loss"
+                    f"packet_loss[{i}] is for the same link as packet_loss[{other}]; a link has one rate of packet loss"
                 )
         for i, cut in enumerate(self.cuts):
             for j, other_cut in enumerate(self.cuts[:i]):
                 if (cut.host, self.rail_of(cut)) == (other_cut.host, self.rail_of(other_cut)) and _overlap(
                     cut, other_cut
                 ):
-                    raise ValueError(f"cuts[{i}] begins before the link of cuts[{j}], which is the same, is repaired")
+                    raise ValueError(f"cuts[{i}] begins before cuts[{j}] of the same link is repaired")
         return self
 
     def rail_of(self, item: LossyLink | Cut | Flow) -> str:
-        """The rail of what goes wrong; the only one, where it names none."""
+        """Returns the rail of an item. If the item names no rail, it is the only rail of the testbed."""
         return item.rail or self.rails[0].name
 
     @property

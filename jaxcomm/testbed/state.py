@@ -1,6 +1,7 @@
-"""The testbeds on the machine, and their owners: a file for each, which its owner keeps locked as long as it lives.
+"""The testbeds on the machine, and their owners. Each testbed has a file, which the owner process keeps locked.
 
-The kernel gives the lock back however the owner ends, so a testbed whose file can be locked has no owner any more.
+The kernel releases the lock when the owner ends for any reason. So a testbed whose file can be locked has no owner any
+more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -28,7 +30,7 @@ _TIMEOUT_S: Final = 20
 
 @contextlib.contextmanager
 def owned() -> Iterator[str]:
-    """The id of a new testbed, which is removed at the end: its processes, namespaces, and all that is in them."""
+    """Yields the id of a new testbed. At the end, removes the testbed's processes, namespaces and files."""
     files.make_folder(FOLDER)
     id = secrets.token_hex(4)
     temporary = FOLDER / f".{id}"
@@ -36,7 +38,7 @@ def owned() -> Iterator[str]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         os.write(handle, f"{os.getpid()}\n".encode())
-        os.rename(temporary, FOLDER / id)  # locked from when it is seen
+        os.rename(temporary, FOLDER / id)  # the file is visible only when it is locked
         try:
             yield id
         finally:
@@ -49,10 +51,10 @@ def clean() -> list[str]:
     """Removes the testbeds whose owners have ended.
 
     Returns:
-      Their ids.
+      The ids of the removed testbeds.
 
     Raises:
-      JaxcommError: one of them cannot be removed.
+      JaxcommError: a testbed cannot be removed.
     """
     removed = []
     for name, owner in _owners():
@@ -63,12 +65,15 @@ def clean() -> list[str]:
 
 
 def in_use() -> dict[str, int]:
-    """The testbeds whose owners live, with the owner's process id."""
+    """Returns the owner's process id for each testbed whose owner is running, by the testbed's id."""
     return {name: owner for name, owner in _owners() if owner is not None}
 
 
 def _owners() -> Iterator[tuple[str, int | None]]:
-    """The testbeds, each with its owner's process id; None if that has ended: the testbed is locked until the next."""
+    """Yields each testbed and the process id of its owner, or None if the owner has ended.
+
+    While the caller handles a testbed whose owner has ended, the testbed's file stays locked.
+    """
     for path in _states():
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             owner = None
@@ -79,13 +84,13 @@ def _owners() -> Iterator[tuple[str, int | None]]:
             yield path.name, owner
 
 
-def hosts_file(id: str) -> Path:
-    """Where a testbed keeps what its hosts have as /etc/hosts."""
+def hosts_folder(id: str) -> Path:
+    """Returns the folder with the files of a testbed's hosts."""
     return FOLDER / f"{id}.hosts"
 
 
 def _remove(id: str) -> None:
-    """Ends all processes in the testbed's namespaces, then removes these and its files."""
+    """Kills all processes in the testbed's namespaces, then removes the namespaces and the testbed's files."""
     own = [name for name in _namespaces() if name == PREFIX + id or name.startswith(f"{PREFIX}{id}-")]
     deadline = time.monotonic() + _TIMEOUT_S
     while processes := [int(pid) for name in own for pid in _run("ip", "netns", "pids", name).split()]:
@@ -100,7 +105,7 @@ def _remove(id: str) -> None:
         time.sleep(0.01)
     for name in own:
         _run("ip", "netns", "delete", name)
-    hosts_file(id).unlink(missing_ok=True)
+    shutil.rmtree(hosts_folder(id), ignore_errors=True)
     (FOLDER / id).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The switch of a testbed file: its buffer, and from which fill level on its queues drop."""
+"""The switch of a testbed file: its buffer, and the queue lengths above which it drops packets."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from jaxcomm.files import Value
 from jaxcomm.plan.drops import Buffer
 
 PRIORITIES: Final = 8
-HEADER_BYTES: Final = 14  # of Ethernet, which count as a packet's
+HEADER_BYTES: Final = 14  # size of the Ethernet header; a packet's bytes include the header
 
 Bytes = Annotated[int, Field(ge=0, le=2**30, strict=True)]
 ByPriority = Annotated[tuple[Bytes, ...], Field(min_length=PRIORITIES, max_length=PRIORITIES)]
 
 
 class TestbedSwitch(Value):
-    """A switch in which all hosts meet; its ports have the rates of their hosts' links.
+    """A switch that connects all hosts. Each port has the rate of its host's link.
 
     Each port has eight queues, which share `buffer_bytes`. A packet's priority is the three highest bits of its DSCP,
-    and 7 is served first. A packet that is ECN-capable is important, another one ordinary. An ordinary one is dropped
-    where its queue would hold more than `thresholds[priority]` bytes, which are S·(8 − priority)/8 where they are left
-    out, and S is `threshold_bytes`, or half of the buffer. An important one is dropped where its queue would hold more
-    than `limits[priority]`, which are the buffer where they are left out. `plan` is the file of a plan whose thresholds
-    these are to be.
+    and priority 7 is served first. ECN-capable packets are important, and other packets are ordinary. An ordinary
+    packet is dropped if its queue would exceed `thresholds[priority]` bytes. The default is S·(8 − priority)/8, where S
+    is `threshold_bytes` or half of the buffer. An important packet is dropped if its queue would exceed
+    `limits[priority]` bytes; the default is the size of the buffer. `plan` is the file of a plan whose thresholds the
+    switch uses.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 5.2.
     """
@@ -39,16 +39,14 @@ class TestbedSwitch(Value):
     @pydantic.model_validator(mode="after")
     def _says_it_once(self) -> Self:
         if self.threshold_bytes is not None and self.thresholds is not None:
-            raise ValueError(
-                "threshold_bytes is given beside thresholds, which are what follows from it; leave one out"
-            )
+            raise ValueError("threshold_bytes is given beside thresholds, which it would determine; leave one out")
         if self.plan is not None and (others := self.model_fields_set - {"plan"}):
-            raise ValueError(f"plan is given beside {', '.join(sorted(others))}, which the plan says; leave one out")
+            raise ValueError(f"plan is given beside {', '.join(sorted(others))}, which the plan sets; leave one out")
         return self
 
     @property
     def ordinary(self) -> tuple[int, ...]:
-        """By priority, how many bytes a queue may hold with one more ordinary packet."""
+        """By priority, how many bytes a queue may hold at most, including a new ordinary packet."""
         if self.thresholds is not None:
             return self.thresholds
         whole = self.buffer_bytes // 2 if self.threshold_bytes is None else self.threshold_bytes
@@ -56,14 +54,14 @@ class TestbedSwitch(Value):
 
     @property
     def important(self) -> tuple[int, ...]:
-        """By priority, how many bytes a queue may hold with one more important packet."""
+        """By priority, how many bytes a queue may hold at most, including a new important packet."""
         return self.limits or (self.buffer_bytes,) * PRIORITIES
 
     def with_thresholds(self, buffer: Buffer, mtu: int) -> TestbedSwitch:
-        """This one with the thresholds of a plan, whose packets are as long as they can be.
+        """Returns this switch with the thresholds of a plan. A packet of the plan counts as a full packet.
 
-        The plan's queue i, of which 0 is served first, is that of priority 7 − i. Queues for which it has no gradients
-        keep thresholds by the size of the buffer.
+        The plan's queue i has priority 7 − i, so queue 0 is served first. Queues without gradients in the plan keep the
+        default thresholds for the size of the buffer.
 
         Raises:
           ValueError: the plan has more queues than a port.

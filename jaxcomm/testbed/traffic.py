@@ -1,9 +1,9 @@
-"""Background traffic over one TCP connection; run as a program, inside a namespace.
+"""Background traffic over one TCP connection. This file runs as a program, inside a namespace.
 
-    python traffic.py receive ADDRESS PORT             # one connection, until it ends
-    python traffic.py send ADDRESS PORT [SECONDS]      # as fast as it can; without SECONDS until it is killed
+    python traffic.py receive ADDRESS PORT             # receives from one connection until it ends
+    python traffic.py send ADDRESS PORT [SECONDS]      # sends at full speed; without SECONDS until it is killed
 
-The receiver ends by printing how many bytes came, and in how many seconds from the first to the last.
+At the end the receiver prints the bytes received after the first read, and the seconds from the first read to the last.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 import time
 
 _CHUNK = 256 * 1024
-_CONNECT_S = 30.0  # within which the receiver must listen
+_CONNECT_S = 30.0  # seconds until the receiver must listen
 
 
 def receive(address: str, port: int) -> None:
-    """Takes in what one sender sends."""
+    """Receives from one sender until the connection ends."""
     buffer = bytearray(_CHUNK)
     with socket.create_server((address, port)) as server:
         connection, _ = server.accept()
@@ -34,7 +34,7 @@ def receive(address: str, port: int) -> None:
 
 
 def send(address: str, port: int, seconds: float = float("inf")) -> None:
-    """Sends until the time is over, or the receiver has ended."""
+    """Sends until `seconds` have passed or the receiver has ended."""
     connection = _connect(address, port)
     data, end = bytes(_CHUNK), time.monotonic() + seconds
     with connection, contextlib.suppress(ConnectionError, TimeoutError):

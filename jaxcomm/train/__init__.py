@@ -1,12 +1,12 @@
-"""Training beyond exact sums: gradients without their least important parts, parameters averaged
-over a few ranks at a time.
+"""Training beyond exact sums: gradients without their least important parts, parameters averaged over a few ranks at a
+time.
 
-Imports collectives, plan, profile, ffi and Optax, and where groups are adjusted planner, measure and distributed. All
-but `layers` and `adjust_groups` is traceable and runs inside the jitted step.
+Imports collectives, plan, profile, ffi and Optax; `adjust_groups` also imports planner, measure and distributed. All
+functions except `layers`, `adjust_groups` and `group_table` are traceable and run inside the jitted step.
 """
 
 from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
-from jaxcomm.collectives.drop import Drop
+from jaxcomm.collectives.drops.drop import Drop
 from jaxcomm.train.adjustment import Adjustment, adjust_groups
 from jaxcomm.train.bounded_drop import BoundedDropState, bounded_drop
 from jaxcomm.train.divide_and_shuffle import consensus_distance, divide_and_shuffle, group_table

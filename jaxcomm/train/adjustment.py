@@ -1,4 +1,4 @@
-"""Groups that follow what a training meets: from the statistics of its averages to the next pattern, on the host."""
+"""Adjusts groups during a training: on the host, plans the next pattern from the statistics of the averages."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from jaxcomm.train.recent_averages import RecentAverages
 if TYPE_CHECKING:
     from jaxcomm.train.agreed_adjustment import MeasuredRacks
 
-ENOUGH: Final = 8  # steps: fewer say too little about what most of them are like
-SOONER: Final = 1.1  # times as much agreement per second is worth another pattern
+ENOUGH: Final = 8  # minimum number of steps; fewer steps do not show what most steps are like
+SOONER: Final = 1.1  # another pattern is worthwhile if with it disagreement shrinks faster by this factor
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """The links that were measured, and the groups to go on with.
+    """The groups to go on with, and the links as last measured.
 
     Attributes:
-      groups: the new groups, or the present ones.
-      changed: whether they are new.
-      late_s: seconds that a rank's own work takes longer than the median rank's in three of four steps, by rank.
-      reason: for a log, the measured times and why the groups changed or did not.
-      network: the links as they were measured last; None: they were not.
+      groups: the new groups, or the present groups if they stay.
+      changed: whether the groups are new.
+      late_s: by rank, the seconds by which its own work exceeds the median rank's work in three of four steps.
+      reason: a text for logs: the measured times, and why the groups changed or did not.
+      network: the links as last measured; None: never measured.
     """
 
     groups: Groups
@@ -48,7 +48,7 @@ class Adjustment:
 
     @property
     def table(self) -> NDArray[np.int32]:
-        """The groups as the argument of a step that is compiled already."""
+        """The groups as an argument of an already compiled step."""
         return group_table(self.groups)
 
 
@@ -60,24 +60,25 @@ def adjust_groups(
     worth: float = 0.05,
     sites: Sequence[Mapping[str, Any]] | None = None,
 ) -> Adjustment:
-    """Looks at the latest averages, and plans the groups anew if a rank or a link has become slow, or is slow no more.
+    """Plans the groups anew if the latest averages show that a rank or a link has become slow or is slow no longer.
 
-    A rank is as slow as its own work between two averages: its wait for others is not in it. That work begins when
-    the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
-    of the two, the one that makes each rank's work steadier counts. The time by which that work exceeds the median
-    rank's in three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in
-    the smallest groups.
+    A rank's speed is judged by its own work between two averages, without its wait for other ranks. That work begins
+    when the rank leaves an average. If the host or another collective synchronises the ranks in between, the work
+    begins for all ranks together. Of these two starts, the one that makes each rank's work steadier is used. A rank's
+    lateness is the time by which its work exceeds the median rank's work in three of four steps. This lateness counts
+    like a NIC that delays the model by the same time, so the planner keeps the rank in the smallest groups.
 
-    If the ranks are those of several processes, all processes call it after the same step, and get the same result.
-    They also measure the links between them: at the first call, and when averages take 1.3 times as long from their
-    last arrival on as they did then, or as short. That takes a second or two, and at most a percent of the time, so
-    `present` should be what the last call returned, which remembers it. Uplinks, NICs and the time of a byte are then
-    the measured ones; the plan's racks stay, unless other ones explain the times better. In one process, or where all
-    are on one host, the network is the plan's.
+    If the ranks are in several processes, all processes call this function after the same step, and get the same
+    result. They also measure the links between the processes: in the first call, and again when averages, timed from
+    the last arrival to the end, have become slower or faster by a factor of 1.3. Measurements take a second or two
+    each, and at most one percent of the time. The result records the measurement, so pass the result as `present` to
+    the next call. After a measurement, uplinks, NICs and the time of a byte have the measured values. The plan's racks
+    stay unless other racks explain the times better. In one process, or with all ranks on one host, the network is the
+    plan's network.
 
-    Call it between steps, when they have ended, say every 100 of them; without measuring it takes milliseconds to a
-    second, needs no solver, and the same statistics give the same groups. The step that runs `divide_and_shuffle` with
-    the table is not compiled again:
+    Call this function between steps, after they have ended, for example every 100 steps. Without measuring it takes
+    milliseconds to a second and needs no solver. The same statistics give the same groups. The step that runs
+    `divide_and_shuffle` with the table is not compiled again:
 
         if step % 100 == 0:
             adjustment = train.adjust_groups(plan, adjustment, steps=100)  # None at first
@@ -85,17 +86,17 @@ def adjust_groups(
             logging.info(adjustment.reason)
 
     Args:
-      plan: the plan that `divide_and_shuffle` got: path, or `jaxcomm.plan.Plan`. Its ranks are `jax.devices()`.
-      present: the result of the last call, or the groups in use; None: the plan's.
+      plan: the plan that `divide_and_shuffle` got: a path, or a `jaxcomm.plan.Plan`. Its ranks are `jax.devices()`.
+      present: the result of the last call, or the groups in use; None: the plan's groups.
       steps: the number of latest averages that count, at most the 256 that the statistics keep.
-      worth: the share of a step's time that other groups must be predicted to save; groups that cost no more than
-        that and agree sooner are taken, too.
-      sites: an earlier result of `jaxcomm.stats()` in this process; None: the present one.
+      worth: the share of a step's time that other groups must save, by prediction. Groups that make the ranks agree
+        sooner are also taken, if they cost at most this share.
+      sites: an earlier result of `jaxcomm.stats()` in this process; None: the present result.
 
     Raises:
-      PlanError: the plan cannot be read, or decides no groups.
+      PlanError: the plan cannot be read, or has no groups.
       ValueError: fewer than 8 steps, or a negative worth.
-      JaxcommError: another process has not called it within five minutes, or is gone.
+      JaxcommError: another process has not called this function within five minutes, or has ended.
 
     Source: Wang et al., "DS-Sync", section III-B3; the thresholds of a slow rank and of a worthwhile change are ours.
     """
@@ -115,8 +116,8 @@ def adjust_groups(
 
 
 def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAverages, worth: float) -> Adjustment:
-    """As `_adjust`, on the links as they are measured, for what all processes have seen."""
-    from jaxcomm.train import agreed_adjustment  # one process needs nothing of it
+    """Like `_adjust`, but with measured links and with the averages of all processes."""
+    from jaxcomm.train import agreed_adjustment  # not needed in a job of one process
 
     known = present.network
     can_measure = jax.default_backend() == "cpu" and len(planned.nics) == jax.device_count()
@@ -131,7 +132,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
         if seen.steps >= ENOUGH:
             network, network_text = _followed(network, seen, measured)
         found = _adjust(present, network, seen, worth, network_text)
-        if network.measured_at_s is not None:  # other groups take other times
+        if network.measured_at_s is not None:  # new groups take different times
             found = replace(found, network=replace(network, average_s=None) if found.changed else network)
         return adapter.dump_json(found).decode()
 
@@ -141,7 +142,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
 
 
 def _followed(network: GroupNetwork, seen: RecentAverages, measured: MeasuredRacks | None) -> tuple[GroupNetwork, str]:
-    """The network after what was seen or measured, and what that says."""
+    """Updates the network by the averages and the measurement. Returns it with a text on the change."""
     usual, now = network.average_s, seen.average_s
     took = f"averages take {_ms(now)} from the last arrival on" + (f", after {_ms(usual)}" if usual else "")
     if measured is None:
@@ -160,7 +161,7 @@ def _followed(network: GroupNetwork, seen: RecentAverages, measured: MeasuredRac
 def _adjust(
     present: Adjustment, network: GroupNetwork, seen: RecentAverages, worth: float, network_text: str = ""
 ) -> Adjustment:
-    """The groups for this network and what has been seen; the reason begins with `network_text`."""
+    """The groups for this network and the recorded averages; the reason begins with `network_text`."""
     if seen.steps < ENOUGH:
         reason = (
             f"{seen.steps} averages of all ranks in groups have been recorded, and {ENOUGH} are needed: "

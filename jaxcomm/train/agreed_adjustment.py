@@ -1,4 +1,4 @@
-"""One result for all processes of a job: each sends its statistics to the first one, whose result all get."""
+"""Finds one result for all processes of a job: the first process gets all statistics, and all get its result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jaxcomm.measure.links import measure_links
 from jaxcomm.measure.rack_links import RackLinks, Racks, rack_links
 from jaxcomm.train.recent_averages import RecentAverages
 
-_MEASUREMENTS: Final = 1 << 21  # they have numbers from here on; those of auto_plan have lower ones
-_MISSING: Final = "process {} has not come to train.adjust_groups"
+_MEASUREMENTS: Final = 1 << 21  # first number of these measurements; auto_plan uses other numbers
+_MISSING: Final = "process {} has not called train.adjust_groups"
 
 
 class MeasuredRacks(NamedTuple):
-    """The links, None where all ranks are on one host; when they were measured, and how long it took."""
+    """The links (None if all ranks are on one host), the time of their measurement, and how long it took."""
 
     links: RackLinks | None
     at_s: float
@@ -34,17 +34,17 @@ def agree(
     is_due: Callable[[RecentAverages], bool],
     adjust: Callable[[RecentAverages, MeasuredRacks | None], str],
 ) -> str:
-    """Returns in all processes the result of `adjust` in the first one. All call it.
+    """Runs `adjust` in the first process, and returns its result in all processes. All processes call this function.
 
     Args:
       own: the record of this process.
-      racks: as they are known.
-      is_due: whether all measure the links, given what all have seen; called in the first process.
-      adjust: takes that, and the links if they were measured; called in the first process.
+      racks: the racks, as far as they are known.
+      is_due: runs in process 0. Takes the records of all processes; returns whether to measure the links.
+      adjust: runs in process 0. Takes the records of all processes, and the links if they were measured.
 
     Raises:
-      JaxcommError: a process has not called it within five minutes, or is gone; or it failed in the first one, which
-        raises what it failed of.
+      JaxcommError: a process has not called this function within five minutes, or has ended. Also if process 0 failed;
+        there the cause is raised instead.
     """
     process, processes = jax.process_index(), jax.process_count()
     number = next(_numbers())
@@ -55,7 +55,7 @@ def agree(
     def look() -> bool:
         nonlocal seen
         texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in range(processes)]
-        store.remove(f"groups/{number - 1}")  # all have read it
+        store.remove(f"groups/{number - 1}")  # all processes have read these keys
         seen = RecentAverages.merge(texts)
         return is_due(seen)
 
@@ -71,7 +71,7 @@ def agree(
 
 
 def _publish(key: str, find: Callable[[], bool | str]) -> None:
-    """Publishes what `find` returns, or its error, which is raised."""
+    """Publishes the result of `find`, or its error, and raises this error."""
     try:
         found = find()
     except Exception as error:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxcomm.collectives import axes
+from jaxcomm.collectives.active_plan import PlanLike
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.bounded import bounded_sum
-from jaxcomm.collectives.communicator import PlanLike
-from jaxcomm.collectives.drop import Drop, check_drop
+from jaxcomm.collectives.drops.bounded_sums import bounded_sum
+from jaxcomm.collectives.drops.drop import Drop, check_drop
 from jaxcomm.errors import load_extra
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BoundedDropState(NamedTuple):
-    """With error feedback what this rank left out of the last step, else None."""
+    """With error feedback, the part that this rank left out of the last step; without it, None."""
 
     left_out: Any
 
@@ -30,22 +30,22 @@ class BoundedDropState(NamedTuple):
 def bounded_drop(
     axis_name: AxisName, drop: Drop | None = None, *, plan: PlanLike = None, error_feedback: bool = False
 ) -> optax.GradientTransformation:
-    """Averages gradients over the ranks of `axis_name`, leaving out at most what `drop` says of each.
+    """Averages gradients over the ranks of `axis_name`, but leaves out at most the parts that `drop` allows.
 
-    Takes the place of `jaxcomm.pmean` on the gradients: chain it before the optimizer, inside `jax.shard_map`.
+    Replaces `jaxcomm.pmean` on the gradients: chain it before the optimizer, inside `jax.shard_map`.
 
     Args:
-      axis_name: axis of the mesh, or several.
-      drop: the part that may be left out; None is `Drop()`, a tenth of each tensor, agreed upon.
+      axis_name: axis of the mesh, or several axes.
+      drop: the part that may be left out. None is `Drop()`: a tenth of each tensor, with the policy "agreed".
       plan: as for `jaxcomm.psum`.
-      error_feedback: whether a rank adds the part that it left out of a step to its gradient in the next one. It is
-        kept in the parameters' types. The state then differs between ranks: `left_out` belongs to the shards of
+      error_feedback: whether a rank adds the part that it left out of a step to its gradient in the next step. The
+        part is kept in the parameters' types. The state then differs between ranks, so `left_out` is sharded over
         `axis_name`.
 
     Raises:
-      ValueError: error feedback with the policy "network": it averages over the ranks whose packets came, so what is
-        lost of the others is not missing from the mean, and would count twice.
-      NameError, PlanError, JaxcommError: as `jaxcomm.psum`.
+      ValueError: error feedback with the policy "network". This policy averages over the ranks whose packets arrived,
+        so lost parts are not missing from the mean, and feedback would count them twice.
+      NameError, PlanError, JaxcommError: as for `jaxcomm.psum`.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
@@ -55,7 +55,7 @@ def bounded_drop(
     if error_feedback and allowed.policy != "agreed":
         raise ValueError(
             'bounded_drop: error_feedback is for the policy "agreed"; "network" averages over the ranks whose packets '
-            "came, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+            "arrived, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
         )
 
     def init(params: optax.Params) -> BoundedDropState:

@@ -16,6 +16,7 @@ from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import pmean
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.grouped import group_sum
+from jaxcomm.collectives.leaves import runs_of
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan, load
 from jaxcomm.plan.groups import Groups
@@ -23,48 +24,63 @@ from jaxcomm.plan.groups import Groups
 Average = Callable[[Any, jax.Array | int], Any]
 Iterations = Sequence[Sequence[Sequence[int]]]
 
-ROWS: Final = 32  # of a table at least: the longest period that a plan made here has
+ROWS: Final = 32  # minimum number of rows of a table: the longest period that the planner makes
 
 
 class Shuffled(Protocol):
-    """Averages the parameters of a step; `table`, if given, says with whom in place of the plan."""
+    """Averages the parameters of a step; `table`, if given, replaces the plan's groups."""
 
     def __call__(self, params: Any, step: jax.Array | int, table: jax.Array | None = None) -> Any: ...
 
 
-def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_name: AxisName) -> Shuffled:
-    """Averages over the groups of iteration `step mod period`, within one compiled step for all iterations.
+def divide_and_shuffle(
+    plan: str | os.PathLike[str] | Plan | Iterations, axis_name: AxisName, *, bucket_bytes: int | None = None
+) -> Shuffled:
+    """Averages over the groups of iteration `step mod period`. One compiled step serves all iterations.
 
-    The result takes (parameters, step, table); it keeps types, and rounds a mean of integers down. Without a table the
-    plan's pattern is part of the program. With one, from `group_table` or `adjust_groups`, it is data: other values of
-    it need no compilation. The ranks of a group get the same bits. Use it after the local update, inside
-    `jax.shard_map` over per-rank parameters:
+    The returned function takes (parameters, step, table). It keeps types, and rounds a mean of integers down. Without a
+    table the plan's pattern is part of the program. With a table, from `group_table` or `adjust_groups`, the pattern is
+    data, and another pattern needs no compilation. The ranks of a group get the same bits. Call the function after the
+    local update, inside `jax.shard_map` over per-rank parameters:
 
         average = train.divide_and_shuffle("plan.json", "data")
         params = average(optax.apply_updates(params, updates), step, table)
 
-    At the end, or for evaluation, `jaxcomm.pmean` averages over all ranks. Each rank's running average of its weights
-    (the source's SWA) is Optax's, and its mean over the ranks is what is kept at the end:
+    With `bucket_bytes` the average of a layer overlaps with the backward pass of the layers before it. A call waits
+    only for its own parameters, so it starts when their gradients and updates are known. An update that first needs
+    all gradients, such as clipping by their norm, leaves no overlap. Each further call adds its latency. The values are
+    the same as without `bucket_bytes`, except that a call's size may decide its schedule and so the order of addition.
+    `jaxcomm.stats()` and errors name the bucket.
+
+    At the end, or for evaluation, `jaxcomm.pmean` averages over all ranks. Optax computes each rank's running average
+    of its weights (the source's SWA). At the end, take the mean of these averages over the ranks:
 
         swa = optax.incremental_update(params, swa, step_size=0.01)  # after the average, in every step
         final = jaxcomm.pmean(swa, "data")  # once
 
-    BatchNorm's running statistics belong to the weights they were measured with: average them in the same way for a
-    first guess, then measure them again with some batches for the averaged weights.
+    BatchNorm's running statistics belong to the weights with which they were measured. For a first guess, average the
+    statistics in the same way as the weights. Then measure them again with some batches, for the averaged weights.
 
     Args:
-      plan: path of a plan file, or a `jaxcomm.plan.Plan`, whose groups are taken; or the groups of each iteration of
-        one period themselves, which hold every rank once.
-      axis_name: axis of the mesh, or several, the first of which counts slowest.
+      plan: a plan whose groups are used, as the path of a plan file or a `jaxcomm.plan.Plan`; or the groups of each
+        iteration of one period. Every iteration holds each rank once.
+      axis_name: axis of the mesh, or several axes, of which the first varies slowest.
+      bucket_bytes: each call averages consecutive arrays of the tree with at least this many bytes; 1: one call for
+        each array; None: one call for all arrays.
 
     Raises:
-      PlanError: the plan cannot be read, or decides no groups.
-      ValueError: no iteration, groups that do not hold each rank once, or, where it is traced, an axis or a table of
-        other ranks, or a step that is no integer.
-      NameError, TypeError: where it is traced, no such axis, or an element type that the core does not do.
+      PlanError: the plan cannot be read, or has no groups.
+      ValueError: no iteration, groups that do not hold each rank once, fewer than 1 byte; or, during tracing, an axis
+        or a table of another number of ranks, or a step that is not an integer.
+      NameError, TypeError: during tracing, no such axis, or an element type that the core does not support.
 
     Source: Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle Synchronization", section III.
     """
+    if bucket_bytes is not None and (not isinstance(bucket_bytes, int) or bucket_bytes < 1):
+        raise ValueError(
+            f"divide_and_shuffle: bucket_bytes is {bucket_bytes!r}; it must be a whole number of bytes, at least 1.\n"
+            "  Cure: 2**18 for a call per 256 KiB, or None for one call."
+        )
     own, names = group_table(plan), axes.names(axis_name)
 
     def average(params: Any, step: jax.Array | int, table: jax.Array | None = None) -> Any:
@@ -72,7 +88,7 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
         table = jnp.asarray(own if table is None else table)
         if own.shape[1] != (ranks := lax.axis_size(names)):
             raise ValueError(
-                f"divide_and_shuffle: the groups are of {own.shape[1]} ranks, but axis {axis_name!r} has {ranks}.\n"
+                f"divide_and_shuffle: the groups are for {own.shape[1]} ranks, but axis {axis_name!r} has {ranks}.\n"
                 f"  Cure: plan from a profile of {ranks} ranks, or average over an axis of {own.shape[1]}."
             )
         if table.ndim != 2 or table.shape[1] != ranks or table.dtype != jnp.int32:
@@ -86,13 +102,21 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
         period = jnp.maximum((table[:, 0] >= 0).sum(), 1)
         row = lax.dynamic_index_in_dim(table, step % period, keepdims=False)
         together = (row == row[lax.axis_index(names)]).sum()
-        return jax.tree.map(lambda leaf: mean_of(leaf, together), group_sum(params, row, axis_name))
+        leaves: list[Any]
+        tree: Any
+        leaves, tree = jax.tree.flatten(params)
+        leaves = [jnp.asarray(leaf) for leaf in leaves]
+        runs = [slice(None)] if bucket_bytes is None else [*runs_of(leaves, bucket_bytes)]
+        for number, run in enumerate(runs, 1):
+            bucket = f"bucket {number} of {len(runs)}" if len(runs) > 1 else ""
+            leaves[run] = [mean_of(total, together) for total in group_sum(leaves[run], row, axis_name, bucket)]
+        return tree.unflatten(leaves)
 
     return average
 
 
 def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
-    """The mean over `ranks` in the type of their sum, so that steps can follow one another; integers are floored."""
+    """Divides a sum by `ranks` and keeps its type, so that steps can follow one another. Integers are floored."""
     mean = total // ranks if jnp.issubdtype(total.dtype, jnp.integer) else total / ranks
     return mean.astype(total.dtype)
 
@@ -100,8 +124,8 @@ def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
 def group_table(plan: str | os.PathLike[str] | Plan | Iterations | Groups) -> NDArray[np.int32]:
     """The pattern as data, int32 [rows, ranks]: the group of every rank in each iteration of a period.
 
-    Rows after the period are -1. There are 32, or the period's if that is longer, so that every pattern that the
-    planner makes of these ranks has the same shape.
+    Rows after the period are -1. There are 32 rows, or one for each iteration if the period is longer. So all patterns
+    that the planner makes for these ranks have the same shape.
 
     Args:
       plan: as for `divide_and_shuffle`, or a plan's groups.
@@ -134,17 +158,17 @@ def group_table(plan: str | os.PathLike[str] | Plan | Iterations | Groups) -> ND
 
 
 def grouped(plan: str | os.PathLike[str] | Plan) -> tuple[Plan, Groups]:
-    """The plan and its groups.
+    """Returns the plan, loaded if it is a path, and its groups.
 
     Raises:
-      PlanError: it cannot be read, or decides none.
+      PlanError: the plan cannot be read, or has no groups.
     """
     loaded = plan if isinstance(plan, Plan) else load(plan)
     if loaded.groups is None:
         raise PlanError(
-            f"divide_and_shuffle: plan {loaded.hash[:8]} decides no groups: its profile says of no rack and no NIC "
-            "that it is slow.\n  Cure: plan with `jaxcomm plan --racks 4+4 --uplink 4 --model-bytes 1GiB`, or pass the "
-            "groups of each iteration."
+            f"divide_and_shuffle: plan {loaded.hash[:8]} has no groups: its profile has no slow rack and no slow NIC.\n"
+            "  Cure: plan with `jaxcomm plan --racks 4+4 --uplink 4 --model-bytes 1GiB`, or pass the groups of each "
+            "iteration."
         )
     return loaded, loaded.groups
 
@@ -152,7 +176,7 @@ def grouped(plan: str | os.PathLike[str] | Plan) -> tuple[Plan, Groups]:
 def consensus_distance(params: Any, axis_name: AxisName) -> jax.Array:
     """Distance between the ranks' parameters: the root mean square over ranks of a rank's distance to their mean.
 
-    It is computed in float32, or wider where the parameters are.
+    The distance is computed in float32, or in the parameters' type if that type is wider.
     """
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
     apart = jax.tree.map(lambda leaf, middle: jnp.sum(jnp.square(jnp.abs(leaf - middle))), wide, pmean(wide, axis_name))

@@ -16,16 +16,18 @@ from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 
 def exponential_gossip(ranks: int, axis_name: AxisName) -> Average:
-    """Averages with the rank 2^i further on, i = step mod ⌈log2 ranks⌉: one message per rank and step.
+    """Averages each rank's parameters with those of the rank 2^i before it, with i = step mod ⌈log2 ranks⌉.
+
+    Every rank sends one message per step, to the rank 2^i after it.
 
     Raises:
-      ValueError: fewer than two ranks, or, where it is traced, an axis of other ranks.
-      NameError: no such axis there.
+      ValueError: fewer than two ranks, or, during tracing, an axis of another number of ranks.
+      NameError: during tracing, no such axis.
 
     Source: Assran et al., "Stochastic Gradient Push for Distributed Deep Learning".
     """
     if not isinstance(ranks, int) or ranks < 2:
-        raise ValueError(f"exponential_gossip: ranks is {ranks!r}; at least 2 can gossip")
+        raise ValueError(f"exponential_gossip: ranks is {ranks!r}; it must be at least 2")
     hops = [2**i for i in range(math.ceil(math.log2(ranks)))]
     names = axes.names(axis_name)
 
@@ -39,7 +41,7 @@ def exponential_gossip(ranks: int, axis_name: AxisName) -> Average:
         axes.check("train.exponential_gossip", axis_name)
         if (here := lax.axis_size(names)) != ranks:
             raise ValueError(
-                f"exponential_gossip: it is of {ranks} ranks, but axis {axis_name!r} has {here}.\n"
+                f"exponential_gossip: it is for {ranks} ranks, but axis {axis_name!r} has {here}.\n"
                 f"  Cure: exponential_gossip({here}, {axis_name!r})."
             )
         return lax.switch(jnp.asarray(step) % len(averages), averages, params)

@@ -1,4 +1,4 @@
-"""The network that groups are planned on: as a plan says, and as it is measured in the run."""
+"""The network for which groups are planned: the network of a plan, or the network measured in the run."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from numpy.typing import NDArray
 from jaxcomm.plan import Plan
 from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 
-REMEASURE_FACTOR: Final = 1.3  # times as long or as short as averages took: the links are then measured again
-RARELY: Final = 100  # times as long as that took, until it may be done again: one percent of the time
-MATTERS: Final = 1.25  # times as slow or as fast, from which on a link has changed
-SLOWEST: Final = 1e6  # times as slow as a NIC may be in a plan
+REMEASURE_FACTOR: Final = 1.3  # links are measured again if averages became slower or faster by this factor
+RARELY: Final = 100  # time between two measurements, divided by a measurement's time; they take at most 1 %
+MATTERS: Final = 1.25  # factor by which a link must become slower or faster to count as changed
+SLOWEST: Final = 1e6  # greatest value of a NIC in a plan
 
 
 @dataclass(frozen=True)
 class GroupNetwork:
-    """Racks and NICs, and when they were measured.
+    """Racks and NICs, and the time of their measurement.
 
     Attributes:
-      racks: with what a byte takes through their uplinks, in times of one within a rack.
-      nics: by rank, how many times as long a byte takes through its NIC.
+      racks: the racks, each with the time of a byte through its uplink, divided by the time of a byte within a rack.
+      nics: by rank, the time of a byte through its NIC, divided by the time of a byte within a rack.
       alpha_s: seconds of a hop.
       beta_s_per_byte: seconds of a byte within a rack.
-      measured_at_s: when that was, by the first process's monotonic clock; None: it is the plan's.
-      measured_in_s: how long it took.
-      average_s: the time of averages from the last arrival on, then or with the present groups; None: not known yet.
+      measured_at_s: time of the measurement, by the first process's monotonic clock; None: the network is the plan's.
+      measured_in_s: duration of the measurement.
+      average_s: mean time of an average from the last arrival on, at the measurement or, if the groups have changed
+        since then, with the new groups; None: unknown.
     """
 
     racks: tuple[RackRanks, ...]
@@ -42,23 +43,23 @@ class GroupNetwork:
 
     @classmethod
     def of(cls, plan: Plan, groups: Groups) -> Self:
-        """The plan's."""
+        """The network of a plan."""
         return cls(groups.racks, groups.nics, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
     def with_late(self, late_s: NDArray[np.float64], nbytes: int) -> GroupCosts:
-        """The network in which a late rank has a NIC that takes as much longer for a model of `nbytes`."""
+        """The network with slower NICs: for `nbytes`, each rank's NIC takes longer by the rank's lateness."""
         model_s = max(nbytes * self.beta_s_per_byte, 1e-12)
         nics = np.minimum(np.array(self.nics) + late_s / model_s, SLOWEST).round(3)
         return GroupCosts(self.racks, tuple(nics.tolist()), nbytes, self.alpha_s, self.beta_s_per_byte)
 
     def has_changed(self, average_s: float) -> bool:
-        """Whether averages take longer or shorter than they did."""
+        """Whether averages are slower or faster than `average_s` of this network, by REMEASURE_FACTOR."""
         return self.average_s is not None and not (
             1 / REMEASURE_FACTOR < average_s / max(self.average_s, 1e-12) < REMEASURE_FACTOR
         )
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until it may be measured again, by the same clock."""
+        """Seconds until the links may be measured again. `now_s` and `measured_at_s` are times of the same clock."""
         if self.measured_at_s is None:
             return 0.0
         return max(0.0, self.measured_at_s + RARELY * self.measured_in_s - now_s)

@@ -15,16 +15,16 @@ from jaxcomm.profile import Layer
 def layers(forward: Callable[..., Any], params: Any, *inputs: Any) -> list[Layer]:
     """The floating-point tensors of `params`, in the order in which `forward(params, *inputs)` first uses them.
 
-    Nothing is computed, so shapes and types (`jax.ShapeDtypeStruct`) do for arrays. Tensors that it does not use come
-    last. Put them into a profile with `jaxcomm.profile.with_layers`, or give them to `Drop.front_first`.
+    Nothing is computed, so shapes and types (`jax.ShapeDtypeStruct`) suffice as arrays. Unused tensors are last. Put
+    the layers into a profile with `jaxcomm.profile.with_layers`, or pass them to `Drop.front_first`.
 
     Args:
       forward: the model, such as Flax's `model.apply`.
-      params: its parameters, the tree that gradients are of.
+      params: the model's parameters, in the tree for which gradients are computed.
       inputs: further arguments.
 
     Returns:
-      Layers named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
+      Layers with the names that `jax.tree_util.keystr` gives with `simple=True, separator="/"`.
     """
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     jaxpr = jax.make_jaxpr(forward)(params, *inputs).jaxpr
@@ -38,7 +38,7 @@ def layers(forward: Callable[..., Any], params: Any, *inputs: Any) -> list[Layer
 
 
 def _used(jaxpr: Jaxpr, tensors: dict[Var, int]) -> Iterator[int]:
-    """The tensors in the order of their use, several times perhaps. A tensor in another type is still that tensor."""
+    """The tensors in the order of their use, possibly repeated. A converted tensor counts as the same tensor."""
     tensors = dict(tensors)
     for equation in jaxpr.eqns:
         here = [None if isinstance(x, Literal) else tensors.get(x) for x in equation.invars]

@@ -37,14 +37,14 @@ def local_sgd(every: int, axis_name: AxisName) -> Average:
 
 
 class OuterState(NamedTuple):
-    """The parameters that all ranks agreed on last, and the outer optimizer's state; the same on all ranks."""
+    """The parameters that all ranks agreed on last, and the outer optimizer's state. All ranks have the same state."""
 
     agreed: Any
     optimizer: optax.OptState
 
 
 class OuterSteps(NamedTuple):
-    """`init(params)` gives the state; `update(params, state, step)` what a rank goes on with, and the new state."""
+    """`init(params)` returns the state. `update(params, state, step)` returns the next parameters and the new state."""
 
     init: Callable[[Any], OuterState]
     update: Callable[[Any, OuterState, jax.Array | int], tuple[Any, OuterState]]
@@ -53,22 +53,22 @@ class OuterSteps(NamedTuple):
 def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: AxisName) -> OuterSteps:
     """After every `every` local steps, moves the parameters that the ranks last agreed on towards the ranks' mean.
 
-    What the ranks moved on average since then, with its sign turned, is the gradient that the outer optimizer gets; all
-    ranks go on from the result. In between nothing is sent. `optax.sgd(1.0)` makes it `local_sgd`; the source takes
+    The outer optimizer's gradient is the ranks' mean movement since then, negated. All ranks go on from the optimizer's
+    result. Between two outer steps nothing is sent. With `optax.sgd(1.0)` this is `local_sgd`. The source uses
     `optax.sgd(0.7, momentum=0.9, nesterov=True)`.
 
     Args:
-      every: local steps between two outer ones.
+      every: number of local steps for each outer step.
       optimizer: the outer optimizer.
-      axis_name: axis of the mesh, or several.
+      axis_name: axis of the mesh, or several axes.
 
     Returns:
-      The two functions, for use inside `jax.shard_map`. All ranks must pass the same parameters to `init`; the local
-      optimizer's state stays each rank's own.
+      The two functions, for use inside `jax.shard_map`. All ranks must pass the same parameters to `init`. Each rank
+      keeps its own state of the local optimizer.
 
     Raises:
-      ValueError: `every` is below 1, or no integer.
-      TypeError: `init` gets parameters that are no floating-point numbers.
+      ValueError: `every` is below 1, or not an integer.
+      TypeError: `init` gets parameters that are not floating-point numbers.
 
     Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1.
     """
@@ -77,7 +77,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
 
     def init(params: Any) -> OuterState:
         _check_floats(params)
-        return OuterState(jax.tree.map(jnp.copy, params), optimizer.init(params))  # both may be donated
+        return OuterState(jax.tree.map(jnp.copy, params), optimizer.init(params))  # the caller may donate both
 
     def outer(params: Any, state: OuterState) -> tuple[Any, OuterState]:
         moved = jax.tree.map(jnp.subtract, state.agreed, _mean(params, axis_name))

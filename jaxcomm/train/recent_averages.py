@@ -1,4 +1,4 @@
-"""Statistics of the latest averages in groups: of this process's ranks, or of all processes'."""
+"""Statistics of the latest averages in groups, for the ranks of this process or of all processes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RecentAverages:
-    """The latest averages; NaN stands for what is not known of a rank.
+    """The latest averages; NaN stands for unknown values of a rank.
 
     Attributes:
-      calls: the number of the last one.
-      work_s: seconds of each rank's own work before it, [averages, ranks].
-      in_step_s: seconds of that work since the last rank of its process left the average before, [averages, ranks].
-      arrivals: seconds after the first rank that its process knows of, [averages, ranks].
-      after_s: seconds from the last arrival of the slowest group to its end, [averages].
+      calls: the number of the last average.
+      work_s: seconds of each rank's own work before an average, [averages, ranks].
+      in_step_s: seconds of each rank's own work since the last rank of its process left the previous average,
+        [averages, ranks].
+      arrivals: seconds from the first arrival that a rank's process knows to the rank's arrival, [averages, ranks].
+      after_s: seconds from the last arrival to the end, in the slowest group, [averages].
     """
 
     calls: int
@@ -36,7 +37,7 @@ class RecentAverages:
 
     @classmethod
     def read(cls, sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> Self:
-        """Those of the largest sums in groups of `ranks` ranks, in this process; `steps` at most."""
+        """Reads the latest averages, at most `steps`, of the site with the largest sums of `ranks` ranks in groups."""
         ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["work_s"]]
         if not ours:
             return cls._none(ranks)
@@ -45,12 +46,12 @@ class RecentAverages:
         arrivals = np.array(most["arrivals"][-len(own) :], np.float64)
         in_step = arrivals + np.nanmin(own - arrivals, axis=1, keepdims=True)
         in_step[np.isnan(own)] = np.nan
-        arrivals[np.isfinite(arrivals).sum(axis=1) < 2] = np.nan  # a rank alone comes neither early nor late
+        arrivals[np.isfinite(arrivals).sum(axis=1) < 2] = np.nan  # a single rank is neither early nor late
         return cls(most["calls"], own, in_step, arrivals, np.array(most["after_arrival_s"][-len(own) :], np.float64))
 
     @classmethod
     def merge(cls, texts: Sequence[str]) -> Self:
-        """Those of all processes, from their `text`; only averages that each of them has seen."""
+        """The averages that all processes have recorded. `texts` has each process's `text`."""
         found = [json.loads(text) for text in texts]
         last = min(each["calls"] for each in found)
         ends = [len(each["after_s"]) - (each["calls"] - last) for each in found]
@@ -65,7 +66,7 @@ class RecentAverages:
             for name in _OF_RANKS
         )
         after = np.max([each["after_s"][row] for each, row in zip(found, rows, strict=True)], axis=0)
-        unknown = np.full_like(own, np.nan)  # the arrivals of two processes' ranks have no common zero
+        unknown = np.full_like(own, np.nan)  # arrivals in different processes have no common zero
         return cls(last, own, in_step, unknown, after)
 
     @classmethod
@@ -87,20 +88,21 @@ class RecentAverages:
 
     @property
     def step_s(self) -> float:
-        """The median rank's seconds of a step."""
+        """Seconds of a step, for the median rank."""
         return float(np.median(self.work_s) + np.median(self.after_s))
 
     @property
     def average_s(self) -> float:
-        """Seconds of an average from the last arrival on: the mean, as the groups of a period take other times."""
+        """Mean seconds of an average from the last arrival on. The groups of a period take different times."""
         return float(self.after_s.mean())
 
     @property
     def late_s(self) -> Floats:
-        """Seconds by which each rank's work exceeds the median rank's in three of four steps, by rank.
+        """By rank, the seconds by which its work exceeds the median rank's work in three of four steps.
 
-        Work begins when the rank leaves an average, or for all of a process together where the host lines them up in
-        between, or for all ranks where another collective does: the one is taken by which each rank's is steadiest.
+        Work begins when a rank leaves an average. If the host synchronises the ranks of a process in between, work
+        begins for these ranks together. If another collective synchronises all ranks, work begins for all ranks
+        together. Of the three starts, the one that makes the ranks' work steadiest is used.
         """
         works = [self.work_s, self.in_step_s]
         if np.isfinite(self.arrivals).any(axis=0).all():

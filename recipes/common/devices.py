@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.launch.job import is_job
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh, NamedSharding
@@ -36,7 +36,7 @@ def mesh() -> Mesh:
     """All devices of JAX's default platform, along `AXIS`."""
     import jax
 
-    return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.sharding.Mesh(jax.devices(), (AXIS,))
 
 
 def place(data: Any, sharding: NamedSharding) -> Any:

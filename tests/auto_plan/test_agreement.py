@@ -17,7 +17,7 @@ from jaxcomm import ffi, jax_compat
 from jaxcomm.auto_plan import agreement
 from jaxcomm.auto_plan.agreement import Agreement
 from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
-from jaxcomm.distributed.outages import ProcessGone
+from jaxcomm.distributed.rails.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from tests.distributed.stores import Store
 
@@ -25,7 +25,7 @@ MODULE = "7"
 
 
 class FakeCore:
-    """One process's switches, with the promises of cc/executor/plan_selector.h, and its launches of one module."""
+    """One process's switches, with the promises of plan_selector.h, and its launches of one module."""
 
     def __init__(self) -> None:
         self.followed: list[str] = []  # by launch

@@ -18,11 +18,11 @@ from jaxcomm import jax_compat, planner, statistics
 from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.latest_calls import Calls, Site
 from jaxcomm.auto_plan.links import MeasuredLinks
-from jaxcomm.collectives.default_schedules import default_schedule
-from jaxcomm.distributed.outages import ProcessGone
+from jaxcomm.distributed.rails.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, straggler
+from jaxcomm.schedules.default_schedules import default_schedule
 
 LINKS = {
     "link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"},

@@ -12,19 +12,19 @@ from typing import Any
 
 import jax
 
-from jaxcomm.distributed import bootstrap
+from jaxcomm.distributed.connect import members
 
 
 def main(late_s: float) -> None:
     jax.distributed.initialize()
-    connect_as = bootstrap.connect_as
+    connect_as = members.connect_as
 
     def late(*args: Any) -> Any:
         time.sleep(late_s)
         return connect_as(*args)
 
     if os.environ["SLURM_PROCID"] == "0":  # before JAX has devices
-        bootstrap.connect_as = late
+        members.connect_as = late
     jax.devices()
 
 

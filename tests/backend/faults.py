@@ -50,6 +50,12 @@ def main(case: str) -> None:
         if case == "stopped" and errs:
             subprocess.Popen(["sh", "-c", f"sleep {LATE_S}; kill -CONT {os.getpid()}"])
             os.kill(os.getpid(), signal.SIGSTOP)
+        if case == "stopped in its call":
+            if errs:
+                words = f"sleep 2; kill -STOP {os.getpid()}; sleep {LATE_S}; kill -CONT {os.getpid()}"
+                subprocess.Popen(["sh", "-c", words])
+            else:
+                time.sleep(5)
         if case == "other shape":
             sums(lambda x: lax.psum(x, "x"), 16 if errs else 8)().block_until_ready()
         elif case == "other reduction":

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from jaxcomm.backend.collective_text import groups_in
+from jaxcomm.backend.hlo_groups import groups_in
 from jaxcomm.errors import JaxcommError
 
 HEAD = "HloModule jit_f, is_scheduled=true, num_partitions=4\n"
@@ -93,7 +93,7 @@ def test_groups_of_a_program_of_this_jax() -> None:
         from jax import lax
         from jax.sharding import PartitionSpec as P
         from jaxcomm import jax_compat
-        from jaxcomm.backend.collective_text import groups_in
+        from jaxcomm.backend.hlo_groups import groups_in
         mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
         def body(x):
             x = lax.all_gather(lax.psum(x, "a"), "b").sum(0)

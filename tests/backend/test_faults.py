@@ -14,13 +14,14 @@ DEADLINE_S = 8
 
 
 @functools.cache
-def ran(case: str, processes: int = 3, devices: int = 1) -> list[jobs.Process]:
+def ran(case: str, processes: int = 3, devices: int = 1, transport: str = "shm") -> list[jobs.Process]:
     ends_by_itself = case.startswith(("dead", "other shape", "other reduction", "exit"))
     return jobs.run(
         "tests.backend.faults",
         *case.split(),
         processes=processes,
         devices=devices,
+        transport=transport,
         timeout_s=120,
         forks=False,
         JAXCOMM_DEADLINE_S=str(60 if ends_by_itself else DEADLINE_S),
@@ -38,6 +39,14 @@ def test_a_late_process_is_named_and_the_next_sum_works(case: str) -> None:
         assert (waiting["fields"]["missing"], waiting["fields"]["waiting"]) == ([2], [0, 1])
     assert "DeadlineError: all-reduce" in late["error"]  # it comes to the call that the others have given up
     assert [each["next"] for each in (first, second, late)] == [""] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_stopped_process_finds_what_came_meanwhile(transport: str) -> None:
+    for process in ran("stopped in its call", transport=transport):
+        found = process.reports["stopped in its call"]
+        assert (found["error"], found["next"]) == ("", ""), process.output
 
 
 @pytest.mark.slow

@@ -56,7 +56,10 @@ def test_another_jaxlib_leaves_gloo(
     assert f"jaxlib {version} has not been tried" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("value", "on"), [("1", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(
+    ("value", "on"),
+    [("1", True), ("True", True), ("0", False), ("", False), ("false", False), ("off", False), ("oui", False)],
+)
 def test_the_pth_file_asks_the_environment(value: str, on: bool) -> None:
     script = PTH + "import os, sys; print(os.environ.get('MPITRAMPOLINE_LIB', ''), 'jax' in sys.modules)"
     done = subprocess.run(
@@ -67,6 +70,7 @@ def test_the_pth_file_asks_the_environment(value: str, on: bool) -> None:
         timeout=60,
     )
     assert done.stdout.split() == [*([str(jaxlib_variables.LIBRARY)] if on else []), "False"], done.stderr
+    assert ("JAXCOMM_EVERY_COLLECTIVE is 'oui'" in done.stderr and "Cure: " in done.stderr) == (value == "oui")
 
 
 @pytest.mark.parametrize("asked", ["by the option", "by the variables"])

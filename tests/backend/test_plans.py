@@ -45,14 +45,14 @@ def test_a_given_plan_says_by_which_rails_processes_are_connected(
     assert planned.rails is not None
     (tmp_path / "plan.json").write_text(encode(planned))
     asked: list[Any] = []
-    monkeypatch.setattr("jaxcomm.distributed.members.connected", lambda *words: asked.append(words))
+    monkeypatch.setattr("jaxcomm.distributed.connect.members.connected", lambda *words: asked.append(words))
     monkeypatch.setenv(environment.PLAN, str(tmp_path / "plan.json"))
     plans.start()
     plans.connected()
     monkeypatch.delenv(environment.PLAN)
     plans.start()
     plans.connected()
-    assert asked == [((), planned.rails.in_units(), ""), ((), (), "")]
+    assert asked == [((), planned.rails.planned(), ""), ((), None, "")]
 
 
 @pytest.mark.parametrize("named", ["auto", "plan.json"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from jax._src import xla_bridge
 
-from jaxcomm.backend import jaxlib_variables, loaded_jaxlib
+from jaxcomm.backend import gloo_replacement, jaxlib_variables, loaded_jaxlib
 
 JOB = """
 import jax
@@ -31,21 +33,63 @@ def without_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in jaxlib_variables.variables()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), [("", f"{USE}; {JOIN}"), (JOIN, USE)], ids=["before", "after"])
-def test_use_after_jax_is_imported_carries_collectives(first: str, second: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(JOB.format(first=first, second=second))
-    done = subprocess.run(
-        [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "2", str(program)],
+def launched(folder: Path, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "program.py"
+    file.write_text(program)
+    return subprocess.run(
+        [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "2", *options, str(file)],
         env=without_variables(),
         capture_output=True,
         text=True,
         timeout=240,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [("", f"{USE}; {JOIN}"), (JOIN, USE)], ids=["before", "after"])
+def test_use_after_jax_is_imported_carries_collectives(first: str, second: str, tmp_path: Path) -> None:
+    done = launched(tmp_path, JOB.format(first=first, second=second))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("all-gather") == 2, done.stdout + done.stderr
     assert "JAX keeps" not in done.stderr
+
+
+ASKS_GLOO = """
+import os
+{variable}
+import jax
+{before}
+jax.distributed.initialize()
+{after}
+import numpy as np
+from jax.experimental import multihost_utils
+
+multihost_utils.process_allgather(np.ones(5))
+import jaxcomm
+print("ROWS", *{{site["name"] for site in jaxcomm.stats()}})
+"""
+GLOO = 'jax.config.update("jax_cpu_collectives_implementation", "gloo")'
+VARIABLE = 'os.environ["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["variable", "before", "after"])
+def test_a_program_that_asks_for_gloo_is_carried(place: str, tmp_path: Path) -> None:
+    lines = {"variable": "", "before": "", "after": ""} | {place: VARIABLE if place == "variable" else GLOO}
+    done = launched(tmp_path, ASKS_GLOO.format(**lines), "--every-collective")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all-gather") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_gloo_asked_for_after_use_is_carried(tmp_path: Path) -> None:
+    done = launched(tmp_path, JOB.format(first="", second=f"{USE}; {GLOO}; {JOIN}"))
+    assert done.stdout.count("all-gather") == 2, done.stdout + done.stderr
+
+
+def test_jax_asks_jaxlib_for_gloo_by_the_replaced_name() -> None:
+    assert f"_jax.{gloo_replacement.MAKE_GLOO}(" in inspect.getsource(xla_bridge.make_cpu_client)
+    assert callable(getattr(sys.modules[gloo_replacement.JAXLIB], gloo_replacement.MAKE_GLOO))
 
 
 def test_use_after_the_first_device_is_one_line() -> None:

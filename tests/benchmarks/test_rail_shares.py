@@ -45,3 +45,8 @@ def test_ways_are_compared_with_the_rails_alone(rail_shares):
     assert found[0] == ["2.0%", "96.0%", "1.200"]  # the rails carry one buffer in 0.48 s together
     assert found[1] == ["0.0%", "80.0%", "1.000"]
     assert found[3] == ["0.0%", "60.0%", "0.750"]
+
+
+def test_rails_together_carry_what_each_carries_alone(rail_shares):
+    seconds = {"evenly": [9.0, 9.0], "eth0 alone": [1.0, 2.0], "eth1 alone": [4.0, 2.0]}
+    assert rail_shares.together(seconds) == pytest.approx([0.8, 1.0])

@@ -41,7 +41,7 @@ def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -
 
 LIBRARIES: dict[str, tuple[dict[str, str], list[str]]] = {
     "jaxcomm's library": (jaxlib_variables.variables(), ["jaxcomm", ""]),
-    "Gloo, as nobody asked": ({}, ["gloo", "JAXCOMM_EVERY_COLLECTIVE is not set"]),
+    "Gloo, as nobody asked": ({}, ["gloo", "JAXCOMM_EVERY_COLLECTIVE is not on"]),
     "the user's own MPI": (
         {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": "/mine.so"},
         ["mpi", "MPITRAMPOLINE_LIB names another library, /mine.so: unset it"],
@@ -120,7 +120,7 @@ def test_where_there_is_no_gpu_it_says_so_with_a_cure(
     assert main(["check"]) == 1
     assert capsys.readouterr().err == (
         "error: there is no GPU to check: no CUDA device (no driver).\n"
-        "  Cure: run this where there is one; `jaxcomm check --cpu` needs no GPU.\n"
+        "  Cure: run this on a machine with one; `jaxcomm check --cpu` needs no GPU.\n"
     )
 
 
@@ -134,9 +134,7 @@ def test_a_build_without_cuda_is_cured_by_another_build(
 
 def test_a_section_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--only", "everything"]) == 1
-    assert (
-        "--only is 'everything', which is no section.\n  Cure: one of machine, exact, types" in capsys.readouterr().err
-    )
+    assert "--only is 'everything', not a section.\n  Cure: one of machine, exact, types" in capsys.readouterr().err
 
 
 def test_all_sections_exist_and_fit_into_twenty_minutes() -> None:

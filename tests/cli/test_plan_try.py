@@ -117,15 +117,26 @@ def test_one_size_is_tried_where_it_is_named(fake_times: dict[str, Any]) -> None
     assert entry.min_bytes <= 12_345_678 <= entry.max_bytes
 
 
-def test_a_step_and_several_hosts_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    step = given().model_copy(update={"buckets": [Bucket(name="w", bytes=1 << 20, ready_s=0.001)]})
-    profile.save(step, tmp_path / "step.json")
-    assert main(["plan", str(tmp_path / "step.json"), "--out", str(tmp_path / "plan.json"), "--try"]) == 1
-    assert "--try times calls one by one; this profile has the gradients of a step" in capsys.readouterr().err
+def test_of_a_step_the_largest_call_is_tried(fake_times: dict[str, Any]) -> None:
+    buckets = [Bucket(name=str(size), bytes=size, ready_s=0.001) for size in (1 << 20, 4 << 20)]
+    measured = given().model_copy(update={"buckets": buckets})
+    made = planner.plan(measured)
+    assert made.step
+    largest = max(bucket.bytes for bucket in made.step.planned)
+    found = plan_try.tried(made, measured, 60.0, lambda: None)
+    assert fake_times["sizes"] == [largest] and found.ranges == 1
+    [entry] = [entry for entry in found.plan.collectives if entry.measured]
+    assert found.plan.step
+    for bucket in found.plan.step.planned:
+        if entry.min_bytes <= bucket.bytes <= (entry.max_bytes or bucket.bytes):
+            assert bucket.schedule == entry.schedule
+
+
+def test_several_hosts_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile.save(given(), tmp_path / "given.json")
     hosts = ["plan", str(tmp_path / "given.json"), "--out", str(tmp_path / "plan.json"), "--try"]
     assert main([*hosts, "--hosts", "2+2", "--nic", "host"]) == 1
-    assert "this profile has several hosts, and here is one process" in capsys.readouterr().err
+    assert "this profile has several hosts, but this is one process" in capsys.readouterr().err
     assert not (tmp_path / "plan.json").exists()
 
 

@@ -27,7 +27,7 @@ def test_verify_proves_all_three(file: Path, capsys: pytest.CaptureFixture[str])
 def test_explain_says_what_decides(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(file)]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "ring, or, after a call to which the late rank came 9 ms late or more, hybrid, 10 of 18 chunks" in words
+    assert "ring, or, after a call in which the late rank was 9 ms late or more, hybrid, 10 of 18 chunks" in words
 
 
 def test_export_says_that_it_has_one_of_them(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

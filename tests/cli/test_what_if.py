@@ -15,6 +15,7 @@ from jaxcomm import planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import Collective, Link, Profile, Provenance, Rail, Sample
+from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedule, TimedSchedules
 from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
@@ -98,7 +99,7 @@ def test_where_nobody_is_late_there_is_no_straggler_to_leave_out(capsys: Capture
         profile.without_straggler(alike)
     profile.save(alike, tmp_path / "profile.json")
     assert main(["what-if", str(tmp_path / "profile.json")]) == 0
-    message = "nobody is late: rank 2 was last in 3 of 6 steps, which chance explains (p = 0.68)"
+    message = "no rank is late: rank 2 was last in 3 of 6 steps, which chance explains (p = 0.68)"
     assert message in capsys.readouterr().out
 
 
@@ -307,11 +308,30 @@ def test_rails_are_imported_from_the_output_of_nccl_tests(tmp_path: Path, capsys
 
 
 def test_a_rail_of_other_ranks_or_of_another_collective_is_refused() -> None:
-    timed = profile.read_any(Path(__file__).parents[1] / "fixtures" / "nccl_tests.txt").link
-    with pytest.raises(ProfileError, match=r"is of 4 ranks; eth1 was timed on 8.\n  Cure: time it on 4 ranks"):
-        profile.with_rail(make([], 4), "eth1", "tcp", timed, 8)
-    with pytest.raises(ProfileError, match=r"rail 'eth1' was timed by all_gather.\n  Cure: time all_reduce on it"):
-        profile.with_rail(make([], 8), "eth1", "tcp", timed.model_copy(update={"op": "all_gather"}), 8)
+    timed = profile.read_any(Path(__file__).parents[1] / "fixtures" / "nccl_tests.txt")
+    with pytest.raises(ProfileError, match=r"has 4 ranks; eth1 was timed on 8.\n  Cure: time it on 4 ranks"):
+        profile.with_rail(make([], 4), "eth1", "tcp", timed)
+    gathers = timed.model_copy(update={"link": timed.link.model_copy(update={"op": "all_gather"})})
+    with pytest.raises(
+        ProfileError,
+        match=r"holds no allreduces, from which a rail's table is made.\n  Cure: `JAXCOMM_RAILS=eth1 jaxcomm profile`",
+    ):
+        profile.with_rail(make([], 8), "eth1", "tcp", gathers)
+
+
+def test_a_jobs_own_profile_gives_a_rails_table() -> None:
+    def sample(nbytes: int, *seconds: float) -> ScheduleSample:
+        return ScheduleSample(bytes=nbytes, together=[*seconds], late=[*seconds], late_by_s=0.01)
+
+    samples = [sample(4096, 1e-6, 2e-6, 3e-6), sample(1 << 16, 2e-3, 1e-3, 9e-3), sample(1 << 20, 0.02, 0.01, 0.03)]
+    schedules = [TimedSchedule(kind=kind, samples=samples) for kind in ("direct", "ring")]
+    link = Link(alpha_s=1e-5, beta_s_per_byte=1e-9, op="send_recv", source="a job")
+    timed_schedules = TimedSchedules(executor="messages", late=0, schedules=schedules)
+    timed = make([], 4).model_copy(update={"link": link, "timed_schedules": timed_schedules})
+    found = profile.with_rail(make([], 4), "eth1", "tcp", timed)
+    assert [(each.bytes, each.seconds) for each in found.rails[0].latency] == [(1 << 16, 2e-3), (1 << 20, 0.02)]
+    several = timed.model_copy(update={"rails": on_rails("eth0", "eth1").rails})
+    assert profile.with_rail(make([], 4), "eth1", "tcp", several).rails == several.rails[1:]
 
 
 def test_racks_may_be_named_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:

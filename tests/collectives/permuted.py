@@ -27,8 +27,8 @@ def check(schedule: Any, dtype: str, size: int, most: int | None = None, reducti
     from jax import lax
     from jax.sharding import PartitionSpec as P
 
-    from jaxcomm.collectives.permute_rounds import Ranks, run
-    from jaxcomm.collectives.permute_steps import in_lines
+    from jaxcomm.collectives.permutes.rounds import Ranks, run
+    from jaxcomm.collectives.permutes.steps import in_lines
     from jaxcomm.gpu.checks.expected import by_numpy
     from jaxcomm.program.permutes import compile_permutes
 

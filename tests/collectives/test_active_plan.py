@@ -16,7 +16,7 @@ import pytest
 
 import jaxcomm
 from jaxcomm import ffi, log, schedules
-from jaxcomm.collectives import choice, communicator
+from jaxcomm.collectives import active_plan, choice
 from jaxcomm.plan import Plan
 from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template
@@ -84,7 +84,7 @@ def test_calls_run_what_the_lateness_before_them_says(lateness_s: float, share: 
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 10**6])
 def test_each_size_has_its_schedule(nbytes: int) -> None:
     plan = make((0, 4095, SPECS["direct"]), (4096, None, SPECS["straggler"]))
-    chosen = choice.choose("all_reduce", 8, nbytes, "float32", communicator.plan_hash(plan), "psum over 'd'")
+    chosen = choice.choose(choice.SizedCall("all_reduce", 8, nbytes, "float32", active_plan.plan_hash(plan)))
     assert chosen.schedules == (ffi.register_program(compile(plan.schedule_for(nbytes))),)
 
 
@@ -92,7 +92,7 @@ def test_without_a_plan_all_run_directly() -> None:
     total(X)
     assert plans_seen() == {"direct"}
     for kind in ("all_reduce", "reduce_scatter", "all_gather"):
-        assert choice.choose(kind, 8, 10**9, None, "", "") == choice.Choice((f"{kind}/8",), "direct")
+        assert choice.choose(choice.SizedCall(kind, 8, 10**9, None, "")) == choice.Choice((f"{kind}/8",), "direct")
 
 
 def test_a_plan_for_other_element_types_leaves_the_call_direct() -> None:
@@ -114,7 +114,7 @@ def test_a_plan_counts_in_a_with_statement_and_from_a_setter() -> None:
     seen = []
 
     def note() -> None:
-        seen.append(communicator.plan_hash(None))
+        seen.append(active_plan.plan_hash(None))
 
     with jaxcomm.use_plan(RING):
         note()
@@ -149,7 +149,7 @@ def test_threads_do_not_see_each_others_plans() -> None:
 
     def note(name: str) -> None:
         together.wait()
-        seen[name].append(communicator.plan_hash(None))
+        seen[name].append(active_plan.plan_hash(None))
         together.wait()
 
     def work(plan: Plan) -> None:
@@ -174,7 +174,7 @@ def test_one_use_plan_serves_several_threads_and_nested_statements() -> None:
     seen = []
 
     def note() -> None:
-        seen.append(communicator.plan_hash(None))
+        seen.append(active_plan.plan_hash(None))
 
     def work() -> None:
         with shared:
@@ -198,17 +198,17 @@ def test_one_use_plan_serves_several_threads_and_nested_statements() -> None:
 def test_init_sets_the_plan_of_all_threads() -> None:
     def elsewhere() -> str:
         found: list[str] = []
-        thread = threading.Thread(target=lambda: found.append(communicator.plan_hash(None)))
+        thread = threading.Thread(target=lambda: found.append(active_plan.plan_hash(None)))
         thread.start()
         thread.join()
         return found[0]
 
     jaxcomm.use_plan(None)
     jaxcomm.init(plan=RING)
-    assert (communicator.plan_hash(None), elsewhere()) == (RING.hash, RING.hash)
+    assert (active_plan.plan_hash(None), elsewhere()) == (RING.hash, RING.hash)
     assert [(plan["axes"], plan["plan"]) for plan in jaxcomm.stats().plans] == [([], RING.hash[:8])]
     jaxcomm.init(plan={})
-    assert (communicator.plan_hash(None), elsewhere()) == ("", "")
+    assert (active_plan.plan_hash(None), elsewhere()) == ("", "")
     assert jaxcomm.stats().plans == []
 
 
@@ -225,7 +225,7 @@ def test_what_is_no_plan_is_refused(plan: Any, message: str) -> None:
     for attempt in (jaxcomm.use_plan, lambda plan: jaxcomm.init(plan=plan), lambda plan: total(X, plan=plan)):
         with pytest.raises(jaxcomm.JaxcommError, match=message):
             attempt(plan)
-    assert communicator.plan_hash(None) == RING.hash
+    assert active_plan.plan_hash(None) == RING.hash
 
 
 def test_a_step_is_compiled_once_for_each_plan() -> None:
@@ -233,7 +233,7 @@ def test_a_step_is_compiled_once_for_each_plan() -> None:
 
     @jax.jit
     def step(x: Any) -> Any:
-        traces.append(communicator.plan_hash(None)[:8])
+        traces.append(active_plan.plan_hash(None)[:8])
         return sharded(lambda x: jaxcomm.pmean(x, "d"), P("d"), P(), True)(x)
 
     same = make((0, None, SPECS["ring"]))
@@ -326,7 +326,7 @@ def test_plans_by_axis() -> None:
             jax.block_until_ready(jax.jit(step)(X))
     assert plans_seen() == {FOUR.hash[:8], TWO.hash[:8]}
     jaxcomm.init(MESH_2D, plan=plans)
-    assert communicator.plan_hash(None, ("b",)) == TWO.hash
+    assert active_plan.plan_hash(None, ("b",)) == TWO.hash
     jaxcomm.init(plan={})
     for wrong, where in (
         ({"a": TWO}, "given for 'a'"),
@@ -335,7 +335,7 @@ def test_plans_by_axis() -> None:
     ):
         with pytest.raises(jaxcomm.PlanError, match=f"{where}, but the mesh's axes have 'a' 4, 'b' 2"):
             jaxcomm.init(MESH_2D, plan=wrong)
-    assert communicator.plan_hash(None, ("a",)) == ""
+    assert active_plan.plan_hash(None, ("a",)) == ""
 
 
 def test_a_step_is_compiled_once_for_each_set_of_plans() -> None:
@@ -343,7 +343,7 @@ def test_a_step_is_compiled_once_for_each_set_of_plans() -> None:
 
     @jax.jit
     def step(x: Any) -> Any:
-        traces.append(communicator.plan_hash(None, ("d",))[:8])
+        traces.append(active_plan.plan_hash(None, ("d",))[:8])
         return sharded(lambda x: jaxcomm.pmean(x, "d"), P("d"), P(), True)(x)
 
     for plan in ({"d": RING, "a": FOUR}, {"a": FOUR, "d": RING}, {"d": RING}, RING, {"a": FOUR, "d": RING}, {}, None):
@@ -359,7 +359,7 @@ def test_a_plan_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     for attempt in (jaxcomm.use_plan, lambda plan: jaxcomm.init(plan=plan), lambda plan: total(X, plan=plan)):
         with pytest.raises(jaxcomm.PlanError, match=r"plan\.json"):
             attempt(broken)
-    assert communicator.plan_hash(None) == RING.hash
+    assert active_plan.plan_hash(None) == RING.hash
 
 
 def test_a_plan_that_does_not_compute_the_sum_is_refused() -> None:
@@ -371,15 +371,15 @@ def test_a_plan_that_does_not_compute_the_sum_is_refused() -> None:
     document = make((0, None, SPECS["straggler"])).model_dump(exclude={"hash"})
     with pytest.raises(jaxcomm.PlanError, match="template"):
         jaxcomm.use_plan(Plan.model_validate({**document, "template": wrong}))
-    assert communicator.plan_hash(None) == ""
+    assert active_plan.plan_hash(None) == ""
 
 
 def test_init_takes_a_plan_that_fits_the_mesh() -> None:
     for mesh in (None, MESH, MESH_2D):
         jaxcomm.init(mesh, plan=RING)
-        assert communicator.plan_hash(None) == RING.hash
+        assert active_plan.plan_hash(None) == RING.hash
         jaxcomm.init(plan={})
-        assert communicator.plan_hash(None) == ""
+        assert active_plan.plan_hash(None) == ""
     jaxcomm.init()
 
 
@@ -404,7 +404,7 @@ def test_init_takes_a_plan_that_fits_the_mesh() -> None:
 def test_init_refuses_what_it_cannot_do(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         jaxcomm.init(MESH_2D, **{"plan": RING, **options})
-    assert communicator.plan_hash(None) == ""
+    assert active_plan.plan_hash(None) == ""
 
 
 def test_an_executable_from_the_cache_finds_its_program(tmp_path: Path) -> None:
@@ -435,6 +435,6 @@ def test_what_would_take_long_to_compile_waits_for_a_call(
     ranks: int, compiled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(communicator, "compile_plan", seen.append)
+    monkeypatch.setattr(active_plan, "compile_plan", seen.append)
     with jaxcomm.use_plan(make((0, None, SPECS["direct"]), ranks=ranks)):
         assert len(seen) == compiled

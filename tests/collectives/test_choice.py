@@ -8,10 +8,10 @@ import pytest
 
 from jaxcomm import schedules
 from jaxcomm.collectives import choice
-from jaxcomm.collectives.choice import AUTO, PLANS, planned_messages
-from jaxcomm.collectives.default_schedules import default_schedule
+from jaxcomm.collectives.choice import AUTO, PLANS, SizedCall, planned_messages
 from jaxcomm.plan.files import validate
 from jaxcomm.program.messages import compile_messages
+from jaxcomm.schedules.default_schedules import default_schedule
 from tests.collectives.plans import SPECS, make
 
 KIB, MIB = 2**10, 2**20
@@ -48,13 +48,13 @@ def test_without_a_plan_the_choice_follows_bytes_ranks_and_hosts(hosts: tuple[in
     def made(kind: str, way: str) -> choice.Choice:
         return choice.Choice((f"{kind}/{way}/{len(hosts)}",), "ring" if way == "ring" else "direct")
 
-    assert choice.choose_messages("all_reduce", *call, "", "psum", hosts) == made("all_reduce", way)
-    assert choice.choose_messages("all_reduce", *call, AUTO, "psum", hosts).plan == AUTO
+    assert choice.choose_messages(SizedCall("all_reduce", *call, "", "psum"), hosts) == made("all_reduce", way)
+    assert choice.choose_messages(SizedCall("all_reduce", *call, AUTO, "psum"), hosts).plan == AUTO
     half = "ring" if way == "ring" else "direct"
-    assert choice.choose_messages("reduce_scatter", *call, "", "psum", hosts) == made("reduce_scatter", half)
+    assert choice.choose_messages(SizedCall("reduce_scatter", *call, "", "psum"), hosts) == made("reduce_scatter", half)
     if nbytes % len(hosts) == 0:
         slice_ = len(hosts), nbytes // len(hosts), "float32"
-        assert choice.choose_messages("all_gather", *slice_, "", "psum", hosts) == made("all_gather", half)
+        assert choice.choose_messages(SizedCall("all_gather", *slice_, "", "psum"), hosts) == made("all_gather", half)
 
 
 @pytest.mark.parametrize(("hosts", "most"), [((0, 1, 2, 3), 16 * KIB), ((5, 5, 5, 5), 64 * KIB)])
@@ -62,7 +62,7 @@ def test_a_planned_direct_call_of_few_bytes_takes_one_round(hosts: tuple[int, ..
     plan = make((0, None, SPECS["direct"]), ranks=4)
     PLANS[plan.hash] = plan
     few, many = (
-        choice.choose_messages("all_reduce", 4, nbytes, "float32", plan.hash, "psum", hosts)
+        choice.choose_messages(SizedCall("all_reduce", 4, nbytes, "float32", plan.hash, "psum"), hosts)
         for nbytes in (most, most + 4)
     )
     assert few == choice.Choice(("all_reduce/flat/4",), plan.hash[:8])
@@ -74,8 +74,8 @@ def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> Non
     PLANS[plan.hash] = plan
     hosts = (0, 1, 2, 3)
     call = "all_reduce", 4, 2 * MIB, "float32"
-    assert choice.choose_messages(*call, plan.hash, "psum", hosts).schedules != ("all_reduce/ring/4",)
-    assert choice.choose_messages(*call, plan.hash, "psum", hosts).plan == plan.hash[:8]
+    assert choice.choose_messages(SizedCall(*call, plan.hash, "psum"), hosts).schedules != ("all_reduce/ring/4",)
+    assert choice.choose_messages(SizedCall(*call, plan.hash, "psum"), hosts).plan == plan.hash[:8]
     direct, ring = (
         tuple(each.encode() for each in compile_messages(make_schedule(4)))
         for make_schedule in (schedules.direct, schedules.ring)
@@ -92,9 +92,9 @@ def test_a_trial_compares_a_plan_with_what_runs_without_it() -> None:
     PLANS[plan.hash] = plan
 
     def default(nbytes: int, hosts: tuple[int, ...] | None, tries: bool = True) -> str | None:
-        call = "all_reduce", 4, nbytes, "float32", plan.hash, "psum"
-        found = choice.choose(*call) if hosts is None else choice.choose_messages(*call, hosts)
-        both = choice.with_others(found, *call, hosts, tries)
+        call = SizedCall("all_reduce", 4, nbytes, "float32", plan.hash, "psum")
+        found = choice.choose(call) if hosts is None else choice.choose_messages(call, hosts)
+        both = choice.with_others(found, call, hosts, tries)
         if both.rule is None:
             assert both == found
             return None
@@ -119,8 +119,8 @@ def test_calls_between_three_hosts_have_schedules_for_lost_rails() -> None:
     PLANS[plan.hash] = plan
 
     def chosen(nbytes: int, hosts: tuple[int, ...], tries: bool = True) -> choice.Choice:
-        call = "all_reduce", 4, nbytes, "float32", plan.hash, "psum"
-        return choice.with_others(choice.choose_messages(*call, hosts), *call, hosts, tries)
+        call = SizedCall("all_reduce", 4, nbytes, "float32", plan.hash, "psum")
+        return choice.with_others(choice.choose_messages(call, hosts), call, hosts, tries)
 
     rails = ((0, "eth0"), (0, "eth1"))
     large, small = chosen(16 * MIB, (0, 1, 2, 3)), chosen(2 * MIB, (0, 1, 2, 3))

@@ -72,5 +72,5 @@ def test_another_process_runs_it(folder: tuple[str, Path]) -> None:
 def test_without_its_plan_the_error_names_it_and_the_cure(folder: tuple[str, Path]) -> None:
     ran = process(COMMON + RUN.format(prepare="jaxcomm.init()"), folder[1])
     assert ran.returncode != 0
-    assert f"psum over 'd': its program is one of plan {RING.hash[:8]}, which this process has not" in ran.stderr
+    assert f"psum over 'd': its program belongs to plan {RING.hash[:8]}, which this process has not" in ran.stderr
     assert f"Cure: call jaxcomm.use_plan with the file of plan {RING.hash[:8]}" in ran.stderr

@@ -113,7 +113,7 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         lambda: jaxcomm.grad(loss, "data", in_specs=({"first": P(), "second": P("data")}, P("data"), P("data"))),
         (PARAMS, X, Y),
         ValueError,
-        r"in_specs split argument 0\['second'\] as P\('data',\).*Cure: P\(\) for it.*psum_scatter",
+        r"in_specs split argument 0\['second'\] as P\('data',\).*Cure: use P\(\) for it.*psum_scatter",
     ),
     "specs over another axis": (
         lambda: jaxcomm.grad(loss, "data", in_specs=(P(None), P("data"), P("model"))),

@@ -18,11 +18,12 @@ import pytest
 
 import jaxcomm
 from jaxcomm import schedules
-from jaxcomm.collectives import permutes
+from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.timed import single, timed_spec
-from jaxcomm.report.explanation import explanation
+from jaxcomm.profile import ScheduleName
+from jaxcomm.report.plan.explanation import explanation
 from tests.collectives import test_partial_manual, test_transforms
 from tests.collectives.lax_cases import MESH, MESH_2D, P, X, compare, sharded
 from tests.collectives.permuted import DTYPES, SIZES, check
@@ -41,7 +42,9 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "hybrid": lambda n: schedules.hybrid(n, 0, 2 * n, n),
     "stragglers": lambda n: schedules.stragglers(n, range(min(2, n - 1)), n),
     "chain": lambda n: schedules.chain(n, [n // 2, 0][-min(2, n - 1) :], n),
-    "hierarchical": lambda n: schedules.hierarchical([i // 2 for i in range(n)], "rank", 2.0, 7),
+    "hierarchical": lambda n: schedules.hierarchical(
+        schedules.HostLinks.of([i // 2 for i in range(n)], "rank", 2.0), 7
+    ),
 }
 
 
@@ -241,7 +244,7 @@ def test_a_plan_has_permutes_run_on_tpus_where_it_asks(no_plan: None) -> None:
 
 
 def test_late_joins_run_in_rounds_on_tpus_whose_groups_are_alike(no_plan: None) -> None:
-    with jaxcomm.use_plan(single(timed_spec("late_join", 4), 8, 3, "xla")):
+    with jaxcomm.use_plan(single(timed_spec(ScheduleName(kind="late_join", chunks=4)), 8, 3, "xla")):
         step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "d"), P("d"), P("d"), False))
         text = step.trace(X).lower(lowering_platforms=("tpu",)).as_text()
     assert "collective_permute" in text and "all_reduce" not in text

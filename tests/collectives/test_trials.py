@@ -13,10 +13,10 @@ import pytest
 
 import jaxcomm
 from jaxcomm import ffi, statistics
-from jaxcomm.collectives import communicator, trials
+from jaxcomm.collectives import active_plan, trials
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.report import sites
+from jaxcomm.report.run import sites
 from tests.collectives.lax_cases import P, sharded
 from tests.collectives.plans import SPECS, make, selecting
 
@@ -26,9 +26,9 @@ STEPS = 200  # a trial has 68 calls at most, and one of them more
 @pytest.fixture
 def trying(no_plan: None) -> Iterator[None]:
     """Plans are tried, as by default."""
-    communicator.set_trial(True)
+    active_plan.set_trial(True)
     yield
-    communicator.set_trial(False)
+    active_plan.set_trial(False)
 
 
 def run(plan: Plan, elements: int, steps: int = STEPS) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def test_a_plan_of_the_default_schedule_has_no_trial() -> None:
 def test_init_says_whether_plans_are_tried() -> None:
     plan = make((0, None, SPECS["straggler"]))
     jaxcomm.init(plan=plan, trial=False)
-    assert not communicator.tries(plan.hash)
+    assert not active_plan.tries(plan.hash)
     jaxcomm.init(plan=plan)
-    assert not communicator.tries(plan.hash), "None leaves it"
+    assert not active_plan.tries(plan.hash), "None leaves it"
     jaxcomm.init(plan=plan, trial=True)
-    assert communicator.tries(plan.hash)
-    assert not communicator.tries(""), "no plan"
+    assert active_plan.tries(plan.hash)
+    assert not active_plan.tries(""), "no plan"
     with pytest.raises(JaxcommError, match=r"trial is 'false'\.\n  Cure: give True, False or None"):
         jaxcomm.init(trial="false")  # type: ignore[arg-type]
 
@@ -110,6 +110,6 @@ def test_a_step_is_traced_anew_where_trials_begin_or_end() -> None:
     traced = []
     step = jax.jit(lambda x: (traced.append(time.monotonic()), x)[1])
     for tries in (True, False, False, True):
-        communicator.set_trial(tries)
+        active_plan.set_trial(tries)
         step(1.0)
     assert len(traced) == 2

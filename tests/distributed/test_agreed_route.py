@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import agreed_route, interfaces, stages
-from jaxcomm.distributed.addresses import Route, local_address, routes
-from jaxcomm.distributed.settings import Settings
+from jaxcomm.distributed.connect import agreed_route, interfaces, stages
+from jaxcomm.distributed.connect.addresses import Route, local_address, routes
+from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.errors import JaxcommError
 from tests.distributed.hosts import Hosts, address, two_hosts
 from tests.distributed.stores import Store
@@ -86,7 +86,7 @@ def test_other_hosts_are_never_given_loopback(
 
 def test_hosts_without_a_common_family_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in agreed(monkeypatch, [LOOPBACK, remote("fd00::2"), remote("10.0.0.3")], TO_B):
-        assert text.startswith("the hosts reach the coordinator over IPv4 and IPv6, and have no family in common: ")
+        assert text.startswith("the hosts reach the coordinator over IPv4 and IPv6, and have no address family in")
         assert "process 1 has fd00::2; process 2 has 10.0.0.3.\n  Cure: " in text
 
 
@@ -94,7 +94,7 @@ def test_a_host_that_no_address_leads_away_from_is_an_error(monkeypatch: pytest.
     here, there = agreed(monkeypatch, [LOOPBACK, remote("10.0.0.9")])
     assert here.startswith("no address of this host leads to process 1 at 10.0.0.9; its route to the coordinator")
     assert here.endswith(
-        "stays on the host.\n  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
+        "stays on the host.\n  Cure: JAXCOMM_INTERFACE=eth0, or the name of the interface between the hosts."
     )
     assert there == "[10.0.0.1]:5"
 
@@ -134,7 +134,7 @@ def test_an_interface_without_ipv4_has_its_ipv6_address(monkeypatch: pytest.Monk
 JOB = """
 import sys
 import jax, jaxcomm, numpy as np
-from jaxcomm.distributed import members
+from jaxcomm.distributed.connect import members
 jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[1]))
 mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 place = jax.NamedSharding(mesh, jax.P("data"))

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from jaxcomm.distributed import rails
-from jaxcomm.distributed.interfaces import Interface
-from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.distributed.settings import NamedRail, Settings
+from jaxcomm.distributed.connect.interfaces import Interface
+from jaxcomm.distributed.connect.settings import NamedRail, Settings
+from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 from tests.distributed.hosts import ended, two_hosts
 
@@ -24,7 +24,7 @@ def named(*names: str) -> Settings:
 
 
 def test_a_rail_that_is_down_or_missing_stays_among_others() -> None:
-    assert rails.own_rails(named("eth0", "eth1", "eth2"), "", HERE) == [
+    assert rail_ends.own_rails(named("eth0", "eth1", "eth2"), "", HERE) == [
         RailEnd("eth0", "eth0", "10.0.0.1", 0, 0, ""),
         RailEnd("eth1", "eth1", "10.1.0.1", 0, 0, "", is_up=False),
         RailEnd("eth2", "eth2", "", 0, 0, "", is_up=False),
@@ -32,12 +32,12 @@ def test_a_rail_that_is_down_or_missing_stays_among_others() -> None:
 
 
 def test_a_rail_that_is_missing_everywhere_was_named_wrong() -> None:
-    one = rails.own_rails(named("eth0", "eth7"), "", HERE)
+    one = rail_ends.own_rails(named("eth0", "eth7"), "", HERE)
     with pytest.raises(
         JaxcommError, match=r"^the rail 'eth7' is no interface with an IP address on any host\.\n  Cure"
     ):
-        rails.check_missing([one, one])
-    rails.check_missing([one, [RailEnd("eth7", "eth7", "10.7.0.2", 0, 0, "")]])
+        rail_ends.check_missing([one, one])
+    rail_ends.check_missing([one, [RailEnd("eth7", "eth7", "10.7.0.2", 0, 0, "")]])
 
 
 JOB = """

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from jaxcomm.distributed.addresses import bound_socket, listening_socket
-from jaxcomm.distributed.listener import Listener
+from jaxcomm.distributed.connect.addresses import bound_socket, listening_socket
+from jaxcomm.distributed.connect.listener import Listener
 from tests.distributed.test_listener import KEY, connected
 
 

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.distributed import outages, store
-from jaxcomm.distributed.outages import ProcessGone
+from jaxcomm.distributed import store
+from jaxcomm.distributed.rails import outages
+from jaxcomm.distributed.rails.outages import ProcessGone
 from tests.distributed.stores import Store
 
 LEFT = {"process": 1, "why": "process 1 has left", "has_left": True}

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jaxcomm.distributed import secret
-from jaxcomm.distributed.handshake import (
+from jaxcomm.distributed.connect import secret
+from jaxcomm.distributed.connect.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     PROOF_BYTES,
@@ -63,10 +63,10 @@ def test_a_process_of_the_job_is_accepted() -> None:
         (connector(secret.key(b"another secret", "job", 1)), "not signed with this job's key"),
         (connector(secret.key(b"a secret of this job", "another job", 1)), "not signed with this job's key"),
         (connector(secret.key(b"a secret of this job", "job", 2)), "not signed with this job's key"),
-        (connector(process=2, listener=1), "of process 2 to process 1 on rail 0"),
-        (connector(rail=1), "of process 2 to process 0 on rail 1"),
-        (connector(process=4), "of process 4 to process 0"),
-        (connector(process=0), "of process 0 to process 0"),
+        (connector(process=2, listener=1), "from process 2 to process 1 on rail 0"),
+        (connector(rail=1), "from process 2 to process 0 on rail 1"),
+        (connector(process=4), "from process 4 to process 0"),
+        (connector(process=0), "from process 0 to process 0"),
     ],
     ids=["secret", "job", "generation", "listener", "rail", "no such process", "itself"],
 )
@@ -82,7 +82,7 @@ def test_a_hello_of_another_version_is_refused_with_both() -> None:
 
 
 def test_a_lower_process_does_not_connect() -> None:
-    with pytest.raises(Refused, match="of process 1 to process 2"):
+    with pytest.raises(Refused, match="from process 1 to process 2"):
         listener(process=2).challenge(connector(process=1, listener=2).hello)
 
 
@@ -91,7 +91,7 @@ def test_a_hello_counts_once() -> None:
     older, one, other = connector(), connector(), connector(process=3)
     listener(newest=newest).challenge(one.hello)
     for each in (one, older):
-        with pytest.raises(Refused, match="its hello was used before, or a newer one was"):
+        with pytest.raises(Refused, match="its hello is not newer than the last one"):
             listener(newest=newest).challenge(each.hello)
     listener(newest=newest).challenge(other.hello)
     listener(newest=newest).challenge(connector().hello)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm.cli import main
-from jaxcomm.distributed import launch
+from jaxcomm.distributed.launch import commands as launch
 from jaxcomm.errors import JaxcommError
 from tests.cli import documents
 
@@ -27,7 +27,7 @@ JOB = """
 import os, socket, sys, time
 import jax
 jax.distributed.initialize()
-from jaxcomm.distributed import bootstrap
+from jaxcomm.distributed.connect import members
 from jaxcomm.errors import JaxcommError
 
 class Core:
@@ -49,13 +49,13 @@ def everybody_answers(member):
         os.pwrite(file, bytes([member.process + 1]), member.process)
 
 import select
-found = bootstrap.connect(Core)
-assert bootstrap.connect(Core) is found
+found = members.connected(new_core=Core)
+assert members.connected(new_core=Core) is found
 everybody_answers(found)
 print("first", found.generation, found.transports, jax.local_device_count(), jax.device_count())
 jax.distributed.shutdown()
 try:
-    bootstrap.connect(Core)
+    members.connected(new_core=Core)
 except JaxcommError as error:
     print(str(error).splitlines()[0])
 jax.clear_caches()
@@ -65,7 +65,7 @@ if os.environ["SLURM_PROCID"] == "0":
 while not os.path.exists(sys.argv[1]):  # else a process may join the coordinator that process 0 is about to end
     time.sleep(0.01)
 jax.distributed.initialize()
-found = bootstrap.connect(Core)
+found = members.connected(new_core=Core)
 everybody_answers(found)
 print("second", found.generation)
 """
@@ -122,7 +122,7 @@ def test_processes_find_and_connect_with_each_other_twice(tmp_path: Path, transp
         transports = tuple("" if each == process else others for each in range(3))
         assert lines == [
             f"[{process}] first 1 {transports} 2 6",
-            f"[{process}] ranks live in several processes, but jax.distributed has not been initialized.",
+            f"[{process}] ranks are in several processes, but jax.distributed has not been initialized.",
             f"[{process}] second 2",
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm.distributed.supervise import Lines
+from jaxcomm.distributed.launch.supervise import Lines
 
 
 def lines(*parts: bytes, apart_s: float = 0.0) -> list[str]:

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jaxcomm.distributed import listener, secret
-from jaxcomm.distributed.connector import connect_to
-from jaxcomm.distributed.handshake import CHALLENGE_BYTES, HELLO_BYTES, ConnectorSide
-from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.connect import listener, secret
+from jaxcomm.distributed.connect.connector import connect_to
+from jaxcomm.distributed.connect.handshake import CHALLENGE_BYTES, HELLO_BYTES, ConnectorSide
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 from tests.distributed.narrow import NarrowDoor, drop_packets
 
@@ -73,7 +73,7 @@ def test_one_to_whom_little_can_be_sent_at_a_time_gets_in() -> None:
 
 def test_a_way_that_loses_long_packets_is_named(door: listener.Listener) -> None:
     drop_packets(door._socket, longer_than=1000)  # also of the connections that it accepts
-    with pytest.raises(JaxcommError, match="short messages come through, 32 KiB have not") as error:
+    with pytest.raises(JaxcommError, match="short messages come through, but 32 KiB did not in time") as error:
         connected(door, seconds=4)
     assert "the same MTU" in str(error.value)
 
@@ -160,7 +160,9 @@ def test_a_flood_of_strangers_keeps_no_process_out(door: listener.Listener) -> N
 def test_nobody_listens(door: listener.Listener) -> None:
     door.close()
     door._socket.close()
-    with pytest.raises(JaxcommError, match=r"process 0 at 127.0.0.1:\d+ refuses connections: .*\n  Cure: 127.0.0.1 is"):
+    with pytest.raises(
+        JaxcommError, match=r"process 0 at 127.0.0.1:\d+ refuses connections: .*\n  Cure: 127.0.0.1 can "
+    ):
         connected(door)
 
 

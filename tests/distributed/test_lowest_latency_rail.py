@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.distributed.lowest_latency_rail import (
+from jaxcomm.distributed.rails.lowest_latency_rail import (
     LowestLatencyRail,
     lowest_latency_rail,
     round_trip_s,
@@ -99,7 +99,7 @@ def test_shares_that_are_rounded_do_not_hide_that_rates_are_alike() -> None:
 
 
 def test_from_the_threshold_on_messages_have_two_segments() -> None:
-    header = (Path(__file__).parents[2] / "cc/executor/segment_bytes.h").read_text()
+    header = (Path(__file__).parents[2] / "cc/executor/sites/segment_bytes.h").read_text()
     [kib] = re.findall(r"kShortestSegment = (\d+) << 10;", header)
     (_, (threshold, _)) = with_range_for_small_calls(
         {"a": 513, "b": 511}, {"a": 1, "b": 1}, LowestLatencyRail("b", 1e-3)

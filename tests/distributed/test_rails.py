@@ -7,15 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from jaxcomm.cli import main
-from jaxcomm.distributed import rails
-from jaxcomm.distributed.addresses import listening_socket
-from jaxcomm.distributed.interfaces import Interface, interfaces
-from jaxcomm.distributed.membership import Membership
-from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.distributed.records import Record, signed
-from jaxcomm.distributed.settings import MOST_RAILS, NamedRail, Settings
+from jaxcomm.distributed.connect.addresses import listening_socket
+from jaxcomm.distributed.connect.interfaces import Interface, interfaces
+from jaxcomm.distributed.connect.membership import Membership
+from jaxcomm.distributed.connect.records import Record, signed
+from jaxcomm.distributed.connect.settings import MOST_RAILS, NamedRail, Settings
+from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.planned_rails import shares_of
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi.shares import UNITS, SharesFrom, in_units
+from jaxcomm.ffi.shares import UNITS, PlanRail, PlanRails, SharesFrom, in_units
 from tests.cli import documents
 
 COORDINATOR = "127.0.0.1:1"
@@ -32,13 +33,13 @@ def rail(name: str, rate: int = 0, address: str = "10.0.0.1", network: str = "")
 def test_named_rails_are_interfaces_or_addresses() -> None:
     chosen = Settings(rails=(NamedRail("eth1", 3), NamedRail("eth0"), NamedRail("127.0.0.9", 1)))
     there = [interface("eth0", mbit=25_000), interface("eth1", "10.1.0.7"), interface("eth2", "10.2.0.7")]
-    assert rails.own_rails(chosen, COORDINATOR, there) == [
+    assert rail_ends.own_rails(chosen, COORDINATOR, there) == [
         RailEnd("eth1", "eth1", "10.1.0.7", 0, 3, ""),
         RailEnd("eth0", "eth0", "127.0.0.1", 0, 25_000, ""),
         RailEnd("127.0.0.9", "", "127.0.0.9", 0, 1, ""),
     ]
-    with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IP address; here are: eth0, eth1"):
-        rails.own_rails(Settings(rails=(NamedRail("ib0"),)), COORDINATOR, there[:2])
+    with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IP address; this machine has: eth0"):
+        rail_ends.own_rails(Settings(rails=(NamedRail("ib0"),)), COORDINATOR, there[:2])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_named_rails_are_interfaces_or_addresses() -> None:
 def test_named_rails_that_lead_nowhere_are_refused(names: list[str], message: str) -> None:
     chosen = Settings(rails=tuple(map(NamedRail, names)))
     with pytest.raises(JaxcommError) as found:
-        rails.own_rails(chosen, COORDINATOR, [interface("lo0")])
+        rail_ends.own_rails(chosen, COORDINATOR, [interface("lo0")])
     assert str(found.value).startswith(f"{message}\n  Cure: name")
 
 
@@ -74,7 +75,7 @@ def test_an_address_that_goes_before_it_is_bound_is_named() -> None:
 @pytest.mark.parametrize("coordinator", ["", "here", "a..b:1", "127.0.0.1:http"])
 def test_a_coordinator_without_host_or_port_is_named(coordinator: str) -> None:
     with pytest.raises(JaxcommError, match=f"reaches the coordinator '{coordinator}': it is no host and port"):
-        rails.own_rails(Settings(), coordinator, [])
+        rail_ends.own_rails(Settings(), coordinator, [])
 
 
 def test_an_interface_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,19 +85,19 @@ def test_an_interface_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_more_rails_are_found_than_may_be_named() -> None:
     found = [interface(f"eth{i}", f"127.0.{i}.1") for i in range(40)]
-    assert len(rails.own_rails(Settings(), "127.0.0.1:1", found)) == MOST_RAILS
+    assert len(rail_ends.own_rails(Settings(), "127.0.0.1:1", found)) == MOST_RAILS
 
 
 def test_without_names_it_is_the_way_to_the_coordinator_and_devices_like_it() -> None:
     way, other = interface("eth0"), interface("eth1", "10.1.0.7", 4000)
-    first = RailEnd(rails.DEFAULT, "", "127.0.0.1", 0, 1000, "")
+    first = RailEnd(rail_ends.DEFAULT, "", "127.0.0.1", 0, 1000, "")
     found = [way, other, interface("docker0", is_physical=False), interface("eth2", state="down")]
-    assert rails.own_rails(Settings(), COORDINATOR, found) == [
+    assert rail_ends.own_rails(Settings(), COORDINATOR, found) == [
         first,
         RailEnd("eth1", "eth1", "10.1.0.7", 0, 4000, "10.1.0.0/24"),
     ]
     one_rail = [[], [way], [other], [way, other._replace(mbit=0)], [way._replace(mbit=0), other]]
-    assert [len(rails.own_rails(Settings(), COORDINATOR, each)) for each in one_rail] == [1] * 5
+    assert [len(rail_ends.own_rails(Settings(), COORDINATOR, each)) for each in one_rail] == [1] * 5
 
 
 def test_found_rails_are_common_where_they_lead_to_the_same_network() -> None:
@@ -107,8 +108,8 @@ def test_found_rails_are_common_where_they_lead_to_the_same_network() -> None:
         rail("eth1", address="10.0.0.2", network="10.0.0.0/24"),
         rail(""),
     ]
-    assert rails.common(own, peer) == ["", "eth1"]
-    assert rails.names([own, [rail("eth9")], peer]) == ["", "eth1", "eth2", "br0", "eth9"]
+    assert rail_ends.common(own, peer) == ["", "eth1"]
+    assert rail_ends.names([own, [rail("eth9")], peer]) == ["", "eth1", "eth2", "br0", "eth9"]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +132,9 @@ def test_shares_are_planned_or_by_rate_or_even(
     lead: list[str], planned: list[tuple[int, Mapping[str, int]]], expected: list[tuple[int, Mapping[str, int]]]
 ) -> None:
     own, peer = [rail("a", 500), rail("b", 1000), rail("c")], [rail("c", 7), rail("b", 125), rail("a", 9000)]
-    found = rails.shares(lead, own, peer, [SharesFrom(*each) for each in planned])
+    found = rail_ends.shares(lead, own, peer, [SharesFrom(*each) for each in planned])
     assert [tuple(each) for each in found] == expected
-    assert found == rails.shares(lead, peer, own, [SharesFrom(*each) for each in planned])
+    assert found == rail_ends.shares(lead, peer, own, [SharesFrom(*each) for each in planned])
 
 
 def test_the_command_shows_rails_and_where_their_shares_come_from(
@@ -150,22 +151,35 @@ def test_the_command_shows_rails_and_where_their_shares_come_from(
     monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1,127.0.0.2")
     assert main(["rails"]) == 0
     assert "50.0%" in (shown := capsys.readouterr().out)
-    assert shown.endswith(": alike, as the kernel does not say how fast 127.0.0.1, 127.0.0.2 is.\n")
+    assert shown.endswith(": equal, as the kernel does not report the speed of 127.0.0.1, 127.0.0.2.\n")
 
 
 def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = (rail(rails.DEFAULT, 500), rail("eth1", 125, "10.1.0.1"))
-    alone, by_rate = {rails.DEFAULT: 0, "eth1": UNITS}, {rails.DEFAULT: 819, "eth1": 205}
+    ends = (rail(rail_ends.DEFAULT, 500), rail("eth1", 125, "10.1.0.1"))
+    alone, by_rate = {rail_ends.DEFAULT: 0, "eth1": UNITS}, {rail_ends.DEFAULT: 819, "eth1": 205}
     shares = {peer: [SharesFrom(0, alone), SharesFrom(10_000, by_rate)] for peer in (1, 2)}
-    round_trips = {(1, rails.DEFAULT): 1e-3, (2, rails.DEFAULT): 2e-3, (2, "eth1"): 4e-5}
-    member = Membership(1, 0, ("", "tcp", "tcp"), (0, 1, 2), False, 0, None, ends, shares, round_trips, None)  # type: ignore[arg-type]
+    round_trips = {(1, rail_ends.DEFAULT): 1e-3, (2, rail_ends.DEFAULT): 2e-3, (2, "eth1"): 4e-5}
+    member = Membership(
+        1,
+        0,
+        ("", "tcp", "tcp"),
+        (0, 1, 2),
+        False,
+        0,
+        None,
+        ends,
+        (rail_ends.DEFAULT, "eth1"),
+        shares,
+        round_trips,
+        None,
+    )  # type: ignore[arg-type]
     monkeypatch.setattr("jaxcomm.cli.rails.is_job", lambda: True)
     monkeypatch.setattr("jaxcomm.cli.common.job.use_devices", lambda devices: None)
     monkeypatch.setattr("jaxcomm.cli.common.job.barrier", lambda: None)
     monkeypatch.setattr("jaxcomm.cli.common.job.is_first", lambda: True)
-    monkeypatch.setattr("jaxcomm.distributed.members.connected", lambda **_: member)
+    monkeypatch.setattr("jaxcomm.distributed.connect.members.connected", lambda **_: member)
     assert main(["rails", "--json"]) == 0
     document = documents.document(capsys.readouterr().out)
     assert [row["round_trip_s"] for row in document["rails"]] == [pytest.approx(1.5e-3), 4e-5]
@@ -176,11 +190,68 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
     assert shown.endswith("\nCalls of less than 9.766 KiB: eth1 alone, by its round trip.\n")
 
 
-def test_where_shares_come_from_says_what_is_not_followed() -> None:
-    planned = [SharesFrom(0, {"ib0": 512, "ib1": 512})]
-    sentence = rails.source([rail("a", 1), rail("b", 1)], planned, is_named=True)
-    assert sentence == "the plan's rails, ib0, ib1, are none of these; so by the rates of JAXCOMM_RAILS"
-    assert rails.source([], [], is_named=False) == "none, as the processes share memory only"
+def test_the_source_of_shares_is_in_words() -> None:
+    found = [rail("a", 1), rail("b", 1)]
+    assert rail_ends.source(found, is_planned=True, is_named=True) == "those of the plan"
+    assert rail_ends.source(found, is_planned=False, is_named=True) == "by the rates of JAXCOMM_RAILS"
+    assert rail_ends.source([], is_planned=True, is_named=False) == "none, as the processes share memory only"
+
+
+PLANNED = PlanRails(
+    (PlanRail("a", "tcp", 4e7), PlanRail("b", "tcp", 1e7)),
+    (SharesFrom(0, {"a": 0, "b": 1024}), SharesFrom(99, {"a": 820, "b": 204})),
+)
+
+
+def ends(**rates: int) -> list[RailEnd]:
+    return [rail(name, rate) for name, rate in rates.items()]
+
+
+def test_a_plans_shares_hold_for_rails_of_its_names() -> None:
+    assert shares_of(PLANNED, ["b", "a"], ends(b=0, a=0)) == PLANNED.shares
+    assert shares_of(None, ["b", "a"], ends(b=0, a=0)) == ()
+
+
+def test_a_job_of_one_rail_takes_any_plan() -> None:
+    assert shares_of(PLANNED, ["c"], ends(c=1)) == shares_of(PLANNED, [], []) == ()
+
+
+def test_rails_of_other_names_match_by_their_rates() -> None:
+    expected = [(0, {"": 1024, "c": 0}), (99, {"": 204, "c": 820})]
+    job = [*ends(c=1000), rail(rail_ends.DEFAULT, 400), rail("c", 600)]
+    assert shares_of(PLANNED, ["", "c"], job) == expected
+    assert shares_of(PLANNED, ["a", ""], [rail("a", 1), rail("", 4)])[0].shares == {"": 0, "a": 1024}
+
+
+@pytest.mark.parametrize(
+    ("job", "planned", "message"),
+    [
+        ({"c": 4, "d": 0}, PLANNED, "the plan's rails are a, b; this job's are c, d, and their rates do not say which"),
+        ({"c": 4, "d": 4}, PLANNED, "this job's are c, d, and their rates do not say which is which."),
+        ({"c": 4, "": 4}, PLANNED, "this job's are c, the route to the coordinator, and their rates do not say"),
+        ({"a": 4, "b": 2, "c": 1}, PLANNED, "this job's are a, b, c, too few or too many to say which is which."),
+        (
+            {"a": 4, "c": 1},
+            PLANNED._replace(rails=PLANNED.rails[:1]),
+            "the plan's rails are a; this job's are a, c, too",
+        ),
+        (
+            {"c": 4, "d": 1},
+            PLANNED._replace(rails=(PLANNED.rails[0], PLANNED.rails[1]._replace(transport="rdma"))),
+            "the plan's rails are a, b; this job's are c, d, and their rates do not say which is which.",
+        ),
+        (
+            {"c": 4, "d": 1},
+            PLANNED._replace(rails=(PLANNED.rails[0], PLANNED.rails[1]._replace(bytes_per_s=3.5e7))),
+            "the plan's rails are a, b; this job's are c, d, and their rates do not say which is which.",
+        ),
+    ],
+)
+def test_a_plan_of_other_rails_is_refused(job: dict[str, int], planned: PlanRails, message: str) -> None:
+    with pytest.raises(JaxcommError) as found:
+        shares_of(planned, list(job), ends(**job))
+    assert message in str(found.value)
+    assert "\n  Cure: JAXCOMM_RAILS=a" in str(found.value) and "`jaxcomm profile`" in str(found.value)
 
 
 def test_shares_sum_to_a_whole() -> None:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jaxcomm.distributed import outages, repair, secret
-from jaxcomm.distributed.addresses import listening_socket
-from jaxcomm.distributed.handshake import CHALLENGE_BYTES, ConnectorSide
-from jaxcomm.distributed.outages import Outages, RailTo
-from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.distributed.records import Record
-from jaxcomm.distributed.repair import Repair
-from jaxcomm.distributed.udp_paths import UdpPath
+from jaxcomm.distributed.connect import secret
+from jaxcomm.distributed.connect.addresses import listening_socket
+from jaxcomm.distributed.connect.handshake import CHALLENGE_BYTES, ConnectorSide
+from jaxcomm.distributed.connect.records import Record
+from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.rails import outages, repair
+from jaxcomm.distributed.rails.outages import Outages, RailTo
+from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.repair import Repair
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from tests.distributed.narrow import drop_packets
@@ -130,7 +131,7 @@ def test_a_rail_that_loses_long_packets_is_named(job: Job, caplog: pytest.LogCap
     say_once.cache_clear()
     drop_packets(job.repairs[0]._bound[NAMES[1]], longer_than=1000)  # also of the connections that it accepts
     job.cut(0, 1, 1, 1)
-    words = "the rail 127.0.0.2, to process 0, does not come back: short messages come through, 32 KiB have not in time"
+    words = "the rail 127.0.0.2, to process 0, does not come back: short messages come through, but 32 KiB did not"
     deadline = time.monotonic() + 60
     while not (logged := [each.message for each in caplog.records if each.message.startswith(words)]):
         assert time.monotonic() < deadline, caplog.text

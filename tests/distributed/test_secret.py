@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.distributed import secret
+from jaxcomm.distributed.connect import secret
 from jaxcomm.errors import JaxcommError
 
 
@@ -23,7 +23,7 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
     file = tmp_path / "secret"
     file.write_bytes(bytes(32))
     file.chmod(mode)
-    with pytest.raises(JaxcommError, match=rf"whose mode {mode:o} lets others in\.\n  Cure: chmod 600 "):
+    with pytest.raises(JaxcommError, match=rf"whose mode {mode:o} gives other users access\.\n  Cure: chmod 600 "):
         secret.read(str(file))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jaxcomm.distributed.job import is_job
-from jaxcomm.distributed.settings import NamedRail, Settings, from_environment, named_rails
+from jaxcomm.distributed.connect.settings import NamedRail, Settings, from_environment, named_rails
+from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.errors import JaxcommError
 
 
@@ -51,7 +51,7 @@ def test_rails_that_cannot_be_meant_are_named(value: str, message: str) -> None:
 
 def test_a_number_of_processes_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_NTASKS", "x")
-    with pytest.raises(JaxcommError, match=r"^SLURM_NTASKS is 'x'; .*\n  Cure: "):
+    with pytest.raises(JaxcommError, match=r"^SLURM_NTASKS is 'x', not the number .*\n  Cure: "):
         is_job()
 
 

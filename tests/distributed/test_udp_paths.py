@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jaxcomm.distributed import secret, udp_paths
-from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.distributed.udp_paths import UdpPath
+from jaxcomm.distributed.connect import secret, udp_paths
+from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 from tests.distributed.narrow import Narrow
 

@@ -21,13 +21,14 @@ COMPLETE = [
     *sorted((ROOT / "jaxcomm" / "planner").glob("*.py")),
     *sorted((ROOT / "jaxcomm" / "planner" / "schedules").glob("*.py")),
     *sorted((ROOT / "jaxcomm" / "planner" / "rails").glob("*.py")),
-    *(
-        ROOT / "jaxcomm" / name
-        for name in ("planner/drops/policy.py", "simulate/executor_costs.py", "simulate/incast.py")
-    ),
+    *(ROOT / "jaxcomm" / name for name in ("planner/drops/policy.py", "simulate/incast.py")),
+    *(ROOT / "jaxcomm" / "simulate" / f"{name}.py" for name in ("executor_costs", "between_hosts", "turns")),
     *(ROOT / "jaxcomm" / "profile" / f"{name}.py" for name in ("straggler", "fit", "find_racks")),
     *(ROOT / "jaxcomm" / "train" / f"{name}.py" for name in ("group_network", "adjustment")),
-    *(ROOT / "cc" / "executor" / name for name in ("trial.h", "trial.cc", "segment_bytes.h")),
+    *(
+        ROOT / "cc" / "executor" / name
+        for name in ("decide/comparison.cc", "decide/trial.h", "decide/trial.cc", "sites/segment_bytes.h")
+    ),
     *(ROOT / "cc" / "transport" / "rails" / name for name in ("silent_rails.h", "balance.h")),
 ]
 WORK = {
@@ -36,7 +37,6 @@ WORK = {
     "jaxcomm/auto_plan/latest_calls.py": "_KEPT",
     "jaxcomm/auto_plan/planning.py": "_POLL_S",
     "jaxcomm/auto_plan/running.py": "_MEASUREMENTS _OF_FEWER",
-    "jaxcomm/planner/cp_sat.py": "WORK_PER_SECOND",
     "jaxcomm/planner/rails/search.py": "STEPS FINEST",
     "jaxcomm/planner/rails/split.py": "TIE SLICE SLICES",
     "jaxcomm/planner/schedules/bound.py": "PRECISION",
@@ -45,6 +45,7 @@ WORK = {
     "jaxcomm/planner/schedules/ranges.py": "STEPS LEAST_JUMP",
     "jaxcomm/planner/schedules/selectors.py": "PARTS",
     "jaxcomm/profile/fit.py": "LEAST_S LEAST_TURN",
+    "jaxcomm/simulate/between_hosts.py": "TINY_S",
     "jaxcomm/train/group_network.py": "SLOWEST",
 }
 

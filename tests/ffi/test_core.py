@@ -183,7 +183,7 @@ def test_a_process_that_may_start_no_thread_goes_on(mesh):
 def test_a_program_that_nobody_registered_is_asked_for_by_its_plan(mesh):
     step = jitted(mesh, lambda x: all_reduce(x, "0123abcd"))
     with pytest.raises(
-        jax.errors.JaxRuntimeError, match="psum over 'data': its program is one of plan test, which this"
+        jax.errors.JaxRuntimeError, match="psum over 'data': its program belongs to plan test, which this"
     ):
         step(np.zeros((RANKS, 4), np.float32))
 
@@ -191,7 +191,7 @@ def test_a_program_that_nobody_registered_is_asked_for_by_its_plan(mesh):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda site: site[:-2], r"a call site's record is damaged at byte \d+.\n  Cure: compile the step anew"),
+        (lambda site: site[:-2], r"a call site's record is damaged at byte \d+.\n  Cure: recompile the step"),
         (lambda site: site.replace("4:psum", "9999:psum"), "a call site's record is damaged at byte 5"),
         (
             lambda site: site.replace("3:sum", "7:product"),
@@ -254,7 +254,7 @@ def test_the_core_says_what_it_runs_on():
 
 def test_a_floor_that_cannot_be_measured_is_an_error():
     for nbytes, dtype in (1 << 60, "float32"), (4096, "int8"):
-        with pytest.raises(JaxcommError, match=f"8 buffers of {nbytes} bytes of {dtype} cannot be passed over here"):
+        with pytest.raises(JaxcommError, match=f"8 buffers of {nbytes} bytes of {dtype} cannot be timed here"):
             ffi.floor_seconds(8, nbytes, dtype)
 
 

@@ -50,14 +50,14 @@ def failed(file: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "none": (Path.unlink, "nothing was shown here yet ("),
+    "none": (Path.unlink, "`jaxcomm check` has not run here yet ("),
     "another device": (changed(devices=["GPU Y"]), "was made with devices GPU Y; here it is GPU X."),
     "another driver": (changed(driver="535.1"), "was made with driver 535.1; here it is 580.65."),
     "another JAX": (changed(jax="0.12"), "was made with jax 0.12; here it is 0.11."),
     "a section that has not passed": (failed, "section 'devices': left out: there is one GPU."),
     "no section": (changed(sections={}), "section 'exact': has not run."),
     "from the future": (changed(version=2), "is of version 2; this jaxcomm reads version 1."),
-    "another file": (changed(format="jaxcomm-plan"), "is no certificate of `jaxcomm check`."),
+    "another file": (changed(format="jaxcomm-plan"), "is not a certificate of `jaxcomm check`."),
     "a section of another form": (changed(sections={"exact": "passed"}), "is damaged."),
     "no machine": (changed(made_for=None), "is damaged."),
     "cut short": (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read: "),

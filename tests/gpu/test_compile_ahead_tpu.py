@@ -12,7 +12,7 @@ import pytest
 import jaxcomm
 from jaxcomm.ffi import segments
 from jaxcomm.plan.timed import single, timed_spec
-from jaxcomm.profile.timed_schedules import TimedKind
+from jaxcomm.profile.timed_schedules import ScheduleName, TimedKind
 from jaxcomm.program.permutes import compile_permutes
 from tests.collectives.plans import make
 from tests.gpu.compiled_ahead import Compiled, compile_for, needs_libtpu
@@ -59,7 +59,7 @@ def test_importance_masks_compile_without_our_core() -> None:
 def test_a_plan_that_asks_for_permutes_gets_them(
     kind: TimedKind, chunks: int | None, buffers: float, no_plan: None
 ) -> None:
-    plan = single(timed_spec(kind, chunks), 8, 3, "xla")
+    plan = single(timed_spec(ScheduleName(kind=kind, chunks=chunks)), 8, 3, "xla")
     with jaxcomm.use_plan(plan):
         found = compiled(lambda x: jaxcomm.psum(x, "data"))
     assert found.count("collective-permute") == compile_permutes(plan.schedules[0], 1).length

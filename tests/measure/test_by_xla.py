@@ -25,13 +25,15 @@ words = ["profile", "--on", "cpu", "--executor", "xla", "--sizes", "4KiB,16KiB",
 assert main([*words, "--late", "rank=1,ms=40"]) == 0
 import jax, jaxcomm, numpy as np
 from jax.experimental import multihost_utils
-from jaxcomm.measure.schedules import take_turns
+from jaxcomm.measure.schedules import Lateness, TurnCounts, take_turns
 from jaxcomm.plan.timed import single, timed_spec
+from jaxcomm.profile import ScheduleName
 print("core", sum(site["calls"] for site in jaxcomm.stats()))
 first, ranks = jax.process_index() == 0, jax.device_count()
 mesh = jax.make_mesh((ranks,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-plans = [single(timed_spec("lax", None), ranks), single(timed_spec("ring", None), ranks, executor="xla")]
-found, _ = take_turns(mesh, plans, 4096, 1, executor="xla", seconds=1, late_s=0.3, least=2, most=2)
+lax, ring = (timed_spec(ScheduleName(kind=kind)) for kind in ("lax", "ring"))
+plans = [single(lax, ranks), single(ring, ranks, executor="xla")]
+found = take_turns(mesh, plans, 4096, Lateness(1, 0.3), executor="xla", seconds=1, turns=TurnCounts(2, 2))
 assert all(max(*times.together, *times.late) < 0.3 and times.late_by_s == 0.3 for times in found), found
 if first:
     assert main(["plan", "profile.json"]) == 0 and main(["explain", "plan.json"]) == 0
@@ -55,7 +57,7 @@ def test_a_job_times_xlas_collectives_and_runs_the_plan_of_it(tmp_path: Path) ->
     found = profile.load(tmp_path / "profile.json")
     tables = found.timed_schedules
     assert tables and (tables.executor, tables.late) == ("xla", 1)
-    assert [(each.kind, each.chunks) for each in tables.schedules] == schedules_of(2, "xla")
+    assert [each.name for each in tables.schedules] == schedules_of(2, "xla")
     assert {sample.bytes for each in tables.schedules for sample in each.samples} == {4096, 16384}
     assert len(found.hosts) == 2 and len({*found.hosts}) == 1
     late = profile.find_straggler(found)
@@ -116,12 +118,12 @@ def test_a_job_times_both_executors_and_the_faster_one_runs(tmp_path: Path, proc
     tables = profile.load(tmp_path / "profile.json").timed_schedules
     assert tables and tables.executor == "messages"
     parts = tables.by_executor()
-    assert {name: len(part.schedules) for name, part in parts.items()} == {
-        "messages": len(schedules_of(processes)),
-        "xla": len(schedules_of(processes, "xla")),
-    }
-    for part in parts.values():  # of each executor four have more turns than three
-        assert sorted(len(each.samples[0].late) > 3 for each in part.schedules)[-4:] == [True] * 4
+    assert [*parts] == ["messages", "xla"] and len(parts["messages"].schedules) > 3
+    assert len(parts["xla"].schedules) == len(schedules_of(processes, "xla"))
+    for part in parts.values():  # of each executor four have more turns than the others
+        smallest = [each.samples[0] for each in part.schedules if each.samples[0].bytes == part.sizes[0]]
+        turns = sorted(len(each.late) for each in smallest)
+        assert turns[-4:] == [turns[-1]] * 4 and turns[-1] > turns[0]
     ran = {
         line.split()[2]: line.split(maxsplit=3)[3] for line in done.stdout.splitlines() if line.startswith("[0] ran ")
     }
@@ -134,7 +136,7 @@ def test_a_job_times_both_executors_and_the_faster_one_runs(tmp_path: Path, proc
         "late_join": "xla ['all-reduce', 'collective-permute']",
     }
     words = " ".join(line.removeprefix("[0]").strip() for line in done.stdout.splitlines())
-    assert f"{len(schedules_of(processes))} whole schedules were timed between processes" in words
+    assert f"{len(parts['messages'].schedules)} whole schedules were timed between processes" in words
     assert f"{len(schedules_of(processes, 'xla'))} whole schedules were timed by XLA's collectives" in words
     assert "Executor: " in words and "Otherwise these calls would take " in words
 
@@ -148,7 +150,7 @@ def test_a_job_times_both_executors_and_the_faster_one_runs(tmp_path: Path, proc
         (lambda: measure_by_xla(2, steps=0), "steps is 0; at least 1 is needed"),
         (lambda: measure_by_xla(2, seconds=0), "seconds is 0; it must be above 0"),
         (lambda: measure_by_xla(2, late={2: 1.0}), "late names rank 2; the ranks are 0 to 1"),
-        (lambda: measure_by_xla(4096), "JAX has 8 CPU devices; 4096 are to be measured"),
+        (lambda: measure_by_xla(4096), "JAX has 8 CPU devices; 4096 are needed"),
         (lambda: measure_by_xla(on="tpu"), r"JAX has no TPU devices \(.*\)\.\n  Cure: measure where"),
     ],
 )
@@ -170,13 +172,13 @@ def test_a_dry_run_says_that_xlas_collectives_are_timed(capsys: pytest.CaptureFi
     assert main(words) == 0
     said = capsys.readouterr().out
     assert (
-        "11 schedules of XLA's collectives between 4 TPUs, nobody late and one rank late,\nat each of 4 KiB, 1" in said
+        "11 schedules of XLA's collectives between 4 TPUs, with no late rank and with one,\nat each of 4 KiB, 1" in said
     )
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["on"], found["executor"], found["devices"], found["seconds"]) == ("tpu", "xla", 4, 150.0)
     assert main(["profile", "--on", "tpu", "--executor", "core"]) == 1
-    assert "no executor of ours runs on TPUs.\n  Cure: --executor xla" in capsys.readouterr().err
+    assert "jaxcomm's core does not run on TPUs.\n  Cure: --executor xla" in capsys.readouterr().err
 
 
 def test_a_platform_without_the_cpu_beside_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

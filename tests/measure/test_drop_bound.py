@@ -105,7 +105,7 @@ def trained(folder: Path) -> list[str]:
 def test_the_share_whose_cost_is_within_the_margin_is_found(folder: Path, capsys: Capture) -> None:
     assert drop_bound("--layers", "training.py:layers", "--svg", "rounds.svg") == 0
     printed = capsys.readouterr().out
-    assert "training.py:train bears drops of 0.1 of each gradient: to 1 in" in printed
+    assert "training.py:train tolerates drops of 0.1 of each gradient: to 1 in" in printed
     assert [line.split()[-1] for line in printed.splitlines() if line.startswith(" 0.")] == ["tolerated", "much"]
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials
@@ -204,7 +204,7 @@ def test_a_metric_that_falls_is_a_target_too(folder: Path) -> None:
 
 def test_a_training_that_losses_make_diverge_is_not_repeated(folder: Path, capsys: Capture) -> None:
     assert drop_bound("--shares", "10%,20%", train="training.py:stops_at_60") == 0
-    assert "too much: seed 0 does not arrive" in capsys.readouterr().out
+    assert "too much: seed 0 misses the target" in capsys.readouterr().out
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials and tolerance.trials.trials[1].rounds == [None]
     assert tolerance.bound == 0.1
@@ -221,16 +221,16 @@ def test_a_training_that_losses_make_diverge_is_not_repeated(folder: Path, capsy
         (["training.py"], "'training.py': names no function.\n  Cure: write path/file.py:name, or module:name"),
         (["training.py:nothing"], "training.py:nothing: yielded no metric with seed 0"),
         (["training.py:broken"], "training.py:broken: the metric is nan after round 2 (seed 0, no drops)"),
-        (["training.py:words"], "training.py:words: yielded 'accuracy 0.3' after round 1, which is no number"),
+        (["training.py:words"], "training.py:words: yielded 'accuracy 0.3' after round 1, which is not a number"),
         (["training.py:train", "--max-rounds", "50"], "after 50 rounds the metric is 0.4"),
         (
             ["training.py:train", "--max-rounds", "50"],
             "it has not risen to the target 1 (seed 0, no drops).\n  Cure: an",
         ),
         (["training.py:train", "--repeats", "1"], "--repeats is 1; it must be at least 2"),
-        (["training.py:train", "--margin", "0"], "--margin is 0; no number of trainings proves that"),
+        (["training.py:train", "--margin", "0"], "--margin is 0, which no number of trainings proves"),
         (["training.py:train", "--target", "nan"], "--target is nan; it must be a number"),
-        (["training.py:train", "--layers", "training.py:no_layers"], "returned {'front': 8}, no layers"),
+        (["training.py:train", "--layers", "training.py:no_layers"], "returned {'front': 8}, not layers"),
         (["training.py:train", "--out", "nowhere.json"], "error: nowhere.json: cannot be read"),
     ],
 )
@@ -248,7 +248,7 @@ def test_mistakes_are_named_before_anything_is_written(
 @pytest.mark.parametrize("shares", ["0,5%", "5%,1%", "5%,5%"])
 def test_shares_ascend(folder: Path, shares: str, capsys: Capture) -> None:
     assert drop_bound("--shares", shares) == 2
-    assert "does not ascend from above 0; write for example 1%,5%,10%" in capsys.readouterr().err
+    assert "is not a list of ascending shares above 0; write for example 1%,5%,10%" in capsys.readouterr().err
 
 
 def test_a_profile_without_gradients_is_refused_before_training(folder: Path, capsys: Capture) -> None:

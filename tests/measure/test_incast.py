@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from jaxcomm.measure import incast
-from jaxcomm.measure.placement import ExchangeRound, Exchanges
+from jaxcomm.measure.placement import PairRound, PairTimes
 
 ALPHA, BETA = 1e-4, 1.6e-8
 SIZES = (1024, 2**20)
 
 
-def exchanges(hosts: Sequence[str]) -> Exchanges:
+def exchanges(hosts: Sequence[str]) -> PairTimes:
     rows = np.array([[ALPHA + size * BETA for size in SIZES]])
     pairs = [(a, b) for b in range(len(hosts)) for a in range(b)]
-    return Exchanges(SIZES, tuple(hosts), (), tuple(ExchangeRound((pair,), rows) for pair in pairs))
+    return PairTimes(SIZES, tuple(hosts), (), tuple(PairRound((pair,), rows) for pair in pairs))
 
 
 class Sums:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm import plan, profile
-from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.measure import lost_packets
 from tests.measure.test_profile_job import launch
 
@@ -30,7 +30,7 @@ RUN = """
 import os, sys
 os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]
 import jax, jaxcomm, numpy as np
-from jaxcomm.distributed import members
+from jaxcomm.distributed.connect import members
 jax.distributed.initialize()
 jaxcomm.init(plan=sys.argv[1])
 mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -47,7 +47,7 @@ import os, sys
 os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]
 from jaxcomm.cli import main
 assert main(["bench", "--plan", sys.argv[1], "--sizes", "1KiB", "--rounds", "1"]) == 0
-from jaxcomm.distributed import members
+from jaxcomm.distributed.connect import members
 print("over", *filter(None, members.connected().transports))
 """
 
@@ -112,7 +112,7 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = profile.load(tmp_path / "profile.json")
     assert found.packet_loss and found.packet_loss.rate < 1e-3
-    assert re.search(rf"lost packets +{found.packet_loss.rate:.2%}, on the worst way between hosts", done.stdout)
+    assert re.search(rf"lost packets +{found.packet_loss.rate:.2%}, on the worst path between hosts", done.stdout)
     files = []
     for rate, transport in ((0.01, "udp"), (0.0, "tcp")):
         losing = found.model_copy(update={"packet_loss": profile.PacketLoss(rate=rate)})
@@ -134,7 +134,7 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
         assert [line for line in sorted(done.stdout.splitlines()) if "over" in line] == [
             f"[{process}] over {stays.lower()}" for process in (0, 1)
         ]
-        assert done.stderr.count(f"between hosts {stays} stays, in place of the plan's choice") == 2
+        assert done.stderr.count(f"hosts keep using {stays} instead of the plan's choice") == 2
     (tmp_path / "bench.py").write_text(BENCH)
     done = launch(tmp_path, 2, "bench.py", "udp.json")
     assert done.stdout.count("] over udp") == 2, done.stderr

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm.measure.placement import (
-    ExchangeRound,
-    Exchanges,
+    PairRound,
+    PairTimes,
     describe,
     kinds,
     matchings,
@@ -39,7 +39,7 @@ def made_up(
     nics: dict[int, float] | None = None,
     seed: int = 0,
     noise: bool = True,
-) -> Exchanges:
+) -> PairTimes:
     """Exchanges of ranks on these hosts, which are in these racks; an uplink is shared, as a NIC may be."""
     dice, nics = np.random.default_rng(seed), nics or {}
 
@@ -62,12 +62,12 @@ def made_up(
 
     ranks = len(host)
     names = tuple(f"host{each}" for each in host)
-    alone = tuple(ExchangeRound((pair,), seconds([pair])) for pair in combinations(range(ranks), 2))
-    loaded = tuple(ExchangeRound(tuple(pairs), seconds(pairs)) for pairs in shuffled_matchings(ranks, 3, 63))
-    return Exchanges(SIZES, names, alone, loaded)
+    alone = tuple(PairRound((pair,), seconds([pair])) for pair in combinations(range(ranks), 2))
+    loaded = tuple(PairRound(tuple(pairs), seconds(pairs)) for pairs in shuffled_matchings(ranks, 3, 63))
+    return PairTimes(SIZES, names, alone, loaded)
 
 
-def profile(found: Exchanges) -> dict[str, object]:
+def profile(found: PairTimes) -> dict[str, object]:
     """The described placement, as a valid profile has it."""
     document = {
         "format": "jaxcomm-profile",

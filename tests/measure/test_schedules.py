@@ -14,17 +14,27 @@ from jaxcomm import ffi, profile
 from jaxcomm.jax_compat.contexts import trying_plans
 from jaxcomm.measure import measure_devices, psum_loop, schedules
 from jaxcomm.measure.clocks import CoreClock
-from jaxcomm.measure.schedules import FEWEST, FEWEST_OF_FINALISTS, JOB_SIZES, SIZES, schedules_of, time_schedules
+from jaxcomm.measure.schedules import (
+    FEWEST,
+    FEWEST_OF_FINALISTS,
+    JOB_SIZES,
+    SIZES,
+    Lateness,
+    schedules_of,
+    time_schedules,
+)
 from jaxcomm.plan.timed import single, timed_spec
-from jaxcomm.profile import Profile
+from jaxcomm.profile import Profile, ScheduleName
 from jaxcomm.profile.timed_schedules import TimedSchedules
 from jaxcomm.report import profile_summary
+
+LONG_S = 1e4  # so that turns alone are the bound, not the machine
 
 
 @pytest.fixture(scope="module")
 def timed() -> TimedSchedules:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
-    return time_schedules(mesh, "memory", {2: 0.012}, [4096, 65538], seconds=0.1)
+    return time_schedules(mesh, ["memory"], Lateness(2, 0.012), [4096, 16386], seconds=LONG_S)
 
 
 @pytest.fixture(scope="module")
@@ -34,24 +44,25 @@ def shares() -> list[float]:
 
 @pytest.fixture(scope="module")
 def measured(shares: list[float]) -> Profile:
-    return measure_devices(2, [4096, 16384], steps=3, late={1: 0.01}, seconds=60, progress=shares.append)
+    return measure_devices(2, [4096, 16384], steps=3, late={1: 0.01}, seconds=LONG_S, progress=shares.append)
 
 
 def test_every_kind_is_timed_with_nobody_late_and_with_one_rank_late(timed: TimedSchedules) -> None:
-    assert [(each.kind, each.chunks) for each in timed.schedules] == schedules_of(4)
-    assert [each.chunks for each in timed.schedules if each.kind == "straggler"] == [3, 12, 48]
+    assert [each.name for each in timed.schedules] == schedules_of(4)
+    assert [each.chunks for each in timed.schedules if each.kind == "straggler"] == [12, 3, 48]
     assert (timed.late, timed.executor) == (2, "memory")
+    assert timed.left_out == [] and 0 <= timed.others <= 1
     for each in timed.schedules:
-        first = each.samples[0]
-        assert first.bytes == 4096 and len(first.together) == len(first.late) >= FEWEST
+        first, second = each.samples
+        assert (first.bytes, second.bytes) == (4096, 16384) and len(first.together) == len(first.late) >= FEWEST
         assert min(*first.together, *first.late) > 0 and first.late_by_s >= 0.012
 
 
 def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
     with trying_plans(True):
-        time_schedules(mesh, "memory", {2: 0.0}, [4096, 4097], seconds=0.1)
-        run = psum_loop.timed_loop(mesh, single(timed_spec("ring", None), 4, 2))
+        time_schedules(mesh, ["memory"], Lateness(2), [4096, 4097], seconds=0.1)
+        run = psum_loop.timed_loop(mesh, single(timed_spec(ScheduleName(kind="ring")), 4, 2))
         ffi.reset_stats()
         run(psum_loop.zeros(mesh, 4096), np.zeros(4), 80).block_until_ready()
     [site] = [site for site in ffi.sites() if site["calls"]]
@@ -60,8 +71,8 @@ def test_each_call_runs_the_schedule_that_it_is_timed_for() -> None:
 
 def test_direct_and_the_fastest_have_more_turns_than_the_others() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), ("data",))
-    plans = [single(timed_spec(*name), 4, 2) for name in schedules_of(4)[:4]]
-    found, _ = schedules.take_turns(mesh, plans, 4096, 2, seconds=0.0, finalists=2)
+    plans = [single(timed_spec(name), 4, 2) for name in schedules_of(4)[:4]]
+    found = schedules.take_turns(mesh, plans, 4096, Lateness(2), seconds=0.0, turns=schedules.TurnCounts(finalists=2))
     assert [len(each.late) for each in found] == [len(each.together) for each in found]
     assert len(found[0].late) == FEWEST_OF_FINALISTS
     assert sorted(len(each.late) for each in found[1:]) == [FEWEST, FEWEST, FEWEST_OF_FINALISTS]
@@ -81,13 +92,11 @@ def test_a_rank_is_late_after_all_others_have_written_their_buffers(monkeypatch:
 
     monkeypatch.setattr(CoreClock, "turn", recorded)
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("data",))
-    plans = [single(timed_spec("direct", None), 2, 1)]
-    schedules.take_turns(mesh, plans, 4096, 1, seconds=0.0, late_s=0.005, least=2, most=2)
-    assert pauses == [[0.0, 0.0], [0.0, 0.012]] * 2
-
-
-def test_the_largest_sizes_are_left_out_where_time_does_not_suffice(timed: TimedSchedules) -> None:
-    assert [sample.bytes for sample in timed.schedules[0].samples] == [4096]
+    plans = [single(timed_spec(ScheduleName(kind="direct")), 2, 1)]
+    schedules.take_turns(
+        mesh, plans, 4096, Lateness(1, 0.005), seconds=0.0, turns=schedules.TurnCounts(least=2, most=2)
+    )
+    assert pauses == [[0.0, 0.0], *[[0.0, 0.0], [0.0, 0.012]] * 2]  # the first one touches the memory
 
 
 def test_sizes_go_from_four_kibibytes_to_sixty_four_mebibytes() -> None:

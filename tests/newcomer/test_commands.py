@@ -82,12 +82,19 @@ from jaxcomm.statistics import Stats
 made = jaxcomm.plan.load("plan.json")
 plans = [{"axes": [], "since_s": 1.0, **in_force.in_force(made), "file": made.model_dump(mode="json")}]
 Stats(plans=plans, at_s=2.0).save("auto_run.json")
+
+# One of whose call sites has tried the plan.
+trial = {"outcome": "dropped", "decided_here": True, "trials": 1, "calls": [32, 32], "plan_s": 2e-3, "default_s": 1e-3}
+site = {"name": "psum", "axes": "data", "plan": made.hash[:8], "ranks": made.ranks, "bytes": 4096, "calls": 80}
+site |= {"trial": trial | {"error_s": 1e-5}, "failed": 0, "transfer_s": 0.1, "early_bytes_share": 0.0}
+site |= {"wait_s": [0.0] * made.ranks, "late": [0] * made.ranks, "arrivals": [], "work_s": [], "after_arrival_s": []}
+Stats([site], plans=plans, at_s=2.0).save("tried_run.json")
 """
 
 # Options that make an example short, after its own. The rest of an example is run as it is printed.
 SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
-    "profile": "--sizes 4KiB,64KiB --steps 5",
+    "profile": "--sizes 4KiB,64KiB --steps 5 --seconds 5",
     "profile step": "--steps 2",
     "profile drop-bound": "--repeats 2 --devices 8",
     "plan": "--time-limit 0.05 --try-limit 5",
@@ -133,7 +140,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "train.py").write_text(MODEL)
     (here / "run.py").write_text(RUN)
     shell('XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=8" PJRT_NPROC=32 python run.py', here, IMPORTED)
-    shell("jaxcomm profile --late rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here, IMPORTED)
+    shell(
+        "jaxcomm profile --late rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --seconds 5 --out late.json", here, IMPORTED
+    )
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
     (here / "recipes").symlink_to(ROOT / "recipes")

@@ -20,7 +20,8 @@ MODULES = {
 
 # The packages and root modules that each may import; all may import EVERYBODY_MAY.
 MAY_IMPORT = {
-    "schedules": "ffi",
+    "cp_sat": "",
+    "schedules": "cp_sat ffi",
     "program": "schedules",
     "files": "",
     "distributed": "ffi jax_compat",
@@ -29,14 +30,14 @@ MAY_IMPORT = {
     "statistics": "ffi files profile report",
     "ffi": "",
     "initialize": "auto_plan collectives distributed ffi jax_compat plan",
-    "backend": "auto_plan collectives distributed ffi jax_compat",
+    "backend": "auto_plan collectives distributed ffi jax_compat schedules",
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
     "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
     "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
-    "measure": "collectives distributed ffi gpu jax_compat plan profile program files",
+    "measure": "collectives distributed ffi gpu jax_compat plan profile program schedules files",
     "simulate": "ffi plan profile program schedules",
-    "planner": "ffi files plan profile program schedules simulate",
+    "planner": "cp_sat ffi files plan profile program schedules simulate",
     "testbed": "ffi files plan",
     "train": "collectives distributed ffi measure plan planner profile",
     "report": "ffi plan profile schedules simulate",

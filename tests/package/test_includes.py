@@ -32,14 +32,24 @@ MAY_INCLUDE = {
     "transport/shm": "transport",
     "transport/tcp": "transport",
     "transport/udp": "transport",
-    "executor": "kernels program transport",
+    "executor/threads": "",
+    "executor/decide": "executor/threads program transport",
+    "executor/calls": "executor/decide executor/threads kernels",
+    "executor/local": "executor/calls executor/decide executor/threads kernels program",
+    "executor/sites": "executor/calls executor/decide executor/threads kernels program transport",
+    "executor/messages": "executor/calls executor/decide executor/sites executor/threads kernels program transport",
+    "executor": "executor/calls executor/decide executor/local executor/messages executor/sites executor/threads "
+    "kernels program transport",
     "backend": "",
-    "ffi": "backend executor kernels program search simulate transport transport/local transport/rails "
-    "transport/shm transport/tcp transport/udp",
+    "ffi": "executor executor/calls executor/decide executor/sites executor/threads kernels program transport "
+    "transport/local transport/rails transport/shm transport/tcp transport/udp",
+    "ffi/sites": "executor/calls executor/decide executor/local executor/sites ffi kernels program",
+    "ffi/handlers": "executor/calls ffi ffi/sites kernels",
+    "ffi/api": "backend executor executor/calls executor/decide executor/sites ffi kernels program search simulate",
     "gpu/kernels": "kernels",
-    "gpu/executor": "executor gpu/kernels kernels program",
-    "gpu/nccl": "executor gpu/executor gpu/kernels kernels program",
-    "gpu/ffi": "executor ffi gpu/executor gpu/kernels gpu/nccl kernels program",
+    "gpu/executor": "executor/calls executor/threads gpu/kernels kernels program",
+    "gpu/nccl": "executor/calls gpu/executor gpu/kernels kernels program",
+    "gpu/ffi": "executor/calls executor/threads ffi gpu/executor gpu/kernels gpu/nccl kernels program",
 }
 
 

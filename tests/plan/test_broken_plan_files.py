@@ -94,7 +94,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             (
                 "turns without a late rank",
                 {"rank": "any", "late": {"kind": "ring"}},
-                "collectives[3].selector.late is a ring schedule, which is not for any one late rank",
+                "collectives[3].selector.late is a ring schedule, which is not for one late rank",
             ),
             (
                 "any rank without turns",
@@ -151,7 +151,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     },
     "lost rail, twice": (
         changed("lost_rails", to=[LOST, LOST]),
-        f"lost_rails[1] is for rank {LOST['rank']} and rail {LOST['rail']!r}, which lost_rails[0] is for, too",
+        f"lost_rails[1] is for rank {LOST['rank']} and rail {LOST['rail']!r}, like lost_rails[0]",
     ),
     "halves' gap": (
         changed("halves", to=replaced(HALVES, 1, "min_bytes", to=2**20 + 1)),
@@ -167,7 +167,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "halves of no power of two": (
         changed("halves", to=replaced(HALVES, 0, "schedule", to={"kind": "halving_doubling"})),
-        "halves[0].schedule.kind is halving_doubling, but 6 ranks are no power of two",
+        "halves[0].schedule.kind is halving_doubling, but 6 ranks are not a power of two",
     ),
     "halves' chunks": (
         replaced(
@@ -180,7 +180,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "step count": (changed("step", "buckets", to=2), "step.buckets is 2, but step.gradients has 3"),
     "step order": (
         changed("step", "gradients", 1, "ready_s", to=0.0005),
-        "step.gradients[1].ready_s is 0.0005, before the gradient in front of it",
+        "step.gradients[1].ready_s is 0.0005, before that of the previous gradient",
     ),
     "step cover": (
         changed("step", "planned", 1, "gradients", to=1),
@@ -193,7 +193,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "step total": (changed("step", "bytes", to=5), "step.bytes is 5; its gradients have 1000000"),
     "step too soon": (
         changed("step", "planned", 1, "before", "start_s", to=0.002),
-        "step.planned[1].before starts at 0.002 s; the bucket is there at 0.003 s",
+        "step.planned[1].before starts at 0.002 s, before the bucket is ready at 0.003 s",
     ),
     "step overlap": (
         changed("step", "planned", 0, "after", "end_s", to=0.014),

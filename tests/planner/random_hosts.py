@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jaxcomm import planner, profile, schedules, simulate
+from jaxcomm.plan.specs import links_of
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.schedules import Setting, choose
 from jaxcomm.profile import Profile
@@ -120,7 +121,8 @@ def unlike_cluster(seed: int) -> Profile:
 
 def beside_bound(topology: Topology, multiple: int = 16) -> float:
     """A run without latency of the schedule with shares and this number of chunks per rank, in times of the bound."""
-    run = simulate.run(_hierarchical(topology, multiple * len(topology.hosts)), 1, Network(0.0, 1.0, topology))
+    schedule = schedules.hierarchical(links_of(topology), multiple * len(topology.hosts))
+    run = simulate.run(schedule, 1, Network(0.0, 1.0, topology))
     return float(run.finish_s.max()) / least_time(topology)
 
 
@@ -174,24 +176,19 @@ def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
     if topology.is_unlike:
         alike = topology.model_copy(update={"nics": (), "uplinks": tuple(1.0 for _ in topology.uplinks)})
         many = [k * len(topology.hosts) for k in (1, 4, 16)]
-        return [*rivals(alike, late), *(_hierarchical(topology, k) for k in many)]
-    ranks, network = len(topology.hosts), (topology.hosts, topology.nic, topology.slow)
+        return [*rivals(alike, late), *(schedules.hierarchical(links_of(topology), k) for k in many)]
+    ranks, links = len(topology.hosts), links_of(topology)
     orders = schedules.orders_by_host(topology.hosts).values()
     found = [schedules.ring(ranks), schedules.direct(ranks), *(schedules.halving_doubling(ranks, o) for o in orders)]
     tiers = len({*topology.hosts}) < ranks or topology.racks
     if tiers:
-        found += [schedules.hierarchical(*network, k * ranks, racks=topology.racks) for k in (1, 4, 16)]
+        found += [schedules.hierarchical(links, k * ranks) for k in (1, 4, 16)]
     if late:
         found += [schedules.broadcast(ranks, late[-1]), schedules.straggler(ranks, late[-1], ranks - 1)]
         found += [schedules.direct_join(ranks, late[-1], m * (ranks - 1)) for m in (1, 4)] if ranks > 2 else []
         for k in (4 * ranks, 16 * ranks) if tiers else ():
-            found.append(schedules.hierarchical(*network, k, late[-1:], k, k, topology.racks))
+            found.append(schedules.hierarchical(links, k, late[-1:], k, k))
     return found
-
-
-def _hierarchical(topology: Topology, chunks: int) -> Schedule:
-    unlike = {"racks": topology.racks, "nics": topology.nics, "uplinks": topology.uplinks}
-    return schedules.hierarchical(topology.hosts, topology.nic, topology.slow, chunks, **unlike)
 
 
 def compared(seed: int, of: Callable[[int], Profile] = random_cluster) -> Iterator[Comparison]:

@@ -14,9 +14,9 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile, Sample
 from jaxcomm.report import profile_summary
-from jaxcomm.report.considered import considered
-from jaxcomm.report.explanation import explanation, summary
-from jaxcomm.report.step import gantt
+from jaxcomm.report.plan.considered import considered
+from jaxcomm.report.plan.explanation import explanation, summary
+from jaxcomm.report.plan.step import gantt
 from tests.planner.profiles import gradients, made
 from tests.report.test_statistics import site
 
@@ -109,7 +109,7 @@ def test_reports_say_that_alpha_is_assumed() -> None:
     assert "\nα is assumed (3 µs), not measured" in summary(found)
     text = " ".join(explanation(found).split())
     assert "α is assumed, so no schedule that uses a delay was considered." in text
-    assert "nobody is late" not in text and "must save" not in text
+    assert "no rank is late" not in text and "must save" not in text
     assert considered(found)["alpha_assumed"] is True
 
 

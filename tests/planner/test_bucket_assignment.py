@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm.plan.values import Plain
-from jaxcomm.planner.step.assignment import assign
+from jaxcomm.planner.step.bucket_solver import assign
 from jaxcomm.planner.step.jobs import ATOMS, Atoms, Jobs, Option
 from jaxcomm.planner.step.queue import Floats
 from jaxcomm.profile import Bucket

@@ -23,7 +23,7 @@ from jaxcomm.planner.drops import decide
 from jaxcomm.planner.drops.budget import STEPS, cheapest
 from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
-from jaxcomm.report import explanation
+from jaxcomm.report.plan import explanation
 from tests.planner.profiles import with_tolerance
 
 few = settings(max_examples=25, deadline=None)
@@ -232,13 +232,13 @@ def test_buckets_are_layers_from_the_last_ready_on() -> None:
             ProfileError,
             ["neither tolerance.layers nor buckets", "Cure: add a model's layers"],
         ),
-        (buckets(("a", 0.0), ("a", 0.0)), {"bound": 0.1}, ProfileError, ['buckets[1].name is "a"', "buckets[0], too"]),
+        (buckets(("a", 0.0), ("a", 0.0)), {"bound": 0.1}, ProfileError, ['buckets[1].name is "a"', "of buckets[0]"]),
         (buckets(("", 0.0)), {"budget": 0.1}, ProfileError, ['buckets[0].name is ""', "by name"]),
         (
             document(model="LeNet"),
             {},
             ProfileError,
-            ["'LeNet'", "known are: GoogleNet, AlexNet", "Cure: did you mean AlexNet? Else name"],
+            ["'LeNet'", "known models: GoogleNet, AlexNet", "Cure: did you mean AlexNet? Else name"],
         ),
         (document(), {"bound": 1.0}, JaxcommError, ["bound is 1.0", "below 1"]),
         (document(), {"budget": 0.2}, JaxcommError, ["budget is 0.2", "the bound 0.1", "(default)"]),
@@ -385,7 +385,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found
     assert [(layer.name, layer.share) for layer in found.layers] == [("stem", 0.04), ("head", 0.0)]
     assert cli.main(["plan", str(source), "--model", "LeNet"]) != 0
-    assert "known are" in capsys.readouterr().err
+    assert "known models" in capsys.readouterr().err
 
 
 def test_published_bounds_are_greater_for_selected_losses() -> None:

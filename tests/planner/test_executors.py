@@ -17,13 +17,15 @@ from jax.sharding import Mesh, PartitionSpec
 import jaxcomm
 from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import main
+from jaxcomm.collectives.choice import SizedCall
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan import files
 from jaxcomm.plan.executors import Executors, Timed
 from jaxcomm.plan.values import Nccl, Plain
 from jaxcomm.profile import Bucket, Link, Profile, Sample
-from jaxcomm.report import explanation
-from jaxcomm.report.considered import considered
+from jaxcomm.profile.cluster import Cluster
+from jaxcomm.report.plan import explanation
+from jaxcomm.report.plan.considered import considered
 from tests.cli import documents
 from tests.gpu import certified
 
@@ -64,7 +66,7 @@ def test_nccl_is_chosen_where_it_is_faster() -> None:
     assert isinstance(specs[SIZES[0]], Plain) and isinstance(specs[SIZES[-1]], Nccl)
     for size, spec in specs.items():
         nccl = result.executors.nccl_seconds(size)
-        (row,) = simulate.sweep([RANKS], [size], [0.0], 2e-6, 4e-12, plan=result)
+        (row,) = simulate.sweep([RANKS], [size], [0.0], Cluster(2e-6, 4e-12), plan=result)
         ours = min(row.ring, row.halving_doubling, row.direct or np.inf)
         assert isinstance(spec, Nccl) == (nccl < ours), size
         assert row.plan == pytest.approx(min(nccl, ours), rel=0.025)
@@ -104,12 +106,10 @@ def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
 def test_on_gpus_a_plan_for_other_types_names_neither_nccl_nor_a_schedule() -> None:
     whole = planner.plan(made(fused=FUSED, nccl=NCCL))
     result = whole.model_copy(update={"matches": whole.matches.model_copy(update={"dtypes": ("float32",)})})
-    digest = jaxcomm.collectives.communicator.plan_hash(result)
-    leaves = [
-        jaxcomm.collectives.choice.uses_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")
-    ]
-    assert leaves == [True, True, False]
-    assert jaxcomm.collectives.choice.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
+    digest = jaxcomm.collectives.active_plan.plan_hash(result)
+    calls = [SizedCall("all_reduce", RANKS, SIZES[-1], dtype, digest) for dtype in ("float32", None, "int8")]
+    assert [*map(jaxcomm.collectives.choice.uses_nccl, calls)] == [True, True, False]
+    assert jaxcomm.collectives.choice.choose(calls[-1]).plan == "direct"
 
 
 def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(
@@ -287,11 +287,11 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     ]
 
     assert main(["profile", "import", str(table), "--executor", "nccl"]) == 1
-    assert "--executor or --rail needs --into" in capsys.readouterr().err
+    assert "--executor and --rail need --into" in capsys.readouterr().err
 
 
 def test_an_executor_of_other_ranks_is_refused() -> None:
-    with pytest.raises(ProfileError, match=r"is of 4 ranks; nccl was timed on 8.\n  Cure: time it on 4 ranks"):
+    with pytest.raises(ProfileError, match=r"has 4 ranks; nccl was timed on 8.\n  Cure: time it on 4 ranks"):
         profile.with_executor(made(), "nccl", NCCL, 8)
 
 
@@ -314,7 +314,7 @@ def test_times_that_cannot_be_are_refused(change: dict[str, object], message: st
 @pytest.mark.parametrize(
     ("nccl", "message"),
     [
-        ([], r"collectives\[\d+\].schedule.kind is nccl, but executors has no times of it"),
+        ([], r"collectives\[\d+\].schedule.kind is nccl, but executors has no NCCL times"),
         ([(8, 1.0), (8, 1.0)], r"nccl\[1\].bytes is 8; sizes must ascend"),
         ([(8, 2.0), (16, 1.0)], r"nccl\[1\].seconds is 1, below that of fewer bytes"),
         ([(0, 1.0)], r"nccl\[0\].bytes is 0"),

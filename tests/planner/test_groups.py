@@ -23,7 +23,7 @@ from jaxcomm.plan.groups import GroupCosts, Groups, prove
 from jaxcomm.planner.groups import decide
 from jaxcomm.planner.groups.divisions import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack
-from jaxcomm.report import explanation
+from jaxcomm.report.plan import explanation
 from jaxcomm.simulate import baselines
 
 ALPHA, BETA, NBYTES = 1e-5, 4e-10, 2**26
@@ -245,7 +245,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
             iterations=[[[0, 1, 2, 3, 4], [5, 6, 7]]] * period(g),
             seconds=[8 * (ALPHA + NBYTES / 5 * BETA)] * period(g),
         ),
-        r"in no iteration of the period of \d+ does anything of rank 5 reach rank 0",
+        r"over the period of \d+ iterations nothing of rank 5 reaches rank 0",
     ),
     "other rho": (lambda g: g.update(rho=0.5), r"groups.rho is .*, but these groups have"),
     "other seconds": (lambda g: g["seconds"].__setitem__(4, 1e-3), r"groups.seconds\[4\] is 0.001, but"),
@@ -255,7 +255,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "rank in no rack": (lambda g: g["racks"][1]["ranks"].pop(), r"groups.racks has no place for rank 7"),
     "too long": (
         lambda g: g.update(iterations=g["iterations"][:1] * 9000, seconds=g["seconds"][:1] * 9000),
-        r"9000 iterations of 8 ranks; there may be 1024 ranks, and 65536",
+        r"9000 iterations of 8 ranks; at most 1024 ranks are allowed, and 65536",
     ),
 }
 

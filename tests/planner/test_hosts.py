@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from jaxcomm import schedules, simulate
+from jaxcomm.plan.specs import links_of
 from jaxcomm.planner import plan
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.schedules.on_hosts import hierarchical_specs
 from jaxcomm.profile.cluster import Cluster, Topology
-from jaxcomm.report.explanation import explanation
+from jaxcomm.report.plan.explanation import explanation
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from tests.planner.profiles import made
@@ -66,10 +67,10 @@ def test_some_sizes_are_cut_twice_per_rank() -> None:
 def test_hierarchical_takes_what_its_slowest_tier_takes(hosts: int, per_host: int, nic: Any, slow: float) -> None:
     ranks = hosts * per_host
     topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic=nic, slow=slow)
-    network, chunks, shape = (topology.hosts, nic, slow), 16 * ranks, (hosts, per_host, nic, slow)
-    plain = schedules.hierarchical(*network, chunks)
+    links, chunks, shape = links_of(topology), 16 * ranks, (hosts, per_host, nic, slow)
+    plain = schedules.hierarchical(links, chunks)
     assert took(plain, topology, 0.0) <= 1.1 * limit(*shape, 0.0)
-    all_before = schedules.hierarchical(*network, chunks, [per_host - 1], chunks, chunks)
+    all_before = schedules.hierarchical(links, chunks, [per_host - 1], chunks, chunks)
     assert took(all_before, topology, 100.0) <= 1.1 * limit(*shape, 100.0)
     assert limit(*shape, 100.0) == max(1.0, slow / per_host if nic == "rank" else slow)
 
@@ -91,9 +92,7 @@ def test_two_chunks_per_rank_are_near_the_limit(
     topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic="rank", slow=slow)
     rule = shares(hosts, per_host, "rank", slow, delay) if delay else (0.0, 0.0)
     late = [per_host - 1] if delay else []
-    schedule = schedules.hierarchical(
-        topology.hosts, "rank", slow, 2 * ranks, late, *(round(2 * ranks * x) for x in rule)
-    )
+    schedule = schedules.hierarchical(links_of(topology), 2 * ranks, late, *(round(2 * ranks * x) for x in rule))
     assert took(schedule, topology, delay) <= most * limit(hosts, per_host, "rank", slow, delay)
 
 
@@ -107,7 +106,7 @@ def test_halves_take_what_their_slowest_tier_takes_whoever_is_late(
     bound = simulate.half_lower_bound(ranks, 1, 0.0, 1.0, topology=topology)
     port = (ranks - 1) / ranks / (1 + 1 / slow)  # what the late rank itself must receive
     for half, after in (("reduce_scatter", bound), ("all_gather", port)):
-        schedule = schedules.hierarchical_half(half, topology.hosts, nic, slow)
+        schedule = schedules.hierarchical_half(half, links_of(topology))
         assert took(schedule, topology, 0.0) <= limit(hosts, per_host, nic, slow, 0.0) / 2 + first + 1e-9
         late = simulate.run(schedule, 1, Network(0.0, 1.0, topology), [100.0] + [0.0] * (ranks - 1))
         assert after <= late.finish_s.max() - 100.0 <= took(schedule, topology, 0.0) + 1e-9
@@ -137,7 +136,7 @@ def test_whatever_the_delay_it_is_near_the_limit(hosts: int, per_host: int, nic:
         rule = shares(hosts, per_host, nic, slow, delay)
         shared = [[round(min(1.0, part * share) * chunks) for share in rule] for part in (1.0, 1.25, 0.75)]
         offers: Iterator[Schedule] = (
-            schedules.hierarchical(topology.hosts, nic, slow, chunks, late, *before)
+            schedules.hierarchical(links_of(topology), chunks, late, *before)
             for late, before in [([per_host - 1], each) for each in shared] + [([], [])]
         )
         near = NEAR.get((hosts, nic, slow), 1.15) * limit(hosts, per_host, nic, slow, delay)
@@ -157,7 +156,7 @@ def test_several_late_ranks(late: list[int], across: int) -> None:
     """After a long delay q late ranks of a host leave (m - 1 + q)/m, and q hosts with a late rank (h - 1 + q)/h."""
     hosts, per_host, slow = 2, 4, 4.0
     topology = Topology(hosts=tuple(rank // per_host for rank in range(8)), nic="rank", slow=slow)
-    schedule = schedules.hierarchical(topology.hosts, "rank", slow, 128, late, 128, 128)
+    schedule = schedules.hierarchical(links_of(topology), 128, late, 128, 128)
     counts = [sum(topology.hosts[rank] == host for rank in late) for host in range(hosts)]
     within = max(min(per_host - 1 + count, 2 * (per_host - 1)) / per_host for count in counts if count)
     limit_ = max(within, min((hosts - 1 + across) / hosts, 2 * (hosts - 1) / hosts) * slow / per_host)
@@ -167,9 +166,8 @@ def test_several_late_ranks(late: list[int], across: int) -> None:
 def test_racks_are_a_third_tier() -> None:
     """Four hosts of two ranks in two racks whose uplinks are slow: s bytes pass each of them once in each direction."""
     topology = Topology(hosts=(0, 0, 1, 1, 2, 2, 3, 3), nic="rank", slow=1.0, racks=(0, 0, 1, 1), uplinks=(4.0, 4.0))
-    network = topology.hosts, "rank", 1.0, 64
-    homes = (topology.racks, ())
-    with_racks, without = (took(schedules.hierarchical(*network, racks=racks), topology, 0.0) for racks in homes)
+    ways = [schedules.HostLinks.of(topology.hosts, "rank", 1.0, racks) for racks in (topology.racks, ())]
+    with_racks, without = (took(schedules.hierarchical(links, 64), topology, 0.0) for links in ways)
     assert with_racks <= 1.2 * 4.0
     assert with_racks < 0.8 * without
 

@@ -7,7 +7,7 @@ import pytest
 from jaxcomm import planner
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
-from jaxcomm.report.explanation import explanation
+from jaxcomm.report.plan.explanation import explanation
 from jaxcomm.report.profile_summary import summary
 from jaxcomm.simulate.incast import FROM_BYTES
 from tests.planner.profiles import made

@@ -10,7 +10,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan import files as plan_files
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.profile.cluster import Topology
-from jaxcomm.report import explanation
+from jaxcomm.report.plan import explanation
 from tests.plan import documents
 from tests.plan.documents import PLAN
 from tests.planner.profiles import made
@@ -86,7 +86,7 @@ def test_more_ranks_than_can_be_proved_have_one_late_rank_in_a_file_too() -> Non
 
 def test_two_late_roles_are_two_ranks() -> None:
     result = planner.plan(two_late(8, 0.02, 0.0201))
-    with pytest.raises(PlanError, match="which roles binds to 2, 2; every one must be another rank"):
+    with pytest.raises(PlanError, match="which roles binds to 2, 2; they must be different ranks"):
         plan_files.bind(result, {"straggler": 2, "straggler_2": 2})
 
 

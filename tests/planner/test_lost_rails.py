@@ -11,7 +11,7 @@ from jaxcomm import plan, planner
 from jaxcomm.plan.limits import MAX_LISTED
 from jaxcomm.profile import Profile
 from jaxcomm.profile.changes import without_rail
-from jaxcomm.report.explanation import explanation
+from jaxcomm.report.plan.explanation import explanation
 from tests.planner.profiles import STEADY, made, on_rails
 
 MIB = 2**20

@@ -19,7 +19,8 @@ from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.values import Entry, Plain
 from jaxcomm.profile import Bucket, Profile
-from jaxcomm.report import explanation
+from jaxcomm.profile.cluster import Cluster
+from jaxcomm.report.plan import explanation
 from jaxcomm.schedules.schedule import ALIGNMENT
 from jaxcomm.simulate import Delays
 from tests.planner.profiles import STEADY, made
@@ -71,7 +72,7 @@ def test_who_is_last_by_chance_is_no_straggler_to_plan_for() -> None:
     source = made(8).model_copy(update={"arrivals": [[0.1 * (rank == late) for rank in range(8)] for late in last]})
     result = planner.plan(source)
     assert (result.roles, kinds(result)) == ({}, kinds(planner.plan(made(8, None))))
-    assert "Nobody is late: a rank was last in 3 of 12 steps, which chance explains (p = 1)." in " ".join(
+    assert "No rank is late: a rank was last in 3 of 12 steps, which chance explains (p = 1)." in " ".join(
         explanation.explanation(result).split()
     )
 
@@ -93,7 +94,7 @@ def test_no_size_takes_longer_than_it_must(
     late = Delays(delays)
     for exponent in sizes:
         nbytes = int(2**exponent)
-        (row,) = simulate.sweep([ranks], [nbytes], [0.0], alpha, beta)
+        (row,) = simulate.sweep([ranks], [nbytes], [0.0], Cluster(alpha, beta))
         plain = min(row.ring, row.halving_doubling, row.direct or np.inf)
         schedule = result.schedule_for(nbytes)
         assert schedule is not None
@@ -115,7 +116,7 @@ def test_predictions_and_verdicts_hold(source: Profile) -> None:
         nbytes, predicted = entry.predicted.reference_bytes, entry.predicted
         assert entry.min_bytes <= nbytes and (entry.max_bytes is None or nbytes <= entry.max_bytes)
         assert predicted.seconds == pytest.approx(mean_seconds(entry, result, source, late, nbytes), rel=1e-8)
-        (row,) = simulate.sweep([source.ranks], [nbytes], [0.0], *link, ports=source.ranks)
+        (row,) = simulate.sweep([source.ranks], [nbytes], [0.0], Cluster(*link), ports=source.ranks)
         assert (predicted.ring, predicted.halving_doubling, predicted.direct) == pytest.approx(
             (row.ring, row.halving_doubling, row.direct), rel=1e-8
         )

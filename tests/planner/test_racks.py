@@ -13,7 +13,7 @@ from jaxcomm.cli import main
 from jaxcomm.planner.schedules import network_solver
 from jaxcomm.profile import Profile
 from jaxcomm.profile.cluster import Topology
-from jaxcomm.report.explanation import explanation
+from jaxcomm.report.plan.explanation import explanation
 from jaxcomm.simulate import clock
 from tests.cli import documents
 

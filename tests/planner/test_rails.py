@@ -18,11 +18,12 @@ from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.ffi.shares import UNITS
 from jaxcomm.plan.rails import Rails
 from jaxcomm.planner import rails
+from jaxcomm.planner.rails import search
 from jaxcomm.planner.rails.split import TIE, Load, best_split, fastest_rail, lower_bound, split_seconds
 from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
-from jaxcomm.report.explanation import explanation
-from jaxcomm.report.rails import rail_table, rail_times_table
+from jaxcomm.report.plan.explanation import explanation
+from jaxcomm.report.plan.rails import rail_table, rail_times_table
 from tests.plan.documents import PLAN, load, replaced, sealed
 
 KB, MB = 2**10, 2**20
@@ -210,9 +211,51 @@ def test_every_split_keeps_its_promises(given: Profile, min_gain: float, sizes: 
     for nbytes in sizes:
         seconds = rails.seconds(given, found.split_for(nbytes), nbytes)
         assert seconds > 0
-    for each, (low, units) in zip(found.ranges, found.in_units(), strict=True):
+    for each, (low, units) in zip(found.ranges, found.planned().shares, strict=True):
         assert each.min_bytes == low
         assert units == {share.rail: UNITS * share.share for share in each.shares}
+
+
+def saved_within_reach(given: Profile, nbytes: int) -> float:
+    """The most that a split of two rails saves of the best one alone, without extrapolating a table."""
+    ways, units = [options(given, each) for each in given.rails], np.arange(1, UNITS)
+    best = alone = fastest_rail(ways, nbytes).seconds(nbytes)
+    for pair in itertools.product(*ways):
+        sizes = nbytes * units / UNITS, nbytes * (UNITS - units) / UNITS
+        times = [each.rail.slowdown * each.curve(size) for each, size in zip(pair, sizes, strict=True)]
+        known = (sizes[0] <= pair[0].reach) & (sizes[1] <= pair[1].reach)
+        best = min(best, float(np.where(known, np.maximum(*times), math.inf).min()))
+    return 1 - best / alone
+
+
+two_rails = st.tuples(samples, samples, slowdowns).map(
+    lambda drawn: cluster(*(rail(f"eth{i}", latency=drawn[i], slowdown=drawn[2]) for i in range(2)))
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(two_rails, st.sampled_from([0.0, 0.016, 0.3]), st.integers(1, 2**32))
+def test_one_rail_stays_only_where_nothing_gains_enough(given: Profile, min_gain: float, nbytes: int) -> None:
+    choice = search.RailSearch([options(given, each) for each in given.rails], None, min_gain).choose(nbytes)
+    if len(choice.split) == 1:
+        assert saved_within_reach(given, nbytes) <= min_gain + 1e-5
+    else:
+        assert 1 - choice.seconds / choice.alone >= min_gain - 1e-12
+
+
+def test_a_split_that_diverges_only_below_a_table_is_taken() -> None:
+    # Best is 12 % of the buffer on b, 842 bytes, whose table begins with 827; that is 8 times as slow as a.
+    tables = (
+        [(2334, 0.0001111), (6883294, 0.2609945), (57658290, 1.3367586)],
+        [(827, 0.0002696), (2452, 0.0003514), (15444, 0.0003965), (361830, 0.0045273), (25988908, 0.2794368)],
+    )
+    members = [
+        rail(name, latency=[Sample(bytes=size, seconds=seconds) for size, seconds in each])
+        for name, each in zip("ab", tables, strict=True)
+    ]
+    given = cluster(*members)
+    assert saved_within_reach(given, 7020) > 0.06
+    assert decide(*members).range_for(7020).reason == "split"
 
 
 @settings(max_examples=8, deadline=None)
@@ -253,8 +296,8 @@ def test_a_rail_that_slows_its_neighbour_too_much_stays_idle() -> None:
 def test_rails_that_differ_by_more_than_five_split_only_where_their_tables_have_measured_it() -> None:
     fast, sizes = rail("fast", 1e-6, 6e9), (MB, 64 * MB)
     found = decide(fast, rail("slow", 1e-6, 1e9, latency=table(1e-6, 1e9, *sizes)))
-    # A sixth and less of 2 MiB is below 1 MiB, the first size measured on the slow rail; a seventh of 1 GiB is beyond.
-    assert found.range_for(2 * MB).reason in ("cold", "diverges")
+    # A seventh of 2 MiB takes as long as 1 MiB, the first size measured on the slow rail; a seventh of 8 GiB is beyond.
+    assert found.range_for(2 * MB).reason == "cold"
     assert found.range_for(16 * MB).reason == "split" and found.range_for(16 * MB).ratio > 5
     assert [share.rail for share in found.split_for(2**33)] == ["fast"]
     assert found.range_for(2**33).reason == "diverges"
@@ -289,7 +332,7 @@ def test_tables_are_read_between_and_beyond_their_samples() -> None:
     bumpy = [Sample(bytes=size, seconds=time) for size, time in ((KB, 9.0), (2 * KB, 2.0), (4 * KB, 4.0))]
     [option] = options(cluster(rail("a", latency=bumpy)), rail("a", latency=bumpy))
     assert [option.seconds(size) for size in (1, KB, 2 * KB, 3 * KB, 4 * KB, 8 * KB)] == [2, 2, 2, 3, 4, 8]
-    assert [option.measured(size) for size in (1, KB, 8 * KB, 8 * KB + 1)] == [False, True, True, False]
+    assert option.reach == 8 * KB
     flat = [Sample(bytes=KB, seconds=2.0)]
     [option] = options(cluster(rail("a", latency=flat)), rail("a", latency=flat))
     assert option.seconds(3 * KB) == 6
@@ -312,7 +355,7 @@ def split(*shares: tuple[str, float]) -> list[dict[str, Any]]:
 TIMES = dict.fromkeys(("single", "fixed_ratio", "slicing"), 1e-3) | {"lower_bound": 5e-4}
 RANGE = {"ratio": None, "extrapolated": False}
 RAILS: dict[str, Any] = {
-    "members": [{"name": "eth0", "transport": "tcp"}, {"name": "eth1", "transport": "tcp"}],
+    "members": [{"name": f"eth{i}", "transport": "tcp", "bytes_per_s": 1e9} for i in range(2)],
     "threshold_bytes": 1024,
     "divergence": 5.0,
     "min_gain": 0.02,
@@ -343,7 +386,7 @@ BROKEN = {
     ),
     "rail": (
         ("ranges", 1, "shares", 1, "rail", "eth7"),
-        'rails.ranges[1].shares[1].rail is "eth7", which is no rail of this plan; they are: eth0, eth1',
+        'rails.ranges[1].shares[1].rail is "eth7", which is not a rail of this plan; its rails are: eth0, eth1',
     ),
     "twice": (("ranges", 1, "shares", 1, "rail", "eth0"), 'shares[1].rail is "eth0", which has a share already'),
     "names": (("members", 1, "name", "eth0"), 'rails.members has two of the name "eth0"; names must differ'),
@@ -393,7 +436,7 @@ def test_a_plan_with_rails_is_read_as_it_was_written_and_explained(tmp_path: Pat
     assert plan.load(tmp_path / "plan.json") == made
     assert made.provenance.solver == "binary_search"
     text = explanation(made)
-    assert "Who carries how much of a buffer" in text and "\n\nWhat that takes\n" in text
+    assert "\n\nShares per rail\n" in text and "\n\nPredicted times over the rails\n" in text
     assert max(map(len, (rail_table(made.rails) + "\n" + rail_times_table(made.rails)).splitlines())) <= 100
     assert "eth0 66.7%, eth1 33.3%" in text
-    assert "carries the shares out, without their channels and cores" in text
+    assert "applies the shares, without their channels and cores" in text

@@ -19,8 +19,8 @@ from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.step import Accepted
 from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
-from jaxcomm.report.considered import considered
-from jaxcomm.report.step import relaxed_lines, step_lines
+from jaxcomm.report.plan.considered import considered
+from jaxcomm.report.plan.step import relaxed_lines, step_lines
 from tests.cli import documents
 from tests.planner.profiles import gradients, made, on_rails
 
@@ -223,7 +223,7 @@ def test_commands_have_a_line_for_every_decision(
         "step: 6 gradients, each in one of",
     )
     assert counts(proved, [f"proved  {out}, {words}" for words in subjects]) == [1] * 4
-    assert proved[-1].endswith("exactly once, and what else was decided holds")
+    assert proved[-1].endswith("exactly once, and the other decisions hold")
     assert main(["verify", str(out), "--json"]) == 0
     found = documents.document(capsys.readouterr().out)
     assert [row["kind"] for row in found["rows"]][-4:] == ["rails", "groups", "drops", "step"]

@@ -14,9 +14,9 @@ from jaxcomm import plan, planner, simulate
 from jaxcomm.plan.files import decode
 from jaxcomm.plan.values import Entry
 from jaxcomm.profile import Bucket, Profile
-from jaxcomm.profile.cluster import Topology
-from jaxcomm.report import explanation
-from jaxcomm.report.considered import considered
+from jaxcomm.profile.cluster import Cluster, Topology
+from jaxcomm.report.plan import explanation
+from jaxcomm.report.plan.considered import considered
 from tests.planner.profiles import made
 
 NBYTES = 2**30
@@ -109,7 +109,7 @@ def test_the_file_and_the_words_say_it() -> None:
     again = decode(plan.encode(result), "test")
     assert again == result and again.hash == result.hash
     text = " ".join(explanation.explanation(result).split())
-    assert "Calls on CPUs select one of two schedules: " in text and "after a call to which the late rank came" in text
+    assert "Calls on CPUs select one of two schedules: " in text and "after a call in which the late rank was" in text
     (row,) = [each["selector"] for each in considered(result)["ranges"] if each["min_bytes"] == NBYTES]
     assert row["early"] == entry_of(result).model_dump(mode="json")["selector"]["early"]
 
@@ -120,7 +120,7 @@ def test_a_sweep_follows_it() -> None:
     assert selector is not None
     delays = [0.5 * selector.lateness_s, 2 * selector.lateness_s]
     link = result.assumptions.alpha_s, result.assumptions.beta_s_per_byte
-    rows = simulate.sweep([4], [NBYTES], delays, *link, plan=result)
+    rows = simulate.sweep([4], [NBYTES], delays, Cluster(*link), plan=result)
     for row, spec in zip(rows, (selector.early, selector.late), strict=True):
         late = simulate.Delays([row.delay_s])
         assert row.plan == simulate.seconds(result.schedule_of(spec), NBYTES, late, *link)

@@ -10,7 +10,7 @@ import pytest
 
 from jaxcomm import schedules, simulate
 from jaxcomm.plan.solved import SolvedCall
-from jaxcomm.plan.specs import build_solved
+from jaxcomm.plan.specs import build_solved, links_of
 from jaxcomm.planner.schedules.bound import lower_bound
 from jaxcomm.planner.schedules.network_solver import solve
 from jaxcomm.profile.cluster import Cluster, Topology
@@ -31,11 +31,11 @@ def cluster(*sizes: int, nic: str = "rank", slow: float = 2.0, alpha: float = 0.
 
 def starts(network: Cluster, late: int, chunks: int) -> list[Schedule]:
     assert network.topology
-    hosts = network.topology.hosts, network.topology.nic, network.topology.slow
+    links = links_of(network.topology)
     return [
         schedules.straggler(len(network.topology.hosts), late, chunks),
-        schedules.hierarchical(*hosts, chunks, [late], chunks, chunks),
-        schedules.hierarchical(*hosts, chunks),
+        schedules.hierarchical(links, chunks, [late], chunks, chunks),
+        schedules.hierarchical(links, chunks),
     ]
 
 

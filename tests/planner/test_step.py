@@ -17,8 +17,8 @@ from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.step.bound import lower_bound
 from jaxcomm.profile.cluster import Cluster
-from jaxcomm.report import explanation
-from jaxcomm.report.step import gantt, names_text, ticks
+from jaxcomm.report.plan import explanation
+from jaxcomm.report.plan.step import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
 from tests.cli import documents
 from tests.planner.profiles import gradients, made

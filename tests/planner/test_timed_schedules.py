@@ -10,7 +10,7 @@ from jaxcomm.plan.proof import decisions
 from jaxcomm.plan.values import Entry
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
 from jaxcomm.profile.timed_schedules import ScheduleSample, TimedExecutor, TimedSchedule, TimedSchedules
-from jaxcomm.report.explanation import explanation, summary
+from jaxcomm.report.plan.explanation import explanation, summary
 
 RANKS, LATE, MIB = 8, 3, 2**20
 SIZES = (4096, 65536, MIB, 4 * MIB, 8 * MIB, 16 * MIB, 64 * MIB)
@@ -26,14 +26,16 @@ def timed(
 ) -> TimedSchedules:
     """The default takes 0.1 ns a byte; one kind of schedule is faster by `gains` where a rank is late, others not."""
     tables, default = [], "lax" if executor == "xla" else "direct"
-    for name, chunks in schedules_of(ranks, executor):
+    for name in schedules_of(ranks, executor):
         samples = []
         for nbytes in SIZES:
             usual = 5e-6 + 1e-10 * nbytes
-            own = usual if name == default else usual / gains.get(nbytes, 1.02) if name == kind else 1.5 * usual
-            turns = [own * each for each in (noise if name != default else [1.0] * len(noise))]
+            own = (
+                usual if name.kind == default else usual / gains.get(nbytes, 1.02) if name.kind == kind else 1.5 * usual
+            )
+            turns = [own * each for each in (noise if name.kind != default else [1.0] * len(noise))]
             samples.append(ScheduleSample(bytes=nbytes, together=[2 * own] * len(noise), late=turns, late_by_s=0.02))
-        tables.append(TimedSchedule(kind=name, chunks=chunks, samples=samples))
+        tables.append(TimedSchedule(**name.model_dump(), samples=samples))
     return TimedSchedules(executor=executor, late=min(LATE, ranks - 1), schedules=tables)
 
 
@@ -157,13 +159,15 @@ def test_a_profile_of_timed_schedules_survives_its_file(executor: TimedExecutor)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tables: tables.pop(0), "are ring, .*; direct, .* and at least one other"),
-        (lambda tables: tables.__delitem__(slice(1, None)), "and at least one other"),
-        (lambda tables: tables[0].update(chunks=4), "is direct with chunks 4"),
+        (lambda tables: tables.pop(0), "memory have .* at 4096 bytes, but not direct"),
+        (lambda tables: tables.__delitem__(slice(1, None)), "are direct alone; at least one other is needed"),
+        (lambda tables: tables[0].update(chunks=4), "direct with chunks 4; it has no parameters"),
         (lambda tables: tables[-1].update(chunks=100000), "less than or equal to 65536"),
-        (lambda tables: tables[3].update(kind="lax"), "is lax, which the executor memory does not run"),
+        (lambda tables: tables[3].update(kind="lax", chunks=None), "is lax, which the executor memory does not run"),
         (lambda tables: tables.append(tables[1]), "again"),
-        (lambda tables: tables[1]["samples"].pop(), "those of schedules\\[0\\]"),
+        (lambda tables: tables[0]["samples"].pop(), "at 67108864 bytes, but not direct"),
+        (lambda tables: tables[2].update(within=2), "within 2 and across None; only a hierarchical"),
+        (lambda tables: tables[2].update(kind="hybrid"), "hybrid with covered None; it has chunks and covered"),
         (lambda tables: tables[0]["samples"].reverse(), "must ascend"),
         (lambda tables: tables[2]["samples"][0]["late"].pop(), r"\[2\].samples\[0\] has \d+ turns in together"),
         (lambda tables: tables[2]["samples"][0]["late"].__setitem__(0, 0.0), "greater than 0"),
@@ -175,3 +179,13 @@ def test_tables_that_cannot_be_compared_are_refused(change: object, message: str
     change(document["schedules"])
     with pytest.raises(ValueError, match=message):
         TimedSchedules.model_validate(document)
+
+
+def test_schedules_may_be_timed_at_other_sizes_than_the_default() -> None:
+    document = timed(GAINS).model_dump()
+    for table in document["schedules"][2:]:
+        del table["samples"][0]
+    found = TimedSchedules.model_validate(document)
+    assert found.sizes == SIZES
+    made = planner.plan(profile(found))
+    assert entry(made, 16 * MIB).schedule.kind == "straggler" and entry(made, 4096).schedule.kind == "direct"

@@ -16,7 +16,7 @@ from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Transfers
 from jaxcomm.profile import Profile
 from jaxcomm.profile.cluster import Topology
-from jaxcomm.report import explanation
+from jaxcomm.report.plan import explanation
 
 LATE = 7
 
@@ -152,7 +152,7 @@ def test_an_index_without_a_schedule_is_named(planned: plan.Plan) -> None:
 def test_the_late_rank_is_bound(planned: plan.Plan, tmp_path: Path) -> None:
     assert any(isinstance(entry.schedule, Transfers) for entry in planned.collectives)
     plan.save(planned, tmp_path / "plan.json")
-    with pytest.raises(PlanError, match="plan again, from a profile in which rank 2"):
+    with pytest.raises(PlanError, match="plan again from a profile in which rank 2"):
         plan.load(tmp_path / "plan.json", roles={"straggler": 2})
 
 

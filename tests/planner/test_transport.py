@@ -14,8 +14,8 @@ from jaxcomm.plan import save
 from jaxcomm.planner import transport
 from jaxcomm.planner.transport import UDP_FROM
 from jaxcomm.profile import Profile
-from jaxcomm.report.considered import considered
-from jaxcomm.report.explanation import explanation
+from jaxcomm.report.plan.considered import considered
+from jaxcomm.report.plan.explanation import explanation
 from tests.plan.documents import load, sealed
 from tests.planner.profiles import made, on_rails
 
@@ -53,16 +53,14 @@ def test_a_plan_says_why(tmp_path: Path) -> None:
     for rate, words in (
         (
             0.0123,
-            "On CPUs between hosts over UDP: 1.23% of packets get lost on the worst way, for which TCP slows down",
+            "On CPUs between hosts over UDP: 1.23% of packets get lost on the worst path, which slow TCP down",
         ),
-        (0.0, "On CPUs between hosts over TCP: 0% of packets get lost on the worst way; UDP would pay from"),
+        (0.0, "On CPUs between hosts over TCP: 0% of packets get lost on the worst path; UDP would pay from"),
     ):
         plan = planner.plan(losing(rate))
         save(plan, tmp_path / "plan.json")
         assert plan_files.load(tmp_path / "plan.json") == plan
-        assert words in explanation(plan) and "unless JAXCOMM_TRANSPORT is named." in " ".join(
-            explanation(plan).split()
-        )
+        assert words in explanation(plan) and "unless JAXCOMM_TRANSPORT is set." in " ".join(explanation(plan).split())
         assert considered(plan)["transport"] == {
             "protocol": "udp" if rate else "tcp",
             "loss_rate": rate,
@@ -73,8 +71,8 @@ def test_a_plan_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"protocol": "tcp"}, "protocol is tcp, but loss_rate is 0.01, and UDP is for 0.003 or more"),
-        ({"loss_rate": 0.0}, "protocol is udp, but loss_rate is 0, and UDP is for 0.003 or more"),
+        ({"protocol": "tcp"}, "protocol is tcp, but loss_rate is 0.01; UDP is for a loss of 0.003 or more"),
+        ({"loss_rate": 0.0}, "protocol is udp, but loss_rate is 0; UDP is for a loss of 0.003 or more"),
         ({"udp_from": 0.0}, "transport.udp_from is 0.0; it must be"),
         ({"loss_rate": 0.7}, "transport.loss_rate is 0.7; it must be"),
     ],

@@ -104,6 +104,22 @@ def averages(job: Job) -> None:
             np.testing.assert_allclose(np.asarray(shard.data), np.mean(group), rtol=1e-6)
 
 
+def buckets(job: Job) -> None:
+    """A call for each array averages to the bits of one call for all, and has its own statistics."""
+    iterations = [[[*range(0, job.ranks, 2)], [*range(1, job.ranks, 2)]], [[0], [*range(1, job.ranks)]]]
+    found = []
+    for nbytes in (None, 1):
+        jaxcomm.reset_stats()
+        average = train.divide_and_shuffle(iterations, "data", bucket_bytes=nbytes)
+        step = job.step(lambda x, number, average=average: average(x, number))
+        found.append(
+            jax.block_until_ready([step(job.tree(), job.array(np.int32(number), ALIKE)) for number in range(2)])
+        )
+    assert_equal(*found)
+    names = sorted(site["name"] for site in jaxcomm.stats() if site["calls"])
+    assert names == [f"group_sum bucket {number} of 4" for number in range(1, 5)], names
+
+
 def mistakes(job: Job) -> None:
     """A row that one rank alone brings is an error on all of them, and the next step works."""
     step = job.step(lambda x, rows: group_sum(x, rows[0], "data"), RANKS)
@@ -148,6 +164,6 @@ def statistics(job: Job) -> None:
 if __name__ == "__main__":
     jax.distributed.initialize()
     job = Job()
-    for case in (sums, scans, averages, mistakes, statistics):
+    for case in (sums, scans, averages, buckets, mistakes, statistics):
         case(job)
         print("done:", case.__name__, flush=True)

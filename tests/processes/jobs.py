@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxcomm.distributed import launch
+from jaxcomm.distributed.launch import commands as launch
 from tests.processes import fork_server
 
 _MARK = "@report "

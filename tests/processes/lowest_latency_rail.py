@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm.distributed import rail_connections
+from jaxcomm.distributed.rails import connections as rail_connections
 from tests.processes import jobs
 
 SHORT, SHORT_S, LONG_S = "127.0.0.2", 40e-6, 1e-3

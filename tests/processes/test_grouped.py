@@ -13,5 +13,5 @@ def test_processes_agree_with_lax_and_name_a_rank_that_does_not(devices: int, tr
     job = jobs.run("tests.processes.grouped", processes=4, devices=devices, transport=transport, timeout_s=240)
     for process in job:
         assert process.status == 0, process.output
-        for case in ("sums", "scans", "averages", "mistakes", "statistics"):
+        for case in ("sums", "scans", "averages", "buckets", "mistakes", "statistics"):
             assert f"done: {case}" in process.output, process.output

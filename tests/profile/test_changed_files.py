@@ -33,7 +33,7 @@ SITE = {
     "late": [0, 1, 0, 0],
     "work_s": [],
     "arrivals": [[0.0, 0.1, 0.2, 0.3]] * 3,
-    "after_arrival_s": [1e-3, 2e-3],
+    "after_arrival_s": [1e-3, 2e-3, 1.5e-3],
 }
 STATS = json.dumps({"format": "jaxcomm-stats", "version": 1, "sites": [SITE, {**SITE, "bytes": 8192}]}, indent=1)
 TOKENS = [b"nan", b"-1", b"0", b"1e9", b"1e-300", b"1e308", b"99999999999999999999", b"null", b"[]", b"\xff"]

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "arrivals of other ranks": ({"arrivals": [[0.0] * 4, [0.0] * 3]}, "arrivals[1] has 3 times for 4 ranks"),
     "all ranks late": (
         {"arrivals": [[0.0] * 4, [0.1, 0.2, 0.1, 0.3]]},
-        "arrivals[1] says that every rank is late: its first comes at 0.1 s",
+        "arrivals[1] says that every rank is late: the first is at 0.1 s",
     ),
     "one rank": ({"ranks": 1}, "ranks is 1; it must be greater than or equal to 2"),
     "more ranks than a plan is for": ({"ranks": 8192}, "ranks is 8192; a plan is for at most 4096"),

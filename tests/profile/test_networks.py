@@ -160,7 +160,7 @@ def test_one_host_stands_for_several(tmp_path: Path) -> None:
     assert found.network.racks == (0, 0, 1, 1, 2, 2)
     switched = profile.on_hosts(read(XML, tmp_path), 3)
     assert switched.network is not None and switched.network.hosts == (0, 0, 1, 1, 2, 2)
-    with pytest.raises(ProfileError, match="no description of one host's ranks"):
+    with pytest.raises(ProfileError, match="does not describe one host"):
         profile.on_hosts(found, 2)
 
 
@@ -184,7 +184,7 @@ def test_a_measured_profile_learns_where_its_ranks_are(tmp_path: Path) -> None:
 ALIKE = "bandwidth (GB/s)\n  0 1\n0 - 5\n1 5 -\n"
 CONTRADICTIONS = {
     "ranks": (measured(7), XML, "describe a host of as many ranks"),
-    "hosts": (measured(6), HOSTS, "is of 6 ranks on 6 hosts; file is of 5 ranks"),
+    "hosts": (measured(6), HOSTS, "has 6 ranks on 6 hosts; file has 5 ranks"),
     "nothing measured": (measured(2), ALIKE, "has no hosts, racks or slow NICs"),
 }
 
@@ -197,7 +197,7 @@ def test_refuses_a_network_of_another_cluster(into: Profile, content: str, messa
 
 
 REFUSED = {
-    "smi: a cell": (SMI.replace("PXB", "PXX", 1), "file:2: GPU0 has 'PXX', which is no link"),
+    "smi: a cell": (SMI.replace("PXB", "PXX", 1), "file:2: GPU0 has 'PXX', which is not a link"),
     "smi: cut short": (SMI[: SMI.index("GPU3\tSYS") + 12], "file:5: GPU3 has 2 of 6 links"),
     "smi: no header": (SMI[SMI.index("GPU0\t X") :], "names 0 GPUs in its header and has rows of 0"),
     "smi: a row is lost": (SMI.replace("GPU1\tNV12", "GPU9\tNV12"), "names 4 GPUs in its header and has rows of 4"),
@@ -207,9 +207,9 @@ REFUSED = {
     "xml: entities": ("<!DOCTYPE x>" + XML, "declares entities"),
     "xml: a speed": (XML.replace('"400000"', '"fast"'), "<net> has speed='fast'"),
     "xml: one GPU": (XML.replace("<gpu ", "<other ").replace("</gpu>", "</other>"), "has 0 GPUs"),
-    "rates: zero": (HOSTS.replace("9.41", "0.00", 1), "file:3: 0.00 is no rate"),
+    "rates: zero": (HOSTS.replace("9.41", "0.00", 1), "file:3: 0.00 is not a rate"),
     "rates: a value short": (HOSTS.replace("  4.72", "", 1), "file:3: has 4 values for 5 names"),
-    "rates: no matrix": ("\nbandwidth (GB/s)\n\n", "file:2: no whole matrix of rates is below this title"),
+    "rates: no matrix": ("\nbandwidth (GB/s)\n\n", "file:2: no complete matrix of rates is below this title"),
     "rates: one alone": ("bandwidth (GB/s)\n0 1 2\n0 - 5 -\n1 5 - -\n2 - - -\n", "'2' was measured with no other"),
     "rates: two sets": (HOSTS + ALIKE, "of 5 and of 2 ranks whose names differ"),
 }

@@ -341,7 +341,7 @@ def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("JAXCOMM_CERTIFICATE", str(tmp_path / "missing.json"))
     with pytest.raises(
         ProfileError,
-        match=r"plans do not run on these GPUs: nothing was shown here yet .*\n  Cure: run `jaxcomm check` first\.",
+        match=r"plans do not run on these GPUs: .* has not run here yet .*\n  Cure: run `jaxcomm check` first\.",
     ):
         measure_devices(2, on="cuda")
     # The measurement is the same over devices of any kind.

@@ -110,14 +110,20 @@ def swap(peer: int, slot: int = 1) -> Round:
 
 # The fault, and the beginning of its error.
 BROKEN: dict[str, tuple[Messages, str]] = {
-    "none": ((), "they are of no rank"),
-    "a rank twice": (of([swap(1)], [swap(0)])[:1] * 2, "list 1 is of rank 0 of 2, with 1 chunks; it must be of rank 1"),
-    "a rank is missing": (of([swap(1)], [swap(0)])[:1], "list 0 is of rank 0 of 2"),
-    "itself": (of([swap(0)], []), "rank 0: round 0: the send of chunk 0 to rank 0 is with none of the 1 other ranks"),
-    "no such rank": (of([swap(2)], []), "rank 0: round 0: the send of chunk 0 to rank 2 is with none of"),
+    "none": ((), "there is no rank"),
+    "a rank twice": (
+        of([swap(1)], [swap(0)])[:1] * 2,
+        "list 1 is for rank 0 of 2, with 1 chunks; it must be for rank 1",
+    ),
+    "a rank is missing": (of([swap(1)], [swap(0)])[:1], "list 0 is for rank 0 of 2"),
+    "itself": (
+        of([swap(0)], []),
+        "rank 0: round 0: the send of chunk 0 to rank 0 is not with one of the 1 other ranks",
+    ),
+    "no such rank": (of([swap(2)], []), "rank 0: round 0: the send of chunk 0 to rank 2 is not with one of"),
     "no such chunk": (
         of([Round([Send(1, 3)], [], [])], []),
-        "rank 0: round 0: the send of chunk 3 to rank 1 is of none of the 1 chunks",
+        "rank 0: round 0: the send of chunk 3 to rank 1 is not for one of the 1 chunks",
     ),
     "no such slot": (
         of([], [Round([], [Receive(0, 0, 2)], [])]),
@@ -134,19 +140,19 @@ BROKEN: dict[str, tuple[Messages, str]] = {
     ),
     "two into one slot": (
         of([Round([], [Receive(1, 0, 1), Receive(2, 0, 1)], [])], [], []),
-        "rank 0: round 0: the receive of chunk 0 from rank 2 goes where another message of the round goes",
+        "rank 0: round 0: the receive of chunk 0 from rank 2 goes to the place of another message of the round",
     ),
     "sent only": (
         of([Round([Send(1, 0)], [], [])], []),
-        "rank 0: round 0: the send of chunk 0 to rank 1 finds no receive there",
+        "rank 0: round 0: the send of chunk 0 to rank 1 has no matching receive",
     ),
     "received only": (
         of([swap(1)], [swap(0), Round([], [Receive(0, 0, 1)], [])]),
-        "rank 1: round 1: the receive of chunk 0 from rank 0 finds no send there",
+        "rank 1: round 1: the receive of chunk 0 from rank 0 has no matching send",
     ),
     "another chunk": (
         of([Round([Send(1, 0)], [], [])], [Round([], [Receive(0, 1, 1)], [])], chunks=2),
-        "rank 0: round 0: the send of chunk 0 to rank 1 finds the receive of chunk 1 in round 0 of rank 1",
+        "rank 0: round 0: the send of chunk 0 to rank 1 matches the receive of chunk 1 in round 0 of rank 1",
     ),
     "a deadlock": (
         of(

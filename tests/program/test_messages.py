@@ -17,7 +17,7 @@ from tests.schedules.schedule_cases import CASES
 
 CC = Path(__file__).parents[2] / "cc"
 SOURCES = ["gpu/nccl/fake/play.cc", "gpu/nccl/fake/nccl.cc", "gpu/nccl/fake/reduce.cc", "gpu/nccl/library.cc"]
-SOURCES += ["gpu/nccl/communicator.cc", "gpu/nccl/message_rounds.cc", "program/messages.cc", "executor/layout.cc"]
+SOURCES += ["gpu/nccl/communicator.cc", "gpu/nccl/message_rounds.cc", "program/messages.cc", "executor/calls/layout.cc"]
 SOURCES += ["kernels/isa_plain.cc"]
 DTYPES = {np.dtype(np.float32): 10, np.dtype(ml_dtypes.bfloat16): 9}  # as cc/kernels/types.h numbers them
 
@@ -100,7 +100,7 @@ def test_a_message_that_nobody_sends_ends_the_ranks(player: Path, tmp_path: Path
     files = files_of(tmp_path, schedules.ring(3))
     files[1].write_bytes(without_a_round(files[1].read_bytes()))
     played = play(player, files, np.ones((3, 100), np.float32), seconds=1)
-    assert played.returncode == 1 and b"no message has come" in played.stderr
+    assert played.returncode == 1 and b"no message has arrived" in played.stderr
 
 
 def without_a_round(encoded: bytes) -> bytes:

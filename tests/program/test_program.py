@@ -173,7 +173,7 @@ def test_sums_of_the_early_ranks_must_not_wait_for_the_late_one() -> None:
     everybody = (0, 1, 2)
     together = Program(3, 1, (ProgramOp(0, 0, everybody, everybody, ()),))
     verify_program(together)
-    with pytest.raises(PlanError, match="chunk 0 of the others is not reduced while the late rank 2 is away"):
+    with pytest.raises(PlanError, match="chunk 0 of the others is not reduced before the late rank 2 arrives"):
         verify_program(together, schedule)
 
 

@@ -35,11 +35,11 @@ SUM_ON_2 = [[0, 0, 2, 0, R], [1, 1, 2, 0, R]]
         (
             [[0, 0, 3, 0, R]],
             {},
-            "round 0: the reduce of chunk 0 from rank 0 to rank 3 goes to none of the 2 other ranks",
+            "round 0: the reduce of chunk 0 from rank 0 to rank 3 does not go to one of 2 other ranks",
         ),
-        ([[0, 3, 0, 0, R]], {}, "from rank 3 to rank 0 comes from none of the 3 ranks"),
-        ([[0, -1, 0, 0, R]], {}, "comes from none"),
-        ([[0, 1, 1, 0, R]], {}, "from rank 1 to rank 1 goes to none"),
+        ([[0, 3, 0, 0, R]], {}, "from rank 3 to rank 0 does not come from one of 3 ranks"),
+        ([[0, -1, 0, 0, R]], {}, "does not come from one"),
+        ([[0, 1, 1, 0, R]], {}, "from rank 1 to rank 1 does not go to one"),
         ([[0, 0, 1, 1, R]], {}, "reduce of chunk 1 from rank 0 to rank 1 is not one of 1 chunks"),
         ([[0, 0, 1, -1, C]], {}, "copy of chunk -1 .* is not one of 1 chunks"),
         ([[0, 0, 1, 0, 7]], {}, "the op 7 of chunk 0 from rank 0 to rank 1 is neither reduce nor copy"),
@@ -48,15 +48,19 @@ SUM_ON_2 = [[0, 0, 2, 0, R], [1, 1, 2, 0, R]]
         ([[0, 1, 0, 0, R], [0, 1, 2, 0, R]], {}, "round 0: rank 1 sends to 2 ranks; it has 1 port"),
         ([*SUM_ON_2, [2, 0, 2, 0, R]], {}, r"round 2: .* from rank 0 to rank 2 adds .* of ranks \[0\] a second time"),
         ([*SUM_ON_2, [2, 2, 0, 0, C]], {}, r"chunk 0 of rank 1 lacks the contribution of ranks \[0, 2\]"),
-        ([[0, 0, 2, 0, C], [0, 1, 2, 0, R]], {"ports": 2}, "from rank 0 to rank 2 is not the only one into this chunk"),
+        (
+            [[0, 0, 2, 0, C], [0, 1, 2, 0, R]],
+            {"ports": 2},
+            "from rank 0 to rank 2 is not the only transfer into this chunk",
+        ),
         (
             [[0, 0, 1, 0, R], [1, 0, 2, 0, R], [1, 1, 2, 0, R]],
             {"ports": 2},
-            "brings what another one of its round brings",
+            "brings a contribution that another transfer of its round also brings",
         ),
         ([], {"ranks": 1}, "1 ranks and 1 chunks"),
         ([], {"num_chunks": 0}, "3 ranks and 0 chunks"),
-        ([], {"late": 3}, "late rank 3 is not one of 3 ranks"),
+        ([], {"late": (3,)}, "late rank 3 is not one of 3 ranks"),
     ],
 )
 def test_the_error_says_what_and_where(rows: Rows, sizes: dict[str, int], message: str) -> None:
@@ -76,7 +80,7 @@ def test_the_error_says_what_and_where(rows: Rows, sizes: dict[str, int], messag
 def test_garbage_after_the_precondition_is_not_read(rows: Rows, message: str) -> None:
     before = schedules.straggler(3, 2, 1).precondition
     with pytest.raises(PlanError, match=message):
-        verify_schedule(small(rows, late=2, precondition=before))
+        verify_schedule(small(rows, late=(2,), precondition=before))
 
 
 def tampered_parameters(**changes: Any) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def test_a_template_serves_no_single_chunk() -> None:
 
 
 def test_a_template_brings_a_chunk_once() -> None:
-    with pytest.raises(PlanError, match="brings a chunk to a rank that gets it in another row, too"):
+    with pytest.raises(PlanError, match="brings a chunk to a rank that also gets it in another row"):
         verify_template(other_template(), 9)
 
 

@@ -17,7 +17,8 @@ from jaxcomm.errors import PlanError
 from jaxcomm.files import mistake
 from jaxcomm.log import printable, say
 from jaxcomm.profile import Profile
-from jaxcomm.report import drawing, explanation
+from jaxcomm.report import drawing
+from jaxcomm.report.plan import explanation
 
 EVIL = 'a\x1b]0;title\x07\x1b[31m\x9b2J\x00\r\n\x7f\u202e\u2028<b>&"'
 SHOWN = r"a\x1b]0;title\x07\x1b[31m\x9b2J\x00\r\n\x7f\u202e\u2028<b>&" + '"'

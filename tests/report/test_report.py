@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from jaxcomm import planner, schedules
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
-from jaxcomm.report import explanation, palette, plots, profile_summary, timeline
+from jaxcomm.report import palette, plots, profile_summary
+from jaxcomm.report.plan import explanation, timeline
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import range_text, spec_text
 from jaxcomm.schedules import Op, Schedule
@@ -238,7 +239,7 @@ def test_explanation_says_what_a_delay_can_gain_at_best() -> None:
     assert schedule.precondition is not None
     best = schedule.seconds(entry.predicted.reference_bytes, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
     plain = min(entry.predicted.ring, entry.predicted.halving_doubling, entry.predicted.direct)
-    sentence = f"gains all it can, {seconds_text(plain - best)} of {seconds_text(plain)}, from "
+    sentence = f"saves the most, {seconds_text(plain - best)} of {seconds_text(plain)}, from "
     assert sentence in explanation.explanation(plan)
 
 

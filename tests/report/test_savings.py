@@ -11,11 +11,12 @@ from jaxcomm import planner
 from jaxcomm.cli import main
 from jaxcomm.plan import Plan
 from jaxcomm.plan.values import Verdict
-from jaxcomm.profile import Profile, Sample, fit, save
+from jaxcomm.profile import Sample, fit, save
 from jaxcomm.profile.timed_schedules import TimedSchedules
-from jaxcomm.report.considered import considered
-from jaxcomm.report.explanation import explanation, summary
-from jaxcomm.report.words import VERDICTS
+from jaxcomm.report.plan.considered import considered
+from jaxcomm.report.plan.explanation import explanation, summary
+from jaxcomm.report.run.sites import trial_text
+from jaxcomm.report.words import verdict_text
 from tests.cli.documents import schema
 from tests.planner.test_executors_timed_together import together
 from tests.planner.test_timed_schedules import SIZES, entry, profile, timed
@@ -85,22 +86,47 @@ def test_schedules_of_xla_beyond_the_timed_sizes_are_not_timed(lax: float) -> No
 def test_the_schema_lists_the_verdicts_of_alternatives() -> None:
     ranges = schema("considered")["properties"]["ranges"]["items"]["properties"]
     listed = ranges["considered"]["items"]["properties"]["verdict"]["enum"]
-    assert listed == [*get_args(Verdict)] == [*VERDICTS]
+    assert listed == [*get_args(Verdict)]
 
 
-def test_a_schedule_that_was_not_timed_takes_no_less_than_its_links() -> None:
-    source = profile(up_to(65536, timed({}, kind="ring", executor="messages", ranks=4)), late_s=0.0, ranks=4)
-    beta = 1.7e-8  # a tenth of the rate at which the schedules were timed
-    link = source.link.model_copy(update={"beta_s_per_byte": beta})
-    unlike = Profile.model_validate(source.model_dump() | {"link": link.model_dump(), "nics": [1.0, 1.0, 1.0, 2.0]})
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_every_verdict_has_its_words(verdict: Verdict) -> None:
+    made = planner.plan(profile(timed(dict.fromkeys(SIZES, 1.5))))
+    chosen = entry(made, 2**20)
+    assert verdict_text(made, chosen, chosen.alternatives[0].model_copy(update={"verdict": verdict}))
 
-    modelled = [
-        offer.seconds / found.predicted.reference_bytes
-        for found in planner.plan(unlike, model_bytes=2**20).collectives
-        for offer in found.alternatives
-        if offer.schedule.kind == "hierarchical"
-    ]
-    assert modelled and min(modelled) >= 2 * beta
+
+def test_a_faster_schedule_says_why_it_was_left() -> None:
+    made = planner.plan(profile(timed(dict.fromkeys(SIZES, 1.5))))
+    chosen, least = entry(made, 2**20), made.assumptions.min_gain
+
+    def left(saves: float) -> str:
+        seconds = (1 - saves) * chosen.predicted.seconds
+        update = {"verdict": "below_threshold", "seconds": seconds}
+        return verdict_text(made, chosen, chosen.alternatives[0].model_copy(update=update))
+
+    assert left(least / 2) == f"not sure enough: saves {least / 2:.1%} of the chosen one, must save {least:.1%}"
+    assert left(0.5) == "not sure enough: saves 50.0% of the chosen one, within the error of the times"
+
+
+@pytest.mark.parametrize(
+    ("trial", "says"),
+    [
+        ({"outcome": "kept", "plan_s": 3.0, "default_s": 4.0}, "kept: 3 s against 4 s, 25% less"),
+        ({"outcome": "dropped", "plan_s": 3.0, "default_s": 4.0}, "25% less, which may be chance"),
+        (
+            {"outcome": "dropped", "plan_s": 3.0, "default_s": 4.0, "plan_cycle_s": 6.0, "default_cycle_s": 5.0},
+            "25% less, but from call to call 20.0% more",
+        ),
+        (
+            {"outcome": "kept", "plan_s": 4.0, "default_s": 4.0, "plan_cycle_s": 4.0, "default_cycle_s": 5.0},
+            "0% less, but from call to call 20.0% less",
+        ),
+        ({"outcome": "dropped", "plan_s": 5.0, "default_s": 4.0}, "5 s against 4 s, 25% more"),
+    ],
+)
+def test_a_trial_says_why_its_outcome_differs(trial: dict[str, object], says: str) -> None:
+    assert (trial_text(trial) or "").endswith(says)
 
 
 def test_the_command_says_up_to_which_size_links_were_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,38 +61,46 @@ CASES |= {
     )
     for name in schedules.orders_by_host((0, 0))
 }
+HostLinks = schedules.HostLinks
+
 CASES |= {
-    "hierarchical": lambda n: schedules.hierarchical(on_hosts(n, 4), "rank", 4.0, min(n, 32) + 1),
-    "hierarchical, one NIC per host": lambda n: schedules.hierarchical(on_hosts(n, 3), "host", 2.0, 5),
-    "hierarchical, one host": lambda n: schedules.hierarchical((0,) * n, "rank", 1.0, 3),
-    "hierarchical, a rank per host": lambda n: schedules.hierarchical(range(n), "rank", 9.0, 3),
+    "hierarchical": lambda n: schedules.hierarchical(HostLinks.of(on_hosts(n, 4), "rank", 4.0), min(n, 32) + 1),
+    "hierarchical, one NIC per host": lambda n: schedules.hierarchical(HostLinks.of(on_hosts(n, 3), "host", 2.0), 5),
+    "hierarchical, one host": lambda n: schedules.hierarchical(HostLinks.of((0,) * n, "rank", 1.0), 3),
+    "hierarchical, a rank per host": lambda n: schedules.hierarchical(HostLinks.of(range(n), "rank", 9.0), 3),
     "hierarchical, racks": lambda n: schedules.hierarchical(
-        on_hosts(n, 2), "rank", 2.0, 7, racks=on_hosts(len({*on_hosts(n, 2)}), 2)
+        HostLinks.of(on_hosts(n, 2), "rank", 2.0, racks=on_hosts(len({*on_hosts(n, 2)}), 2)), 7
     ),
-    "hierarchical, one late": lambda n: schedules.hierarchical(on_hosts(n, 4), "rank", 2.0, 9, [n // 2], 9, 9),
+    "hierarchical, one late": lambda n: schedules.hierarchical(
+        HostLinks.of(on_hosts(n, 4), "rank", 2.0), 9, [n // 2], 9, 9
+    ),
     "hierarchical, one of like hosts late": lambda n: schedules.hierarchical(
-        [rank % max(1, n // 4) for rank in range(n)], "rank", 2.0, 13, [n - 1], 13, 13
+        HostLinks.of([rank % max(1, n // 4) for rank in range(n)], "rank", 2.0), 13, [n - 1], 13, 13
     ),
-    "hierarchical, one late, NIC per host": lambda n: schedules.hierarchical(on_hosts(n, 3), "host", 4.0, 8, [0], 8, 5),
-    "hierarchical, late by a little": lambda n: schedules.hierarchical(on_hosts(n, 4), "rank", 4.0, 9, [n - 1], 3, 6),
+    "hierarchical, one late, NIC per host": lambda n: schedules.hierarchical(
+        HostLinks.of(on_hosts(n, 3), "host", 4.0), 8, [0], 8, 5
+    ),
+    "hierarchical, late by a little": lambda n: schedules.hierarchical(
+        HostLinks.of(on_hosts(n, 4), "rank", 4.0), 9, [n - 1], 3, 6
+    ),
     "hierarchical, two late": lambda n: schedules.hierarchical(
-        on_hosts(n, 4), "rank", 4.0, 9, range(min(2, n - 1)), 9, 9
+        HostLinks.of(on_hosts(n, 4), "rank", 4.0), 9, range(min(2, n - 1)), 9, 9
     ),
     "hierarchical, late on several hosts": lambda n: schedules.hierarchical(
-        on_hosts(n, 2), "host", 2.0, 6, range(0, n - 1, 3), 6, 4
+        HostLinks.of(on_hosts(n, 2), "host", 2.0), 6, range(0, n - 1, 3), 6, 4
     ),
     "hierarchical, a host late": lambda n: schedules.hierarchical(
-        on_hosts(n, 2), "rank", 2.0, 6, range(min(2, n - 1)), 6, 6
+        HostLinks.of(on_hosts(n, 2), "rank", 2.0), 6, range(min(2, n - 1)), 6, 6
     ),
     "hierarchical, late in racks": lambda n: schedules.hierarchical(
-        on_hosts(n, 2), "rank", 2.0, 7, [n // 3], 7, 7, on_hosts(len({*on_hosts(n, 2)}), 2)
+        HostLinks.of(on_hosts(n, 2), "rank", 2.0, racks=on_hosts(len({*on_hosts(n, 2)}), 2)), 7, [n // 3], 7, 7
     ),
 }
 
 CASES |= {
-    "hierarchical halves": lambda n: schedules.hierarchical_halves(on_hosts(n, 4), "rank", 4.0),
+    "hierarchical halves": lambda n: schedules.hierarchical_halves(HostLinks.of(on_hosts(n, 4), "rank", 4.0)),
     "hierarchical halves, in racks": lambda n: schedules.hierarchical_halves(
-        on_hosts(n, 2), "host", 2.0, on_hosts(-(-n // 2), 2)
+        HostLinks.of(on_hosts(n, 2), "host", 2.0, on_hosts(-(-n // 2), 2))
     ),
 }
 
@@ -111,42 +119,48 @@ def of_hosts(hosts: Sequence[int], seed: int = 0) -> list[float]:
 
 CASES |= {
     "unlike, one slow": lambda n: schedules.hierarchical(
-        range(n), "rank", 1.0, min(2 * n, 40), nics=[2.0] + [1.0] * (n - 1)
+        HostLinks.of(range(n), "rank", 1.0, nics=[2.0] + [1.0] * (n - 1)), min(2 * n, 40)
     ),
     "unlike, all slow but one": lambda n: schedules.hierarchical(
-        range(n), "rank", 1.0, min(3 * n, 40), nics=[4.0] * (n - 1) + [1.0]
+        HostLinks.of(range(n), "rank", 1.0, nics=[4.0] * (n - 1) + [1.0]), min(3 * n, 40)
     ),
-    "unlike, any rates": lambda n: schedules.hierarchical(range(n), "rank", 1.0, min(n, 32) + 3, nics=rates(n)),
+    "unlike, any rates": lambda n: schedules.hierarchical(
+        HostLinks.of(range(n), "rank", 1.0, nics=rates(n)), min(n, 32) + 3
+    ),
     "unlike, NICs of ranks on hosts": lambda n: schedules.hierarchical(
-        on_hosts(n, 4), "rank", 2.0, 11, nics=rates(n, 1)
+        HostLinks.of(on_hosts(n, 4), "rank", 2.0, nics=rates(n, 1)), 11
     ),
     "unlike, NICs of hosts": lambda n: schedules.hierarchical(
-        on_hosts(n, 3), "host", 2.0, 9, nics=of_hosts(on_hosts(n, 3))
+        HostLinks.of(on_hosts(n, 3), "host", 2.0, nics=of_hosts(on_hosts(n, 3))), 9
     ),
     "unlike, in racks": lambda n: schedules.hierarchical(
-        range(n), "rank", 1.0, 9, racks=on_hosts(n, 3), nics=rates(n), uplinks=rates(-(-n // 3), 2)
+        HostLinks.of(range(n), "rank", 1.0, racks=on_hosts(n, 3), nics=rates(n), uplinks=rates(-(-n // 3), 2)), 9
     ),
     "unlike, hosts in racks": lambda n: schedules.hierarchical(
-        on_hosts(n, 2), "rank", 2.0, 7, racks=on_hosts(-(-n // 2), 2), uplinks=rates(-(-n // 4), 3)
+        HostLinks.of(on_hosts(n, 2), "rank", 2.0, racks=on_hosts(-(-n // 2), 2), uplinks=rates(-(-n // 4), 3)), 7
     ),
-    "unlike, one late": lambda n: schedules.hierarchical(range(n), "rank", 1.0, 9, [n // 2], 9, 9, nics=rates(n, 4)),
+    "unlike, one late": lambda n: schedules.hierarchical(
+        HostLinks.of(range(n), "rank", 1.0, nics=rates(n, 4)), 9, [n // 2], 9, 9
+    ),
     "unlike, the slow one late by a little": lambda n: schedules.hierarchical(
-        range(n), "rank", 1.0, 9, [0], 9, 4, nics=[2.0] + [1.0] * (n - 1)
+        HostLinks.of(range(n), "rank", 1.0, nics=[2.0] + [1.0] * (n - 1)), 9, [0], 9, 4
     ),
     "unlike, late on hosts": lambda n: schedules.hierarchical(
-        on_hosts(n, 4), "rank", 2.0, 9, [n - 1], 9, 7, nics=rates(n, 5)
+        HostLinks.of(on_hosts(n, 4), "rank", 2.0, nics=rates(n, 5)), 9, [n - 1], 9, 7
     ),
     "unlike, two late in racks": lambda n: schedules.hierarchical(
-        on_hosts(n, 2),
-        "host",
-        2.0,
+        HostLinks.of(
+            on_hosts(n, 2),
+            "host",
+            2.0,
+            racks=on_hosts(-(-n // 2), 2),
+            nics=of_hosts(on_hosts(n, 2), 6),
+            uplinks=rates(-(-n // 4), 6),
+        ),
         7,
         range(min(2, n - 1)),
         7,
         7,
-        on_hosts(-(-n // 2), 2),
-        of_hosts(on_hosts(n, 2), 6),
-        rates(-(-n // 4), 6),
     ),
 }
 
@@ -159,13 +173,15 @@ HALVES: dict[str, Callable[[Half, int], Schedule]] = {
         half,
         schedules.halving_doubling(p := 1 << n.bit_length() - 1, schedules.orders_by_host(on_hosts(p, 3))["dealt_out"]),
     ),
-    "hierarchical": lambda half, n: schedules.hierarchical_half(half, on_hosts(n, 4), "rank", 4.0),
-    "hierarchical, one NIC per host": lambda half, n: schedules.hierarchical_half(half, on_hosts(n, 3), "host", 2.0),
+    "hierarchical": lambda half, n: schedules.hierarchical_half(half, HostLinks.of(on_hosts(n, 4), "rank", 4.0)),
+    "hierarchical, one NIC per host": lambda half, n: schedules.hierarchical_half(
+        half, HostLinks.of(on_hosts(n, 3), "host", 2.0)
+    ),
     "hierarchical, racks": lambda half, n: schedules.hierarchical_half(
-        half, on_hosts(n, 2), "rank", 2.0, on_hosts(len({*on_hosts(n, 2)}), 2)
+        half, HostLinks.of(on_hosts(n, 2), "rank", 2.0, on_hosts(len({*on_hosts(n, 2)}), 2))
     ),
     "hierarchical, unlike NICs": lambda half, n: schedules.hierarchical_half(
-        half, on_hosts(n, 4), "rank", 2.0, nics=rates(n)
+        half, HostLinks.of(on_hosts(n, 4), "rank", 2.0, nics=rates(n))
     ),
 }
 
@@ -179,8 +195,7 @@ def by_hand(schedule: Schedule, table: object = None) -> Schedule:
         num_chunks=schedule.num_chunks,
         ports=schedule.ports,
         precondition=schedule.precondition,
-        late=schedule.late,
-        other_late_ranks=schedule.other_late_ranks,
+        late=() if schedule.late is None else (*schedule.other_late_ranks, schedule.late),
         collective=schedule.collective,
     )
 

@@ -13,7 +13,7 @@ from jaxcomm.measure.schedules import schedules_of
 from jaxcomm.plan import build
 from jaxcomm.plan.timed import ROLE, timed_spec
 from jaxcomm.profile.cluster import Cluster, Topology
-from jaxcomm.profile.timed_schedules import ScheduleSample, TimedKind, TimedSchedule, TimedSchedules
+from jaxcomm.profile.timed_schedules import ScheduleName, ScheduleSample, TimedSchedule, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import executor_work
 from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TermCosts, TimedCosts
@@ -21,6 +21,7 @@ from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TermCosts, TimedCo
 RANKS, LATE, MIB = 8, 3, 2**20
 SIZES = (4096, 65536, MIB, 4 * MIB, 8 * MIB, 64 * MIB)
 LINKS = Cluster(1e-6, 1e-10)
+DIRECT, STRAGGLER = ScheduleName(kind="direct"), ScheduleName(kind="straggler", chunks=7)
 UNITS = np.array([2e-6, 9e-6, 1e-7, 0.0, 3e-11, 0.0, 5e-11, 2e-11, 3e-11])  # a machine's, as `_memory` orders terms
 
 
@@ -29,21 +30,21 @@ def machine() -> TermCosts:
     return TermCosts(work, UNITS)
 
 
-def made(kind: TimedKind, chunks: int | None) -> Schedule:
-    return build(timed_spec(kind, chunks), RANKS, {ROLE: LATE}, schedules.template(RANKS))
+def made(name: ScheduleName) -> Schedule:
+    return build(timed_spec(name), RANKS, {ROLE: LATE}, schedules.template(RANKS))
 
 
 def measured(costs: Costs, factor: float = 1.0, noise: tuple[float, ...] = (1.0, 1.0, 1.0)) -> TimedSchedules:
     """Every kind of schedule as a machine takes it; all but direct `factor` times as long."""
     tables = []
-    for kind, chunks in schedules_of(RANKS):
+    for name in schedules_of(RANKS):
         samples = []
         for nbytes in SIZES:
-            before, after = costs.phases(made(kind, chunks), nbytes)
-            times = factor if kind != "direct" else 1.0
+            before, after = costs.phases(made(name), nbytes)
+            times = factor if name.kind != "direct" else 1.0
             together, late = ([times * seconds * each for each in noise] for seconds in (before + after, after))
             samples.append(ScheduleSample(bytes=nbytes, together=together, late=late, late_by_s=1.0))
-        tables.append(TimedSchedule(kind=kind, chunks=chunks, samples=samples))
+        tables.append(TimedSchedule(**name.model_dump(), samples=samples))
     return TimedSchedules(executor="memory", late=LATE, schedules=tables)
 
 
@@ -58,8 +59,8 @@ def test_lateness_hides_the_part_before_the_arrival_as_far_as_it_lasts() -> None
 
 def test_timed_schedules_are_interpolated_between_the_sizes() -> None:
     found = TimedCosts.of(measured(machine(), factor=1.7), RANKS, LINKS)
-    for kind, chunks in schedules_of(RANKS):
-        schedule, times = made(kind, chunks), 1.0 if kind == "direct" else 1.7
+    for name in schedules_of(RANKS):
+        schedule, times = made(name), 1.0 if name.kind == "direct" else 1.7
         for nbytes in SIZES:
             before, after = machine().phases(schedule, nbytes)
             assert found.cost(schedule, nbytes, 1.0) == pytest.approx(times * after)
@@ -73,9 +74,9 @@ def test_timed_schedules_are_interpolated_between_the_sizes() -> None:
 
 def test_the_model_is_fitted_to_timed_schedules_and_foretells_others() -> None:
     found = TimedCosts.of(measured(machine()), RANKS, LINKS)
-    assert max(found.errors) < 0.02 and found.error < 0.02
+    assert max(found.errors.values()) < 0.02 and found.error < 0.02
     other = schedules.straggler(RANKS, LATE, 56)
-    assert not found.is_timed(other)
+    assert found.samples(other) is None
     for nbytes in (6 * MIB, 96 * MIB):
         assert found.cost(other, nbytes, 1.0) == pytest.approx(machine().cost(other, nbytes, 1.0), rel=0.03)
 
@@ -94,14 +95,16 @@ def test_the_margin_is_what_turns_deviate_or_the_error_of_the_model() -> None:
         for sample in each.samples:
             sample.late[:] = [0.9 * sample.late[0], sample.late[0], 1.1 * sample.late[0]]
     found = TimedCosts.of(noisy, RANKS, LINKS)
-    straggler, direct = made("straggler", 7), made("direct", None)
+    straggler, direct = made(STRAGGLER), made(DIRECT)
     deviation = np.log([0.9, 1.0, 1.1]).std(ddof=1)
     assert found.margin(straggler, MIB, direct) == pytest.approx(1 - np.exp(-4.3 * deviation))  # no gain is expected
     error = 1.2533 * deviation / 3**0.5
     assert found.margin(straggler, 64 * MIB, direct) == pytest.approx(1 - np.exp(-4.3 * error))
     assert TimedCosts.of(measured(machine()), RANKS, LINKS).margin(straggler, MIB, direct) == pytest.approx(0, abs=1e-9)
     other = schedules.straggler(RANKS, LATE, 56)
-    assert found.margin(other, 5 * MIB, direct) == pytest.approx(1 - np.exp(-max(found.errors[3:5])))
+    assert found.margin(other, 5 * MIB, direct) == pytest.approx(
+        1 - np.exp(-max(found.errors[4 * MIB], found.errors[8 * MIB]))
+    )
     assert found.about(5 * MIB) == (4 * MIB, 8 * MIB) and found.about(8 * MIB) == (8 * MIB,)
     assert found.about(1) == (4096,) and found.about(2**40) == (64 * MIB,)
 
@@ -118,24 +121,24 @@ def test_of_five_turns_or_more_their_order_bounds_the_median(turns: int, bound: 
                 sample.late[:] = [sample.late[turns // 2]] * (turns + 2)  # it has had more turns
     found = TimedCosts.of(noisy, RANKS, LINKS)
     worst = ratios[{"longest": -1, "second longest": -2, "third": -3}[bound]]
-    margin = found.margin(made("straggler", 7), 64 * MIB, made("direct", None))
+    margin = found.margin(made(STRAGGLER), 64 * MIB, made(DIRECT))
     assert margin == pytest.approx(1 - np.median(ratios) / worst, rel=0.02)
 
 
 def test_times_with_another_late_rank_count_only_where_links_are_alike() -> None:
     other = schedules.straggler(RANKS, 5, 7)
-    assert TimedCosts.of(measured(machine()), RANKS, LINKS).is_timed(other)
+    assert TimedCosts.of(measured(machine()), RANKS, LINKS).samples(other)
     hosts = Topology(hosts=(0, 0, 0, 0, 1, 1, 1, 1), nic="host", slow=4.0)
     found = TimedCosts.of(measured(machine()), RANKS, Cluster(1e-6, 1e-10, hosts))
-    assert not found.is_timed(other) and found.is_timed(made("straggler", 7))
+    assert found.samples(other) is None and found.samples(made(STRAGGLER))
 
 
 def test_the_bounds_of_the_memory_model_are_those_of_the_core() -> None:
     core = Path(__file__).parents[2] / "cc" / "executor"
     for name, file, value in (
-        ("kTinyWork", "local_executor.cc", executor_work.TINY_WORK),
-        ("kStreamBytes", "local_site.cc", executor_work.STREAM_BYTES),
-        ("kSegmentBytes", "segment_bytes.h", executor_work.SEGMENT_BYTES),
+        ("kTinyWork", "local/local_executor.cc", executor_work.TINY_WORK),
+        ("kStreamBytes", "local/local_site.cc", executor_work.STREAM_BYTES),
+        ("kSegmentBytes", "sites/segment_bytes.h", executor_work.SEGMENT_BYTES),
     ):
         match = re.search(rf"{name} = (\d+) << (\d+);", (core / file).read_text())
         assert match and int(match[1]) << int(match[2]) == value

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.simulate import Delays, Network, tune
 
@@ -213,10 +214,16 @@ def test_members_that_cover_more_fit_into_more_of_the_delay() -> None:
     assert (after[1:] <= after[:-1] * tune.SLACK).all()
 
 
+def test_bound_without_cost_of_bytes_is_rounds_alone() -> None:
+    """A noisy profile may say so, also of unlike NICs."""
+    topology = Topology(hosts=(0, 1, 2, 3), nic="rank", slow=1.0, nics=(1.0, 50.0, 1.0, 1.0))
+    assert simulate.lower_bound(4, 2**20, Delays((0.03,)), 1e-3, 0.0, 1, topology) == pytest.approx(2e-3)
+
+
 @pytest.mark.parametrize(("ranks", "ports"), [(4, 16), (16, 16), (64, 16), (1024, 1)])
 @pytest.mark.parametrize("delay", [0.0, 1e-3, 1.0])
 def test_nothing_beats_the_lower_bound(ranks: int, ports: int, delay: float) -> None:
-    for row in simulate.sweep([ranks], [2**i for i in range(4, 34, 3)], [delay], ALPHA, BETA, ports=ports):
+    for row in simulate.sweep([ranks], [2**i for i in range(4, 34, 3)], [delay], Cluster(ALPHA, BETA), ports=ports):
         times = [row.ring, row.halving_doubling, row.broadcast, row.straggler]
         times += [] if row.direct is None else [row.direct]
         assert (row.direct is None) == (ranks - 1 > ports)
@@ -224,7 +231,7 @@ def test_nothing_beats_the_lower_bound(ranks: int, ports: int, delay: float) -> 
 
 
 def test_large_buffers_approach_the_bound_when_the_delay_covers_all() -> None:
-    row = next(simulate.sweep([1024], [2**40], [1e4], ALPHA, BETA, ports=1))
+    row = next(simulate.sweep([1024], [2**40], [1e4], Cluster(ALPHA, BETA), ports=1))
     assert row.straggler == pytest.approx(row.lower_bound, rel=0.01)
     assert row.ring == pytest.approx(2 * row.lower_bound, rel=0.01)
 
@@ -242,7 +249,7 @@ def test_bandwidth_factors_of_the_paper(ranks: int, multiple: int, factor: float
 
 def test_a_sweep_goes_to_1024_ranks() -> None:
     sizes = [2**i for i in range(10, 35, 2)]
-    rows = list(simulate.sweep([8, 64, 1000, 1024], sizes, [0.0, 1e-3, 0.1], ALPHA, BETA))
+    rows = list(simulate.sweep([8, 64, 1000, 1024], sizes, [0.0, 1e-3, 0.1], Cluster(ALPHA, BETA)))
     assert len(rows) == 4 * len(sizes) * 3
     assert [(row.ranks, row.nbytes, row.delay_s) for row in rows[:2]] == [(8, 1024, 0.0), (8, 1024, 1e-3)]
 

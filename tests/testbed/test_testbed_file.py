@@ -65,13 +65,13 @@ def cut(*fields: str) -> str:
         (RAIL + HOSTS + '[[packet_loss]]\nhost = "a"\nrate = 0.9', "packet_loss[0].rate is 0.9; it must be less than"),
         (
             RAIL + HOSTS + 2 * '[[packet_loss]]\nhost = "a"\nrate = 0.1\n',
-            "packet_loss[1] is of the same link as packet_loss[0]",
+            "packet_loss[1] is for the same link as packet_loss[0]",
         ),
         (RAIL + SECOND + HOSTS + cut("at_s = 1"), "cuts[0].rail is missing; there are several, eth0, eth1"),
         (RAIL + HOSTS + cut("at_s = 1", 'rail = "eth7"'), 'cuts[0].rail is "eth7"; the rails are eth0'),
         (RAIL + HOSTS + cut("at_s = 1", "repaired_s = 1"), "cuts[0].repaired_s is 1; it must come after at_s, 1"),
         (RAIL + HOSTS + cut("at_s = 1", 'kind = "loud"'), "cuts[0].kind is 'loud'; it must be 'silent', 'one-way'"),
-        (RAIL + HOSTS + 2 * cut("at_s = 1"), "cuts[1] begins before the link of cuts[0], which is the same"),
+        (RAIL + HOSTS + 2 * cut("at_s = 1"), "cuts[1] begins before cuts[0] of the same link is repaired"),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "a"', 'flows[0].dst is "a", its src'),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 0', "flows[0].stop_s is 0; it must come after"),
         (RAIL + RACK + (HOSTS + "#").replace('"\n', '"\nrack = "left"\n') + SWITCH, "switch is given beside racks"),
@@ -227,7 +227,7 @@ def test_without_root_nothing_is_touched(capsys: Capture, monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "Popen", None)
     assert main(["testbed", "run", str(EXAMPLES[0]), "--", "true"]) == 1
     assert capsys.readouterr().err == (
-        "error: this testbed needs root, which is not to be had here.\n  Cure: run it as root, for example by sudo.\n"
+        "error: this testbed needs root, which this machine lacks.\n  Cure: run it as root, for example by sudo.\n"
     )
     assert main(["testbed", "check"]) == 1
     shown = capsys.readouterr()

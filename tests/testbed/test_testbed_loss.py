@@ -17,7 +17,7 @@ JOB = f"""
 import hashlib, jax, jaxcomm, json, numpy as np
 from jaxcomm.train import Drop
 jax.distributed.initialize()
-mesh = jax.make_mesh(({len(HOSTS)},), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+mesh = jax.sharding.Mesh(jax.devices(), ("data",))
 place = jax.NamedSharding(mesh, jax.P("data"))
 drop = Drop({BOUND}, policy="network")
 psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data", drop=drop), mesh=mesh, in_specs=jax.P("data"),

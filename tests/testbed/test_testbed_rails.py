@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm import plan, planner
+from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from tests.cli import documents
 from tests.planner.test_lost_rails import on_hosts
@@ -15,10 +15,11 @@ from tests.planner.test_lost_rails import on_hosts
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 BYTES, CALLS = 8 << 20, 5
+CLI = "jaxcomm.cli"
 JOB = f"""
 import jax, jaxcomm, numpy as np
 jax.distributed.initialize()
-mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+mesh = jax.sharding.Mesh(jax.devices(), ("data",))
 place = jax.NamedSharding(mesh, jax.P("data"))
 psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P()))
 whole = np.arange(2 * {BYTES // 4}, dtype=np.float32).reshape(2, -1) % 1001
@@ -46,12 +47,36 @@ def test_a_buffer_takes_both_rails(
         assert payload < link["sent_bytes"] < 1.2 * payload
 
 
+def test_a_profile_of_two_rails_gives_their_shares(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    file, found, made = (tmp_path / name for name in ("two.toml", "profile.json", "plan.json"))
+    rails = "".join(f'[[rails]]\nname = "eth{i}"\nmbit = {mbit}\n' for i, mbit in enumerate((400, 100)))
+    file.write_text(rails + '[[hosts]]\nname = "a"\n[[hosts]]\nname = "b"\n')
+    words = ["profile", "--sizes", "1KiB,64KiB", "--seconds", "20", "--steps", "5", "--out", str(found)]
+    assert main(["testbed", "run", str(file), "--time-limit", "120", "--", sys.executable, "-m", CLI, *words]) == 0
+    tables = {rail.name: rail.latency[-1] for rail in profile.load(found).rails}
+    assert 3 < tables["eth1"].seconds / tables["eth0"].seconds < 5 and tables["eth0"].bytes >= 1 << 20
+    assert main(["plan", str(found), "--time-limit", "1", "--out", str(made)]) == 0
+    split = plan.load(made).rails
+    assert split and split.split_for(BYTES)[0].share == pytest.approx(0.8, abs=0.04)
+    job = JOB.replace("initialize()", f"initialize(); jaxcomm.init(plan={str(made)!r}, trial=False)")
+    capfd.readouterr()
+    assert main(["testbed", "run", str(file), "--json", "--time-limit", "120", "--", sys.executable, "-c", job]) == 0
+    shown = capfd.readouterr()
+    assert shown.err.count("right") == 2
+    carried = {link["rail"]: link["sent_bytes"] for link in documents.document(shown.out)["links"]}
+    assert carried["eth0"] / sum(carried.values()) == pytest.approx(0.8, abs=0.05)
+
+
 LOST_RAIL = """
 import sys, time, jax, jaxcomm, numpy as np
 jax.distributed.initialize()
 jaxcomm.init(plan=sys.argv[1], trial=False)
 n, size = 3, 1 << 18
-mesh = jax.make_mesh((n,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+mesh = jax.sharding.Mesh(jax.devices(), ("data",))
 place = jax.NamedSharding(mesh, jax.P("data"))
 call = lambda plan: jax.jit(jax.shard_map(
     lambda x: jaxcomm.psum(x, "data", plan=plan), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P()))

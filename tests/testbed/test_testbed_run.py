@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,19 +59,21 @@ def started(file: str, *command: str) -> Iterator[subprocess.Popen[str]]:
             run.kill()
 
 
-def say_go_and_sleep(file: str) -> tuple[str, ...]:
-    return "sh", "-c", f"echo go $$ {file}; sleep 1000"
+SAY_GO_AND_SLEEP = ("sh", "-c", "echo go; sleep 1000")
 
 
 def wait_for_go(run: subprocess.Popen[str]) -> tuple[str, list[int]]:
-    """The testbed's id, and the processes'."""
+    """The testbed's id, and the ids of all processes on its hosts, as this machine has them."""
     assert run.stdout is not None
-    id, processes = run.stdout.readline().split()[1].rstrip(":"), list[int]()
-    while len(processes) < 3:
+    id, processes = run.stdout.readline().split()[1].rstrip(":"), 0
+    while processes < 3:
         line = run.stdout.readline()
         assert line, "it has ended"
-        processes += [int(line.split()[3])] if " go " in line else []
-    return id, processes
+        processes += line.endswith(" go\n")
+    hosts = [f"jaxcomm-{id}-{host}" for host in "ab"]
+    found = [subprocess.check_output(["ip", "netns", "pids", host], text=True).split() for host in hosts]
+    assert len(found[0]) > len(found[1]) > 2  # those of the command, and each host's first
+    return id, [int(process) for each in found for process in each]
 
 
 def left_of(id: str) -> list[str]:
@@ -85,6 +88,14 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def have_ended(processes: list[int]) -> bool:
+    """Whether all end soon: a killed process leaves its network namespace before it has ended."""
+    deadline = time.monotonic() + DEADLINE_S
+    while any(map(alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(alive, processes))
 
 
 @pytest.mark.slow
@@ -114,24 +125,24 @@ def test_one_that_fails_ends_all(file: str, capfd: Capture) -> None:
 def test_the_time_is_limited(file: str, capfd: Capture) -> None:
     assert main(["testbed", "run", file, "--time-limit", "0.5", "--", "sleep", "1000"]) == 1
     shown = capfd.readouterr()
-    assert "error: the processes have not ended after 0.5 s, so they were ended.\n  Cure: a longer" in shown.err
+    assert "error: the processes have not ended after 0.5 s, so they were terminated.\n  Cure: set a" in shown.err
     assert left_of(shown.out.split()[1].rstrip(":")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing(file: str, number: signal.Signals) -> None:
-    with started(file, *say_go_and_sleep(file)) as run:
+    with started(file, *SAY_GO_AND_SLEEP) as run:
         id, processes = wait_for_go(run)
         assert left_of(id)
         run.send_signal(number)
         assert run.stdout is not None and run.stdout.read().endswith("error: interrupted\n")
         assert run.wait() == 130
-    assert left_of(id) == [] and not any(map(alive, processes))
+    assert left_of(id) == [] and have_ended(processes)
 
 
 def test_what_a_killed_one_leaves_is_cleaned_and_no_living_one_is_touched(file: str, capsys: Capture) -> None:
     with testbed.up(testbed.load(file)) as living:
-        with started(file, *say_go_and_sleep(file)) as run:
+        with started(file, *SAY_GO_AND_SLEEP) as run:
             id, processes = wait_for_go(run)
             os.kill(run.pid, signal.SIGKILL)
             run.wait()
@@ -139,7 +150,7 @@ def test_what_a_killed_one_leaves_is_cleaned_and_no_living_one_is_touched(file: 
             assert main(["testbed", "clean", "--json"]) == 0
         document = documents.document(capsys.readouterr().out)
         assert id in document["removed"] and document["in_use"][living.id] == os.getpid()
-        assert left_of(id) == [] and not any(map(alive, processes))
+        assert left_of(id) == [] and have_ended(processes)
         assert set(living.namespaces) <= set(left_of(living.id))
         assert testbed.counters(living)
     assert left_of(living.id) == []

@@ -95,7 +95,7 @@ def test_a_run_prints_what_waited(tmp_path: Path, capfd: pytest.CaptureFixture[s
     carried = {queue["host"]: queue["bytes"] for queue in found["queues"] if queue["priority"] == 0}
     assert carried == {"a": 142, "b": found["links"][0]["sent_bytes"]}  # errors of ICMP have another priority
     assert main(words) == 0
-    assert "what waited in the switch for each host:\nhost  rail  priority  packets" in capfd.readouterr().out
+    assert "packets that waited in the switch, by destination:\nhost  rail  priority  packets" in capfd.readouterr().out
 
 
 def test_a_device_that_is_not_there_has_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

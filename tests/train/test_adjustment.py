@@ -197,7 +197,7 @@ def test_every_pattern_that_is_planned_has_a_row_in_the_table():
 def test_mistakes_are_named(two_racks, tmp_path):
     with pytest.raises(ValueError, match=r"steps is 7 and worth 0\.05; they must be at least 8 and at least 0"):
         adjust_groups(two_racks, steps=7)
-    with pytest.raises(PlanError, match=r"decides no groups: .*\n  Cure: plan with"):
+    with pytest.raises(PlanError, match=r"has no groups: .*\n  Cure: plan with"):
         adjust_groups(plan(racks=[]))
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         adjust_groups(tmp_path / "plan.json")

@@ -12,13 +12,15 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import planner
+from jaxcomm import ffi, planner
 from jaxcomm.errors import PlanError
+from jaxcomm.ffi import marks
 from jaxcomm.plan.consensus import contraction
 from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import consensus_distance, divide_and_shuffle, exponential_gossip, group_table, local_sgd
 
 RANKS = 8
+AVERAGED, SECOND = 0, 1  # numbers of marks
 # Two racks of four whose ranks take turns between them.
 PERIOD = [[[i, 4 + i], [r for r in range(4) if r != i], [4 + r for r in range(4) if r != i]] for i in range(4)]
 
@@ -91,6 +93,38 @@ def test_a_run_taken_up_at_any_phase_gives_the_same_bits(mesh):
     whole = run(mesh, average, parameters(), 7, 1)
     halves = run(mesh, average, run(mesh, average, parameters(), 3, 1), 4, 4)
     jax.tree.map(np.testing.assert_array_equal, whole, halves)
+
+
+@pytest.mark.parametrize(("nbytes", "calls"), [(1, 4), (2048, 2), (2**20, 1)])
+def test_buckets_average_to_the_bits_of_one_call(mesh, nbytes, calls):
+    random = np.random.default_rng(1)
+    shapes = {"a": (512,), "b": (3, 100), "c": (7,), "d": (1,)}  # 2048, 1200, 28 and 4 bytes
+    params = {name: random.standard_normal((RANKS, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    whole = run(mesh, divide_and_shuffle(PERIOD, "data"), params, 3, 1)
+    ffi.reset_stats()
+    parts = run(mesh, divide_and_shuffle(PERIOD, "data", bucket_bytes=nbytes), params, 3, 1)
+    jax.tree.map(np.testing.assert_array_equal, parts, whole)
+    names = sorted(site["name"] for site in ffi.sites() if site["calls"])
+    assert names == ([f"group_sum bucket {i} of {calls}" for i in range(1, calls + 1)] if calls > 1 else ["group_sum"])
+
+
+def test_a_bucket_is_averaged_before_other_gradients_are_known(mesh):
+    """A layer's average ends while another layer's gradient is still computed, here for a second."""
+    average = divide_and_shuffle(PERIOD, "data", bucket_bytes=1)
+
+    def late(params, step):
+        params = average(
+            {"first": params["first"], "second": marks.mark(ffi.delay(params["second"], 1.0), SECOND)}, step
+        )
+        return params | {"first": marks.mark(params["first"], AVERAGED)}
+
+    params = {name: np.ones((RANKS, 64), np.float32) for name in ("first", "second")}
+    mapped = jax.shard_map(late, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False)
+    step = jax.jit(mapped)
+    jax.block_until_ready(step(params, jnp.int32(0)))
+    found = marks.record(lambda: jax.block_until_ready(step(params, jnp.int32(0))))
+    last = {number: max(mark.seconds for mark in found if mark.number == number) for number in (AVERAGED, SECOND)}
+    assert last[AVERAGED] < last[SECOND]
 
 
 AVERAGES = {
@@ -227,7 +261,7 @@ def test_gossip_on_powers_of_two_agrees_after_one_round_of_hops(mesh):
 
 
 def test_groups_of_other_ranks_than_the_axis_s_are_refused(mesh):
-    with pytest.raises(ValueError, match=r"the groups are of 4 ranks, but axis 'data' has 8\.\n  Cure: plan from"):
+    with pytest.raises(ValueError, match=r"the groups are for 4 ranks, but axis 'data' has 8\.\n  Cure: plan from"):
         run(mesh, divide_and_shuffle([[[0, 1], [2, 3]]], "data"), parameters(), 1)
     for table in (np.zeros((1, 4), np.int32), np.zeros(RANKS, np.int32), np.zeros((1, RANKS))):
         average = divide_and_shuffle(PERIOD, "data")
@@ -237,7 +271,7 @@ def test_groups_of_other_ranks_than_the_axis_s_are_refused(mesh):
 
 @pytest.mark.parametrize("ranks", [4, 16])
 def test_gossip_of_other_ranks_than_the_axis_s_is_refused(mesh, ranks):
-    with pytest.raises(ValueError, match=rf"it is of {ranks} ranks, but axis 'data' has 8\.\n  Cure: .*\(8, 'data'\)"):
+    with pytest.raises(ValueError, match=rf"it is for {ranks} ranks, but axis 'data' has 8\.\n  Cure: .*\(8, 'data'\)"):
         run(mesh, exponential_gossip(ranks, "data"), parameters(), 1)
 
 
@@ -254,7 +288,7 @@ def test_a_step_that_is_no_integer_is_refused(mesh):
 
 
 def test_a_plan_without_groups_is_refused():
-    with pytest.raises(PlanError, match=r"plan [0-9a-f]{8} decides no groups: .*\n  Cure: plan with"):
+    with pytest.raises(PlanError, match=r"plan [0-9a-f]{8} has no groups: .*\n  Cure: plan with"):
         divide_and_shuffle(planner.plan(cluster()), "data")
 
 
@@ -268,9 +302,13 @@ def test_a_plan_without_groups_is_refused():
         ),
         (lambda: divide_and_shuffle([[[0, 1]], [[0], [2]]], "data"), r"iterations\[1\] is .* each of the 2 ranks once"),
         (lambda: divide_and_shuffle([[0, 1], [2, 3]], "data"), r"iterations is \[\[0, 1\].*\n  Cure: \[\[\[0, 1\]"),
+        (
+            lambda: divide_and_shuffle(PERIOD, "data", bucket_bytes=0),
+            r"bucket_bytes is 0; .* at least 1\.\n  Cure: 2\*\*18",
+        ),
         (lambda: local_sgd(0, "data"), "local_sgd: every is 0; it must be a whole number of steps, at least 1"),
         (lambda: local_sgd(2.5, "data"), "local_sgd: every is 2.5"),
-        (lambda: exponential_gossip(1, "data"), "exponential_gossip: ranks is 1; at least 2"),
+        (lambda: exponential_gossip(1, "data"), "exponential_gossip: ranks is 1; it must be at least 2"),
         (lambda: exponential_gossip("data", 8), "exponential_gossip: ranks is 'data'"),
     ],
 )

@@ -81,7 +81,7 @@ def test_within_a_process_no_network_loses_anything(mesh, check_vma):
 
 def test_what_a_network_loses_has_no_batches(mesh):
     cut = lambda x: jaxcomm.psum(x, "data", drop=Drop(0.9, "network", segment_bytes=1024))  # noqa: E731
-    with pytest.raises(NotImplementedError, match=r'"network" has no batches of jax\.vmap\.\n  Cure: another policy'):
+    with pytest.raises(NotImplementedError, match=r'"network" cannot run under jax\.vmap\.\n  Cure: use another'):
         run(mesh, jax.vmap(cut), np.stack([gradients(8), gradients(9)], axis=1))
 
 
@@ -100,7 +100,7 @@ def test_floats_of_8_bits_are_summed_whole_as_without_a_loss(mesh):
 
 def test_a_bound_of_no_tensor_is_refused(mesh):
     drop = Drop(bounds={"kernle": 0.0})
-    with pytest.raises(ValueError, match=r"bounds\['kernle'\] is of no tensor here; they are 'bias', 'kernel'"):
+    with pytest.raises(ValueError, match=r"bounds\['kernle'\] names no tensor here; the tensors are 'bias', 'kernel'"):
         run(mesh, lambda x: jaxcomm.psum(x, "data", drop=drop), {"kernel": gradients(), "bias": gradients()})
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from jaxcomm.collectives.bounded import bounded_sum
+from jaxcomm.collectives.drops.bounded_sums import bounded_sum
 from jaxcomm.train import Drop
 
 RANKS, SEGMENT = 3, 64

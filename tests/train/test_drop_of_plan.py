@@ -167,7 +167,7 @@ def test_a_model_that_the_plan_is_not_for_is_refused(params, planned):
         ValueError, match=r"the tensor 'head/bias' has no bound; there are bounds of .*\n  Cure: plan from"
     ):
         run(make_mesh(), cut, grads | {"head": {"bias": np.zeros((RANKS, 4), np.float32)}})
-    with pytest.raises(ValueError, match=r"bounds\['words/embedding'\] is of no tensor here; .*\n  Cure: name it as"):
+    with pytest.raises(ValueError, match=r"bounds\['words/embedding'\] names no tensor here; .*\n  Cure: name it as"):
         run(make_mesh(), cut, {name: grads[name] for name in grads if name != "words"})
 
 

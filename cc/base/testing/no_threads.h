@@ -1,4 +1,4 @@
-// While it lives, no thread can be made: each would have a stack larger than the address space.
+// While a NoThreads exists, no thread can be created, because a thread's stack would exceed the address space.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Simulated processes of a rank or several each, whose sites the tests give several schedules.
+// Simulated processes. Each has one or more ranks, and sites that select from several schedules.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ class SelectingProcesses : public testing::Test {
     if (network_) network_->Stop();
   }
 
-  // The calls of `sites_` select from these lists, the first of which is schedule 0.
+  // Makes the processes. The calls of `sites_` select from these lists; the first list is schedule 0.
   void Start(uint32_t seed, const std::vector<std::string>& lists, ScheduleSelector::Rule rule,
              const std::vector<ScheduleSelector::LostRail>& lost_rails = {}) {
     network_ = std::make_unique<SimulatedNetwork>(kProcesses, seed);
@@ -50,8 +50,8 @@ class SelectingProcesses : public testing::Test {
       group.ranks.push_back({rank / kRanksOfEach, 10 * rank, hosts_.empty() ? 0 : hosts_[rank]});
       group.lists.push_back(registry_.Find(list, rank));
     }
-    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, site,
-                                  {group}, process);
+    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum}, 77,
+                                  site, {group}, process);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return made.value();
   }
@@ -65,7 +65,7 @@ class SelectingProcesses : public testing::Test {
     return end->get_future();
   }
 
-  // A rank's launches, of which four are under way at once, with a pause before each call.
+  // Runs a rank's launches, four in flight at once, with a pause before each call.
   template <typename Pause>
   void SumInLoop(uint32_t rank, int64_t runs, Pause pause) {
     const float sum = static_cast<float>(kProcesses * (kProcesses - 1) / 2);
@@ -84,9 +84,9 @@ class SelectingProcesses : public testing::Test {
     }
   }
 
-  // Calls that ran the schedule for no late rank.
+  // The number of calls that ran the schedule for no late rank.
   int DefaultCallsAt(uint32_t process) { return CountAt(process, "\"early_calls\":"); }
-  // Calls that ran one for a host that lacks a rail.
+  // The number of calls that ran a schedule for a host that lacks a rail.
   int LostRailCallsAt(uint32_t process) { return CountAt(process, "\"lost_rail_calls\":"); }
   int CountAt(uint32_t process, const std::string& name) {
     const std::string json = executors_[process]->stats().Json();
@@ -97,7 +97,7 @@ class SelectingProcesses : public testing::Test {
     return end.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
-  std::vector<uint32_t> hosts_;  // of the ranks; none: one
+  std::vector<uint32_t> hosts_;  // by rank; empty: one host
   MessageRegistry registry_;
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;

@@ -1,5 +1,5 @@
-// The memory of a slot that all ranks reach: the clocks of its ranks' calls and its ranks' flags; and the program's
-// tables, which only its own device reads.
+// The memory of a slot. A slot is a device and its ranks. The memory holds the flags of these ranks; all ranks access
+// the flags. It also holds clocks and the program's tables; only the kernel on this device accesses them.
 //
 //   Result<Block> block = Block::Make(device, program, table, /*ranks=*/2, num_blocks);
 //   uint64_t* flags = block.value().FlagsOf(/*rank of the slot=*/1);
@@ -26,12 +26,12 @@ struct Block {
                             uint32_t num_blocks);
 
   uint64_t* FlagsOf(uint32_t rank) const { return reinterpret_cast<uint64_t*>(flags + rank * bytes_of_flags); }
-  // It begins with them.
+  // The clocks are at the start of `memory`.
   uint64_t* clocks() const { return reinterpret_cast<uint64_t*>(memory.get()); }
 
   std::unique_ptr<std::byte, FreeOnDevice> memory;
   std::byte* flags;
-  size_t bytes_of_flags;  // of a rank
+  size_t bytes_of_flags;  // per rank
   TableView tables;
 };
 

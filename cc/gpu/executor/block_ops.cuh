@@ -1,4 +1,4 @@
-// The operations of one thread block of one rank: the protocol's Memory, on a device.
+// The operations of one thread block of one rank. On a device, BlockOps is the Memory of protocol.h.
 #pragma once
 
 #include <cuda/atomic>
@@ -10,7 +10,7 @@ namespace jaxcomm::fused {
 
 // Memory that the threads of a block share.
 struct Shared {
-  std::byte* bases[kMaxRanks];  // where each rank's data is, for those that have been looked up
+  std::byte* bases[kMaxRanks];  // the data of each rank whose address was looked up
   BlockFailure failure;
   int failed;
 };
@@ -22,7 +22,7 @@ __device__ __forceinline__ uint64_t GlobalTimer() {
   return now;
 }
 #else
-uint64_t GlobalTimer();  // of a test
+uint64_t GlobalTimer();  // defined by tests
 #endif
 
 template <typename E, Reduction kReduction>
@@ -35,7 +35,7 @@ class BlockOps {
       shared_.failure = {};
       shared_.failed = 0;
     }
-    // The last call's arrival counts the calls. Post waits until every thread has read it.
+    // This rank's arrival flag holds the number of its last call. Post waits until every thread has read the flag.
     call_ = *Flag(rank_, kArrived) + 1;
   }
 
@@ -48,13 +48,13 @@ class BlockOps {
     return Atomic(*Flag(rank, flag)).load(::cuda::memory_order_acquire);
   }
 
-  // After everything that any thread of the block has done.
+  // Posts the flag after all earlier work of the block's threads.
   __device__ void Post(uint32_t flag, uint64_t call) {
     __syncthreads();
     if (threadIdx.x == 0) Atomic(*Flag(rank_, flag)).store(call, ::cuda::memory_order_release);
   }
 
-  // Every thread that may look at a flag needs a fence of its own, after the post.
+  // Each thread that may load a flag needs its own fence after the post.
   __device__ void Fence() {
     __syncthreads();
     ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_system);
@@ -68,7 +68,7 @@ class BlockOps {
 
   __device__ void Pause() const { __nanosleep(20); }
 
-  // Each thread watches a wait of its own. Returns the same to all.
+  // Each thread checks some of the waits. All threads return the same failure.
   template <typename Condition>
   __device__ BlockFailure All(const Wait* waits, uint32_t count, Condition condition) {
     if (count == 0) return {};
@@ -99,11 +99,11 @@ class BlockOps {
     }
   }
 
-  // Fills this block's slices of the rank's own data.
+  // Fills this block's slices of the rank's own data with `no_sum`.
   __device__ void Spoil() {
     using Stored = typename E::Stored;
     Stored spoiled;
-    memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // the lower bytes come first
+    memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // devices are little-endian, so these are the lower bytes
     for (uint32_t chunk = 0; chunk < args_.table.num_chunks; ++chunk) {
       const cuda::Slice slice =
           cuda::SliceOf(args_.bytes, chunk, args_.table.num_chunks, block_index_, args_.num_blocks);

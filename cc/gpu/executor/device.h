@@ -1,6 +1,6 @@
-// The current device, and errors of CUDA's.
+// Selects the current device, and converts CUDA's errors.
 //
-//   const OnDevice on(device);   // for as long as it lives
+//   const OnDevice on(device);   // the current device while `on` lives
 //   if (on.error() != cudaSuccess) return CudaError("choosing the device", on.error());
 #pragma once
 
@@ -31,7 +31,7 @@ class OnDevice {
 
 inline Status CudaError(const std::string& operation, cudaError_t error) {
   if (error == cudaSuccess) return Status();
-  cudaGetLastError();  // or the next launch would be blamed for it
+  cudaGetLastError();  // clears the error, so that the next launch does not report it
   return Status(Code::kInternal, operation + ": " + cudaGetErrorString(error));
 }
 

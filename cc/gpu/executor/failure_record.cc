@@ -54,7 +54,7 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
     record.Field("seconds") << std::chrono::duration<double>(std::chrono::nanoseconds(waited)).count();
   } else {
     message += "rank" + std::string(waiting.size() > 1 ? "s " : " ") + JoinRanks(waiting) + " of " +
-               std::to_string(ranks) + " found that others had given up.";
+               std::to_string(ranks) + " failed because other ranks gave up.";
   }
   return Status(Code::kDeadlineExceeded, message, record.Text());
 }
@@ -71,7 +71,7 @@ std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const P
   }
   record.last.push_back(static_cast<uint32_t>(std::max_element(begin, begin + ranks) - begin));
   record.after_arrival = static_cast<double>(std::max(*std::max_element(end, end + ranks), last) - last) * 1e-9;
-  size_t early = 0, all = 0;  // chunks read and stored
+  size_t early = 0, all = 0;  // numbers of chunks read and stored
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const size_t work = program.ops()[i].reads.size() + program.ops()[i].writes.size();
     all += work;

@@ -1,4 +1,5 @@
-// A kernel's records for the host: failures, which become errors as on CPUs, and the late ranks.
+// Reads what a kernel records for the host. Failures become the same errors as on CPUs, and clocks show which ranks
+// were late.
 //
 //   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, ranks, num_blocks, records);
 //   std::optional<CallRecord> record = RecordOf(words, /*error=*/0, program);
@@ -10,33 +11,34 @@
 
 #include "cc/base/error_texts.h"
 #include "cc/base/status.h"
-#include "cc/executor/call_site_stats.h"
+#include "cc/executor/calls/call_site_stats.h"
 #include "cc/gpu/executor/protocol.h"
 #include "cc/kernels/types.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm::fused {
 
-// The record of one block of one rank that gives up; `call` is written last.
+// A block of a rank writes its record when it gives up, and writes `call` last.
 struct FailureRecord {
   uint64_t call;
   BlockFailure failure;
 };
 
-// The bits of an element that a call that has failed leaves in place of a sum, of which a narrower one has the lower:
-// NaN, also for both parts of a complex number; of integers the largest.
+// The bits of an element that a failed call leaves in place of a sum. An element of fewer than 64 bits uses the lower
+// bits. The bits are NaN for floats and for both parts of a complex number, and the largest number for integers.
 inline uint64_t NoSum(DType dtype) {
   if (dtype >= DType::kU8 && dtype <= DType::kU64) return UINT64_MAX;
   const bool is_complex = dtype == DType::kC64 || dtype == DType::kC128;
   return UINT64_MAX >> (65 - 8 * ByteWidth(dtype) / (is_complex ? 2 : 1));
 }
 
-// The error of a call; ok if nobody gave up in it. `records` is [ranks][num_blocks].
+// Returns the error of a call, or ok if no block gave up in the call. `records` is [ranks][num_blocks].
 Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32_t num_blocks,
                      const FailureRecord* records);
 
-// The record of a call from its clocks: its number, each rank's begin and end, each op's end, in nanoseconds that may
-// be wrong by `error` between ranks. None if the call has not ended on every rank, or some gave up before others came.
+// Returns the record of a call. `words` are the call's clocks: its number, each rank's begin, each rank's end, and each
+// op's end, with times in nanoseconds. The difference of two ranks' times is wrong by at most `error`.
+// Returns nullopt if a rank has not ended the call, or gave up before another rank arrived.
 std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program);
 
 }  // namespace jaxcomm::fused

@@ -40,7 +40,7 @@ Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction,
                    cudaStream_t stream) {
   const void* kernel = Kernel(dtype, reduction);
   if (kernel == nullptr) return Unordered();
-  // All blocks must run at once: each may wait for any other.
+  // All blocks must run at once, because each block may wait for any other block.
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
   return CudaError("the fused kernel was not launched",
                    cudaLaunchCooperativeKernel(kernel, dim3(arguments.num_blocks, ranks_here), dim3(kThreads),

@@ -1,10 +1,10 @@
 // Launches the fused executor: one kernel that runs a program over memory that all ranks' devices can read and write.
 //
-//   Arguments arguments = ...;                                              // pointers, from wherever peers come
+//   Arguments arguments = ...;                                              // pointers to all ranks' memory
 //   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
 //
-// Returns at once. Errors on the device are written to Arguments::failures. The kernel knows nothing of where
-// the pointers come from: virtual ranks of one device, or devices of one process.
+// LaunchFused returns at once. The kernel writes its errors to Arguments::failures. The pointers may lead to virtual
+// ranks on one device, or to several devices of one process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,25 +21,26 @@
 namespace jaxcomm::fused {
 
 inline constexpr uint32_t kMaxRanks = 32;
-inline constexpr uint32_t kKeptCalls = 64;  // whose clocks are kept
+inline constexpr uint32_t kKeptCalls = 64;  // the clocks of this number of latest calls are kept
 
-// When things happened, by the device's clock of nanoseconds, in one call: of each rank begin and end, of each op end.
+// The times of one call by the device's clock, in nanoseconds: the begin and the end of each rank, and the end of each
+// op.
 struct Clocks {
-  uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]; the first is the call's number
+  uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]; the first word of a call is its number
   uint32_t num_ops;
 };
 
 struct Arguments {
   TableView table;
-  uint64_t* flags[kMaxRanks];  // of each rank [num_flags][num_blocks], and after them, per block, its data's address
-  FailureRecord* failures;     // [ranks][blocks], which the host can read
+  uint64_t* flags[kMaxRanks];  // per rank: [num_flags][num_blocks], then [num_blocks] addresses of the rank's data
+  FailureRecord* failures;     // [ranks][blocks], readable by the host
   Clocks clocks;
-  std::byte* data;    // of the first rank here
-  int64_t stride;     // bytes from one rank's data to the next one's
-  int64_t bytes;      // of one rank
-  const int* delays;  // microseconds by which each rank comes late on purpose, or null
+  std::byte* data;    // the data of this device's first rank
+  int64_t stride;     // bytes from the data of one rank to the data of the next rank
+  int64_t bytes;      // per rank
+  const int* delays;  // microseconds by which each rank is late on purpose, or null
   uint64_t timeout;   // nanoseconds
-  uint64_t no_sum;    // the bits of an element of a call that has failed
+  uint64_t no_sum;    // the bits of each element after a failed call
   uint32_t first_rank;
   uint32_t num_blocks;
 };
@@ -53,10 +54,11 @@ inline size_t ClockWords(uint32_t ranks, uint32_t num_ops) { return 1 + 2 * size
 Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
                    cudaStream_t stream);
 
-// Loads the kernel onto the current device, which its first launch would do otherwise: while others wait for it.
+// Loads the kernel onto the current device. Without this call, the first launch loads the kernel while other ranks
+// wait.
 Status LoadFused(DType dtype, Reduction reduction);
 
-// Stores the device's clock, in nanoseconds.
+// Stores the time of the device's clock in `now`, in nanoseconds.
 cudaError_t LaunchReadClock(uint64_t* now, cudaStream_t stream);
 
 }  // namespace jaxcomm::fused

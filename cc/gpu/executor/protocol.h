@@ -1,16 +1,19 @@
-// How the ranks of a fused allreduce keep out of each other's way: flags in memory that all can read, and nothing else.
+// How the ranks of a fused allreduce synchronise: only by flags in memory that all ranks can read.
 //
-//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // a block of a rank, one call
+//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // one block of one rank, one call
 //
-// A block is one thread block's slice of every chunk; blocks of one rank share nothing, so there is no barrier between
-// blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's block
-// posts them, so nothing needs to be reset between calls. A rank leaves when nobody touches its memory any more, also
-// when it fails: then it posts its failure, waits for those that have arrived to leave, and spoils its own data; those
-// that have not arrived will find the failure before they touch anything. Either fence without the other would not do:
-// a rank arrives and looks for failures, while another fails and looks for arrivals.
+// A block is one thread block's slice of every chunk. Blocks of one rank share nothing, so there is no barrier between
+// blocks. A flag holds the number of the call (the epoch) in which it was last posted. Each block has its own flags,
+// which no other block posts, so no flag needs a reset.
 //
-// Memory is where the flags are, a clock, and the operations of a block: a kernel's (block_ops.cuh) or the emulation's,
-// which runs this very source. All threads of a block call RunBlock together; Memory decides which of them do what.
+// A rank leaves the call only when no other rank accesses its memory any more. A rank that fails posts its failure,
+// waits until the ranks that have arrived no longer access its memory, and spoils its own data. Ranks that arrive later
+// find the failure before they access anything. Both fences are needed, because one rank may post its arrival and then
+// look for failures while another rank posts its failure and then looks for arrivals.
+//
+// Memory provides the flags, a clock, and the operations of a block. The kernel and the emulation each have a Memory
+// (block_ops.cuh, emulation/), and both run this source. All threads of a block call RunBlock together, and Memory
+// decides what each thread does.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +30,10 @@ namespace jaxcomm::fused {
 
 enum class Reason : uint32_t {
   kNone,
-  kNotArrived,  // the peer did not come, for whom this rank waited or another one
+  kNotArrived,  // the peer did not arrive, although this rank or another rank waited for it
   kNotDone,     // the peer did not finish the op
   kPeerFailed,  // the peer gave up
-  kStillThere,  // this rank gave up, but the peer may still touch its memory
+  kStillThere,  // this rank gave up, but the peer may still access this rank's memory
 };
 
 struct BlockFailure {
@@ -40,7 +43,7 @@ struct BlockFailure {
   uint64_t waited = 0;  // nanoseconds
 };
 
-// Waits until the peer has posted the flag, or will not.
+// Waits until the peer has posted the flag or has failed, or until the timeout.
 template <typename Memory>
 JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
   const uint64_t start = memory.Now();
@@ -54,7 +57,7 @@ JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epo
     }
     const uint64_t waited = memory.Now() - start;
     if (failed) {
-      // Its posts before it gave up count.
+      // A flag that the peer posted before it failed counts.
       if (wait.flag != kArrived && memory.Acquire(wait.rank, wait.flag) >= epoch) return {};
       return {Reason::kPeerFailed, wait.rank, wait.op, waited};
     }
@@ -65,8 +68,9 @@ JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epo
   }
 }
 
-// Waits until the peer has certainly touched this rank's memory for the last time. This rank has failed. A peer that
-// came just before that waits for a timeout of its own, and for another if who was missing then comes.
+// Runs after this rank has failed. Waits until the peer no longer accesses this rank's memory, for at most three
+// timeouts. A peer that arrived just before the failure waits for its own timeout, and for a second timeout if the
+// missing rank then arrives.
 template <typename Memory>
 JAXCOMM_DEVICE BlockFailure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
   const uint64_t start = memory.Now();
@@ -81,8 +85,9 @@ JAXCOMM_DEVICE BlockFailure AwaitLeaving(Memory& memory, const Wait& wait, uint6
   }
 }
 
-// Why this rank has failed, which waited for another that most likely waits itself, or has given up: who has not come.
-// Its failure is posted, so arrivals that it overlooks now are late.
+// Returns the cause of this rank's failure. If a rank has not arrived, that rank is the cause: the peer that this rank
+// waited for was probably waiting itself, or had failed. This rank has posted its failure, so it can only overlook
+// arrivals that came after the failure.
 template <typename Memory>
 JAXCOMM_DEVICE BlockFailure Cause(Memory& memory, const BlockFailure& failure, uint32_t ranks, uint64_t epoch) {
   if (failure.reason == Reason::kNotArrived) return failure;
@@ -116,7 +121,7 @@ JAXCOMM_DEVICE BlockFailure RunBlock(Memory& memory, const TableView& table, uin
   failure = Cause(memory, failure, table.num_ranks, epoch);
   const BlockFailure stuck =
       memory.All(exits, mine.exits.size, [&](const Wait& wait) { return AwaitLeaving(memory, wait, epoch, timeout); });
-  memory.Spoil();  // the values there are no sums, and must not be taken for some
+  memory.Spoil();  // this rank's data is not a sum, and must not look like a sum
   return stuck.reason == Reason::kNone ? failure : stuck;
 }
 

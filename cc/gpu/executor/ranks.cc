@@ -10,16 +10,16 @@
 namespace jaxcomm::fused {
 namespace {
 
-// More blocks than this only shorten the slices.
+// The largest number of blocks per rank. More blocks would only shorten the slice of each block.
 constexpr uint32_t kMostBlocks = 64;
 
-// XLA's kernels, which another stream may run meanwhile, keep one of this many processors.
+// One in kSpared processors of a device is left to XLA's kernels, which another stream may run at the same time.
 constexpr uint32_t kSpared = 8;
 
-// How a device's clock differs from the host's, in nanoseconds.
+// How a device's clock differs from the host's clock, in nanoseconds.
 struct HostClock {
-  int64_t offset;  // to be added to the device's
-  int64_t error;   // at most, but for the drift since
+  int64_t offset;  // host time minus device time
+  int64_t error;   // `offset` is wrong by at most this, apart from later drift
 };
 
 int64_t HostNow() {
@@ -27,8 +27,8 @@ int64_t HostNow() {
       .count();
 }
 
-// `word` is the host's, and the device can write it. The shortest of some readings is the least wrong, by half of what
-// it took.
+// Compares a device's clock with the host's clock. `word` is host memory that the device can write. The shortest of
+// kReadings readings counts, because its error is at most half its duration.
 Result<HostClock> CompareClock(int device, uint64_t* word) {
   constexpr int kReadings = 5;
   const OnDevice on(device);
@@ -69,7 +69,7 @@ Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const 
   return made;
 }
 
-// No device frees what another one's kernel still reads.
+// Waits for all devices before any memory is freed, because their kernels read each other's memory.
 Ranks::~Ranks() {
   for (const Slot& slot : slots_) {
     if (slot.block.memory == nullptr) continue;
@@ -81,7 +81,7 @@ Ranks::~Ranks() {
 Status Ranks::FindSlots(const std::vector<int>& devices) {
   const uint32_t ranks = program_->ranks();
   if (ranks > kMaxRanks) {
-    return InvalidArgument(std::to_string(ranks) + " ranks; the fused executor takes " + std::to_string(kMaxRanks));
+    return InvalidArgument(std::to_string(ranks) + " ranks; a fused kernel allows " + std::to_string(kMaxRanks));
   }
   if (devices.size() != ranks) {
     return InvalidArgument(std::to_string(devices.size()) + " devices for a program of " + std::to_string(ranks) +
@@ -90,7 +90,7 @@ Status Ranks::FindSlots(const std::vector<int>& devices) {
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     if (rank == 0 || devices[rank] != devices[rank - 1]) {
       if (std::count(devices.begin(), devices.begin() + rank, devices[rank]) > 0) {
-        return InvalidArgument("ranks of one device must be neighbours");
+        return InvalidArgument("ranks of one device must be consecutive");
       }
       slots_.push_back({devices[rank], rank, 0, {}});
     }
@@ -120,8 +120,8 @@ Status Ranks::ConnectPeers() const {
   return Status();
 }
 
-// All ranks have as many blocks: one for each processor that is not spared, as they must all run at once, on the device
-// that has the fewest.
+// All blocks must run at once, so a device runs at most one block on each processor that is not left to XLA. All ranks
+// have the same number of blocks. The device with the fewest processors per rank limits this number.
 Status Ranks::Allocate() {
   num_blocks_ = kMostBlocks;
   for (const Slot& slot : slots_) {
@@ -133,11 +133,11 @@ Status Ranks::Allocate() {
     num_blocks_ = std::min(num_blocks_, used / slot.num_ranks);
     if (num_blocks_ == 0) return InvalidArgument(who + " has fewer processors than ranks");
   }
-  const size_t records = size_t{program_->ranks()} * num_blocks_ + 1;  // the last is a word for the clocks
+  const size_t records = size_t{program_->ranks()} * num_blocks_ + 1;  // the last record holds CompareClock's word
   void* memory = nullptr;
   const cudaError_t error =
       cudaHostAlloc(&memory, sizeof(FailureRecord) * records, cudaHostAllocMapped | cudaHostAllocPortable);
-  if (error != cudaSuccess) return CudaError("memory for the kernel's messages", error);
+  if (error != cudaSuccess) return CudaError("memory for the kernel's failure records", error);
   failures_.reset(static_cast<FailureRecord*>(memory));
   std::fill_n(failures_.get(), records, FailureRecord{});
   clock_word_ = &failures_[records - 1].call;
@@ -203,14 +203,15 @@ Status Ranks::RecordCalls() {
   for (const uint64_t call : calls) {
     const std::vector<uint64_t> merged = Merged(clocks, call);
     std::optional<CallRecord> record = merged.empty() ? std::nullopt : RecordOf(merged.data(), error, *program_);
-    if (!record && call == calls.back()) break;  // it may still run
+    if (!record && call == calls.back()) break;  // the call may still be running
     if (record) stats_->Record(std::move(*record));
     recorded_ = call;
   }
   return Status();
 }
 
-// The clocks of all slots, of several by the host's clock; `error` is that of a difference of two slots' times.
+// Reads the clocks of all slots. With several slots, converts the times to the host's clock. The difference of two
+// times is wrong by at most `error`.
 Status Ranks::ReadClocks(std::vector<std::vector<uint64_t>>& clocks, int64_t& error) const {
   for (const Slot& slot : slots_) {
     HostClock clock{0, 0};
@@ -233,7 +234,8 @@ Status Ranks::ReadClocks(std::vector<std::vector<uint64_t>>& clocks, int64_t& er
   return Status();
 }
 
-// The clocks of one call, of all ranks and ops; empty if a slot has not begun it, or forgot it.
+// Returns the clock words of one call, for all ranks and ops. Returns nothing if a slot has not begun the call, or no
+// longer keeps the call's clocks.
 std::vector<uint64_t> Ranks::Merged(const std::vector<std::vector<uint64_t>>& clocks, uint64_t call) const {
   const uint32_t ranks = program_->ranks();
   const size_t at = call % kKeptCalls * clock_words_;

@@ -1,13 +1,14 @@
-// The ranks of one call site on devices of this process, which reach each other's memory; for tests and measurements
-// also several ranks on one device.
+// The ranks of one call site. Their devices belong to this process, and each device can access the memory of all
+// others. Tests and measurements also put several ranks on one device.
 //
 //   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, /*devices=*/{0, 1, 2, 3}, stats);
-//   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch
-//   Status status = ranks.value()->Check();                   // of a call that has failed and that no caller has had
+//   Status status = ranks.value()->Run(rank, call, stream);   // for every device; returns the launch's error
+//   Status status = ranks.value()->Check();                   // returns the error of a failed call, once
 //
-// Run neither blocks nor allocates. Calls of one Ranks follow each other on one stream of each device, and every device
-// must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. After a
-// failed call that all launched, which leaves NaN or the largest integer, the next one works. Thread-safe.
+// Run neither blocks nor allocates. The calls of one Ranks object run in order, on one stream per device, and every
+// device must launch all calls. If only some devices launch a call, it fails on these devices at its deadline, and
+// later calls fail too. If all devices launched a call that failed, each result is NaN or the largest integer, and the
+// next call works. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +19,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/executor/call_site_stats.h"
+#include "cc/executor/calls/call_site_stats.h"
 #include "cc/gpu/executor/block.h"
 #include "cc/gpu/executor/failure_record.h"
 #include "cc/gpu/executor/fused.h"
@@ -29,31 +30,32 @@ namespace jaxcomm::fused {
 class Ranks {
  public:
   struct Call {
-    std::byte* data;    // of the first rank of the device; the next ranks' follow
-    int64_t bytes;      // of one rank
-    const int* delays;  // on the device, a number of microseconds per rank; or null
+    std::byte* data;    // the data of the device's first rank; the data of its other ranks follows
+    int64_t bytes;      // per rank
+    const int* delays;  // the delay of each rank, in microseconds, in device memory; null for no delays
     DType dtype;
     Reduction reduction;
     double deadline;  // seconds
   };
 
-  // `devices` by rank, those of one device neighbours. Allocates on all; not while a stream is captured.
+  // `devices` has the device of each rank. The ranks of one device are consecutive. Allocates memory on all devices, so
+  // it must not run during a stream capture.
   static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program,
                                              const std::vector<int>& devices, CallSiteStats& stats);
   ~Ranks();
 
-  // Loads the kernel onto a rank's device; Run would do so while other ranks wait.
+  // Loads the kernel onto a rank's device. Without this call, the first Run loads the kernel while other ranks wait.
   Status Load(uint32_t rank, DType dtype, Reduction reduction) const;
 
-  // Starts the ranks of one device, of which `rank` is the first.
+  // Starts the ranks of one device; `rank` is the first of them.
   Status Run(uint32_t rank, const Call& call, cudaStream_t stream);
   Status Check();
 
-  // Records the clocks of the calls that have ended since it was last called, of at most kKeptCalls.
+  // Records the clocks of the calls that ended since the previous RecordCalls, but only of the latest kKeptCalls calls.
   Status RecordCalls();
 
  private:
-  // A device, and those ranks that it has.
+  // A device and its ranks.
   struct Slot {
     int device;
     uint32_t first_rank, num_ranks;
@@ -74,18 +76,18 @@ class Ranks {
   const CallName name_;
   const std::shared_ptr<const Program> program_;
   const Table table_;
-  const size_t clock_words_;                             // of a call
-  std::unique_ptr<FailureRecord[], FreeHost> failures_;  // outlives the blocks, whose end awaits that of the last call
-  uint64_t* clock_word_ = nullptr;                       // behind them
+  const size_t clock_words_;                             // clock words per call
+  std::unique_ptr<FailureRecord[], FreeHost> failures_;  // outlives the kernels, because the destructor waits for them
+  uint64_t* clock_word_ = nullptr;                       // CompareClock's word, after the failure records
   std::vector<Slot> slots_;
   std::vector<size_t> slot_of_;  // by rank
   uint32_t num_blocks_ = 0;
   std::shared_ptr<SiteStats> stats_;
   std::mutex checking_;
-  uint64_t checked_ = 0;  // failures of calls up to this one were returned
-  // Held while devices are waited for, whose kernels may wait for a launch: no launch waits for it.
+  uint64_t checked_ = 0;  // Check has returned the failures of calls up to this number
+  // Held while RecordCalls waits for devices. Their kernels may wait for a launch, so a launch must not lock it.
   std::mutex recording_;
-  uint64_t recorded_ = 0;  // clocks of calls up to this one were read
+  uint64_t recorded_ = 0;  // RecordCalls has handled the calls up to this number
 };
 
 }  // namespace jaxcomm::fused

@@ -1,4 +1,5 @@
-// The host side of the fused executor over several devices, and the protocol on real threads; see fake/.
+// Tests the host side of the fused executor on several devices, and the protocol on real threads. fake/ stands in for
+// CUDA.
 #include "cc/gpu/executor/ranks.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ using Devices = std::vector<int>;
 
 bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// The operands of a device's ranks, one after the other.
+// The operands of a device's ranks, in the order of the ranks.
 struct Operands {
   Operands(int device, uint32_t first_rank) : first_rank(first_rank) {
     const OnDevice on(device);
@@ -58,9 +59,9 @@ class Job {
   const Status& made() const { return ranks_.status(); }
   const CallSiteStats& stats() const { return stats_; }
 
-  double deadline = 60.0;  // of the calls from now on
+  double deadline = 60.0;  // of later calls
 
-  // The ranks of one device, by its place in the list.
+  // Launches the ranks of one device. `index` is the device's position in `operands_`.
   Status Launch(size_t index) {
     Operands& its = operands_[index];
     return ranks().Run(
@@ -69,7 +70,7 @@ class Job {
         its.stream);
   }
 
-  // All; `late` when `ready` returns.
+  // Launches all devices. Launches the device at index `late` only after ready() has returned.
   template <typename Ready>
   void LaunchAll(size_t late, Ready ready) {
     for (size_t index = 0; index < operands_.size(); ++index) {
@@ -80,7 +81,7 @@ class Job {
     if (late < operands_.size()) Launch(late);
   }
 
-  // A call of all, and its sums.
+  // Makes a call on all devices and checks the sums.
   void CallAll(uint64_t seed) {
     for (Operands& operands : operands_) {
       for (size_t i = 0; i < operands.data.size(); ++i) operands.data[i] = Value(seed, operands.first_rank, i);
@@ -96,7 +97,7 @@ class Job {
     }
   }
 
-  // Nothing that was left can be taken for one.
+  // All data is NaN, so none of it can be mistaken for a sum.
   void ExpectNoSums() {
     for (const Operands& its : operands_) {
       EXPECT_TRUE(std::all_of(its.data.begin(), its.data.end(), [](float x) { return std::isnan(x); }));
@@ -104,7 +105,7 @@ class Job {
   }
 
  private:
-  // Of the i-th element of the ranks from this one on.
+  // The i-th element of the operands of a device whose first rank is `rank`.
   static float Value(uint64_t seed, uint32_t rank, size_t i) {
     return static_cast<float>(seed + (rank + i / kElements) * 7 + i % kElements % 13);
   }
@@ -124,7 +125,7 @@ TEST(RanksTest, SumsOnOneDeviceOnSeveralAndOnBoth) {
     const uint64_t calls = devices[0] == 2 ? kKeptCalls + 3 : 10;
     for (uint64_t call = 1; call <= calls; ++call) job.CallAll(call);
     EXPECT_TRUE(job.ranks().Check().ok());
-    EXPECT_EQ(machine.blocks.load() == 6, devices[0] == devices[2]);  // one of its 8 processors is left to others
+    EXPECT_EQ(machine.blocks.load() == 6, devices[0] == devices[2]);  // 3 ranks of 2 blocks share 7 of the 8 processors
   }
 }
 
@@ -133,13 +134,13 @@ TEST(RanksTest, LetsEveryDeviceReachEveryOtherAndFreesAll) {
   {
     const OnDevice on(2);
     Job job({0, 1, 2});
-    Job again({0, 1, 2});  // they reach each other already
+    Job again({0, 1, 2});  // peer access is already enabled
     EXPECT_TRUE(again.made().ok()) << again.made().message();
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     EXPECT_EQ(machine.connected.size(), 6u);
     int device = 0;
     cudaGetDevice(&device);
-    EXPECT_EQ(device, 2);  // as it was found
+    EXPECT_EQ(device, 2);  // the current device is unchanged
   }
   EXPECT_EQ(machine.memory.size(), 0u);
 }
@@ -151,10 +152,10 @@ TEST(RanksTest, RefusesWhatCannotRun) {
   const auto make = [&](uint32_t ranks, const Devices& devices) {
     return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), devices, stats).status().message();
   };
-  EXPECT_TRUE(Contains(make(40, Devices(40)), "40 ranks; the fused executor takes 32"));
+  EXPECT_TRUE(Contains(make(40, Devices(40)), "40 ranks; a fused kernel allows 32"));
   EXPECT_TRUE(Contains(make(3, {0, 1}), "2 devices for a program of 3 ranks"));
-  EXPECT_TRUE(Contains(make(3, {0, 1, 0}), "ranks of one device must be neighbours"));
-  EXPECT_TRUE(Contains(make(3, {0, 0, 0}), "fewer processors than ranks"));  // of two
+  EXPECT_TRUE(Contains(make(3, {0, 1, 0}), "ranks of one device must be consecutive"));
+  EXPECT_TRUE(Contains(make(3, {0, 0, 0}), "fewer processors than ranks"));  // each device has two processors
   EXPECT_TRUE(Contains(make(2, {0, 5}), "GPU 5: no such device"));
   EXPECT_TRUE(Contains(make(3, {0, 1, 2}),
                        "psum over 'data': GPU 1 cannot reach the memory of GPU 2: invalid value.\n  Cure: "));
@@ -169,7 +170,7 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
   job.deadline = 0.3;
   Status failed;
   job.LaunchAll(/*late=*/1, [&] {
-    machine.Wait();  // the others give up
+    machine.Wait();  // the other ranks give up
     failed = job.ranks().Check();
   });
   const char* const error =
@@ -177,7 +178,7 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
   EXPECT_TRUE(Contains(failed.message(), error) && Contains(failed.message(), "; 0,2 wait.")) << failed.message();
   machine.Wait();
   job.ExpectNoSums();
-  EXPECT_TRUE(job.ranks().Check().ok());  // the failure was returned, however many gave up in it
+  EXPECT_TRUE(job.ranks().Check().ok());  // the failure was returned once, although two ranks gave up
   EXPECT_TRUE(Contains(job.stats().Json(), "\"failed\":1")) << job.stats().Json();
   job.deadline = 60.0;
   job.CallAll(3);
@@ -192,10 +193,10 @@ TEST(RanksTest, WhatAFailedCallLeavesIsOfEveryTypeTheLargestOrNaN) {
   EXPECT_EQ(NoSum(DType::kU16), UINT64_MAX);
 }
 
-// The kernel's own source, against the CPU's kernels.
+// Runs the kernel's own source, and compares the results with those of the CPU's kernels.
 TEST(RanksTest, EveryTypeAndReductionHasTheCpusBits) {
   fake::Machine machine(2);
-  constexpr size_t kRanks = 3, kBytes = 2000;  // no whole number of lines
+  constexpr size_t kRanks = 3, kBytes = 2000;  // not a multiple of 64, the bytes of a line
   for (int type = 0; type <= static_cast<int>(DType::kC128); ++type) {
     for (const Reduction reduction : {Reduction::kSum, Reduction::kMax, Reduction::kMin}) {
       const auto dtype = static_cast<DType>(type);
@@ -205,7 +206,7 @@ TEST(RanksTest, EveryTypeAndReductionHasTheCpusBits) {
       const size_t width = dtype == DType::kC64 || dtype == DType::kC128 ? ByteWidth(dtype) / 2 : ByteWidth(dtype);
       std::mt19937 random(5);
       for (size_t i = 0; i < kRanks * kBytes; ++i) {
-        const unsigned mask = i % width == width - 1 ? 0xbf : 0xff;  // no exponent of NaN
+        const unsigned mask = i % width == width - 1 ? 0xbf : 0xff;  // excludes NaN
         data[i / kBytes][i % kBytes] = static_cast<std::byte>(random() & mask);
       }
       std::vector<std::byte> expected(kBytes);
@@ -239,7 +240,7 @@ TEST(ReachTest, MemoryOfCuMemCreateIsAskedForEachDevice) {
   EXPECT_TRUE(CheckReachable(operand, sizeof(operand), {0, 1}).ok());
   EXPECT_TRUE(Contains(CheckReachable(operand, sizeof(operand), {0, 1, 2}).message(),
                        "GPU 2 may not touch this operand, which lies in memory of cuMemCreate.\n  Cure: "));
-  machine.granted = reinterpret_cast<uint64_t>(operand);  // the last byte is in another mapping
+  machine.granted = reinterpret_cast<uint64_t>(operand);  // the operand's last byte is in another mapping
   EXPECT_TRUE(Contains(CheckReachable(operand, sizeof(operand), {0, 1}).message(), "GPU 1 may not touch"));
   EXPECT_TRUE(CheckReachable(operand, 0, {0, 1}).ok());
 }
@@ -265,14 +266,14 @@ TEST(RanksTest, ClocksOfDevicesThatDisagreeTellWhoWasLate) {
     machine.Wait();
   }
   ASSERT_TRUE(job.ranks().RecordCalls().ok());
-  ASSERT_TRUE(job.ranks().RecordCalls().ok());  // nothing new
+  ASSERT_TRUE(job.ranks().RecordCalls().ok());  // there is no new call
   const std::string json = job.stats().Json();
   EXPECT_TRUE(Contains(json, "\"calls\":2,\"failed\":0") && Contains(json, "\"late\":[0,0,2]")) << json;
   const size_t at = json.find("\"arrivals\":[[");
   ASSERT_NE(at, std::string::npos);
   double arrivals[3];
   ASSERT_EQ(std::sscanf(json.c_str() + at, "\"arrivals\":[[%lf,%lf,%lf]", &arrivals[0], &arrivals[1], &arrivals[2]), 3);
-  EXPECT_TRUE(arrivals[2] > 0.1 && arrivals[2] < 10) << arrivals[2];  // not the seconds by which the clocks differ
+  EXPECT_TRUE(arrivals[2] > 0.1 && arrivals[2] < 10) << arrivals[2];  // the clocks' difference is not included
 }
 
 }  // namespace

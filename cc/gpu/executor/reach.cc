@@ -6,7 +6,7 @@
 namespace jaxcomm::fused {
 namespace {
 
-// A function of the driver; null where there is none. The core is not linked against the driver.
+// Returns a function of the driver, or null if the driver lacks it. The core is not linked against the driver.
 template <typename Function>
 Function* Driver(const char* name) {
   void* function = nullptr;
@@ -15,7 +15,7 @@ Function* Driver(const char* name) {
   return error == cudaSuccess ? reinterpret_cast<Function*>(function) : nullptr;
 }
 
-// The access that a device has to memory of cuMemCreate; -1: the memory is of another kind.
+// Returns a device's access flags for cuMemCreate memory, or -1 for memory of another kind.
 int AccessOf(const std::byte* data, int device) {
   static const auto get = Driver<CUresult(unsigned long long*, const CUmemLocation*, CUdeviceptr)>("cuMemGetAccess");
   CUmemLocation location{};
@@ -40,7 +40,7 @@ bool IsOfMalloc(const std::byte* data) {
 Status CheckReachable(const std::byte* data, size_t bytes, const std::vector<int>& devices) {
   if (bytes == 0 || IsOfMalloc(data)) return Status();
   for (const int device : devices) {
-    for (const std::byte* at : {data, data + bytes - 1}) {  // of one buffer, which may lie in several mappings
+    for (const std::byte* at : {data, data + bytes - 1}) {  // a buffer may span several mappings
       const int access = AccessOf(at, device);
       if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) continue;
       const std::string who = "GPU " + std::to_string(device) + " may not touch this operand, which lies in memory of ";

@@ -1,8 +1,9 @@
-// The memory that an operand lies in, and the devices that may touch it: XLA's allocator decides, and CUDA's driver
-// knows.
+// Finds the kind of memory that an operand lies in, and checks that devices may access it. XLA's allocator chooses the
+// kind of memory. CUDA's driver reports the kind and the access.
 //
-//   Status status = CheckReachable(data, bytes, /*devices=*/{0, 1, 2, 3});   // a kernel that tried would end the
-//   process
+//   Status status = CheckReachable(data, bytes, /*devices=*/{0, 1, 2, 3});
+//
+// A kernel that accesses memory without permission terminates the process.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,12 @@
 
 namespace jaxcomm::fused {
 
-// Whether all these devices may read and write it. Memory of cuMemCreate is asked for each device (XLA grants access to
-// a process's devices when it maps it); of cudaMalloc peers reach all once they are enabled; of pools none is shared.
+// Fails unless all these devices may read and write the operand. cuMemCreate memory needs the driver's permission for
+// each device; XLA asks for all devices of a process. cudaMalloc memory passes, because devices may access it after
+// peer access was enabled. Memory of a pool never passes.
 Status CheckReachable(const std::byte* data, size_t bytes, const std::vector<int>& devices);
 
-// "cuMemCreate", "cudaMalloc", or "neither cuMemCreate's nor cudaMalloc's".
+// Returns "cuMemCreate", "cudaMalloc", or "neither cuMemCreate's nor cudaMalloc's".
 std::string MemoryKind(const std::byte* data, int device);
 
 }  // namespace jaxcomm::fused

@@ -1,10 +1,12 @@
-// A program in the form that a kernel walks: per rank a flat list of ops, with the flags that each waits for and posts.
+// A program as a kernel executes it: a list of ops for each rank. Each op has the flags that it waits for, and the flag
+// that it posts.
 //
 //   const Table table = Table::Build(program);
 //   RunBlock(memory, table.view(), rank, epoch, timeout);   // protocol.h
 //
-// Every rank executes its own ops in the program's order, which no wait contradicts: the first op that is not done can
-// always run once its ranks are there. So an op waits for no op of its own rank, and of another only for the last one.
+// Every rank executes its own ops in the program's order, and an op waits only for earlier ops of the program. So the
+// first unfinished op can always run once the ranks whose memory it accesses have arrived. An op waits for no op of its
+// own rank, and for at most one op of each other rank.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,7 @@
 
 namespace jaxcomm::fused {
 
-// The flags of a rank. Those of ops for which other ranks wait follow.
+// The numbers of a rank's flags. From kFirstOpFlag on, each op that another rank waits for has one flag.
 inline constexpr uint32_t kArrived = 0;
 inline constexpr uint32_t kFailed = 1;
 inline constexpr uint32_t kFirstOpFlag = 2;
@@ -23,7 +25,7 @@ inline constexpr uint32_t kNoFlag = UINT32_MAX;
 struct Wait {
   uint32_t rank;
   uint32_t flag;
-  uint32_t op;  // whose flag it is, for messages; nothing else of a wait for an arrival
+  uint32_t op;  // only for error texts: the op that posts the flag, or for kArrived the op that waits
 };
 
 struct Range {
@@ -31,20 +33,20 @@ struct Range {
 };
 
 struct TableOp {
-  uint32_t index;  // in the program
+  uint32_t index;  // index of the op in the program
   uint32_t chunk;
-  uint32_t flag;  // kNoFlag if nobody waits
-  Range reads;    // in `ranks`
-  Range writes;   // in `ranks`
-  Range waits;    // in `waits`
+  uint32_t flag;  // kNoFlag if no rank waits for the op
+  Range reads;    // indices in `ranks`
+  Range writes;   // indices in `ranks`
+  Range waits;    // indices in `waits`
 };
 
 struct RankTable {
   Range ops;
-  Range exits;  // in `waits`: the last op of every other rank that touches this rank's memory
+  Range exits;  // indices in `waits`: for every other rank, its last op that accesses this rank's memory
 };
 
-// A kernel's arguments.
+// A table as an argument of a kernel.
 struct TableView {
   uint32_t num_ranks, num_chunks, num_flags;
   const RankTable* rank_tables;
@@ -55,7 +57,7 @@ struct TableView {
 
 struct Table {
   uint32_t num_chunks = 0;
-  uint32_t num_flags = kFirstOpFlag;  // per rank, the most that any has
+  uint32_t num_flags = kFirstOpFlag;  // the largest number of flags that a rank has
   std::vector<RankTable> rank_tables;
   std::vector<TableOp> ops;
   std::vector<uint32_t> ranks;

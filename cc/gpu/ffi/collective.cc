@@ -1,8 +1,8 @@
-// The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of a process or, of the kind
-// "virtual", of an array's rows on one device, as if each were a rank's, with each rank's delay as a second operand.
+// The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of a process. With kind
+// "virtual", the rows of an array on one device are the ranks, and the second operand has the delay of each rank.
 //
-// The first device of a group that comes to a call site makes the group's ranks, for all of them; then each device only
-// launches its kernel, and the kernels work in the devices' memory.
+// The first device of a group to reach a call site creates the ranks of the whole group. Afterwards each device only
+// launches its kernel, and the kernels access the memory of all devices.
 
 #include <cuda_runtime_api.h>
 
@@ -33,7 +33,7 @@ struct FusedSite {
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
-  // Where the ranks of a group run, by rank, and what.
+  // The device of each rank, and the program that the ranks run.
   struct Group {
     std::vector<int> devices;
     std::shared_ptr<const Program> program;  // null in a group of one rank
@@ -43,10 +43,10 @@ struct FusedSite {
   bool is_virtual = false;
   Reduction reduction = Reduction::kSum;
   std::vector<Group> groups;
-  std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group and rank, by process << 16 | its number of a device
+  std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group index and rank, by process << 16 | device number
   std::mutex mutex;
-  // By group, or of virtual ranks by device, once made. A failure stays: if a second try succeeded, some ranks would
-  // have made fewer calls than others.
+  // The ranks that were created, by group, or by device for virtual ranks. Errors are kept, too: if a second try
+  // succeeded, some ranks would have made fewer calls than others.
   std::map<size_t, Result<std::shared_ptr<Ranks>>> ranks;
 };
 ffi::TypeId FusedSite::id = {};
@@ -88,12 +88,12 @@ ffi::ErrorOr<std::unique_ptr<FusedSite>> Instantiate(std::string_view name, std:
 
 // One device's part in a call.
 struct Part {
-  uint32_t rank;                 // the first on this device
-  std::vector<int> devices;      // that touch its memory
-  std::shared_ptr<Ranks> ranks;  // null: it has nothing to reduce
-  int64_t bytes;                 // of one rank
+  uint32_t rank;                 // the first rank on this device
+  std::vector<int> devices;      // the devices that access this device's memory
+  std::shared_ptr<Ranks> ranks;  // null if there is nothing to reduce
+  int64_t bytes;                 // per rank
   DType dtype;
-  const int* delays;  // of virtual ranks
+  const int* delays;  // null unless ranks are virtual
 };
 
 Result<Part> Find(FusedSite& site, int32_t device, ffi::RemainingArgs args) {
@@ -108,8 +108,8 @@ Result<Part> Find(FusedSite& site, int32_t device, ffi::RemainingArgs args) {
     const auto delays = args.get<ffi::BufferR1<ffi::DataType::S32>>(1);
     if (x.dimensions().size() == 0 || x.dimensions()[0] != ranks || !delays || delays->element_count() != ranks ||
         part.bytes / ranks % 16 != 0) {
-      return InvalidArgument("virtual: its operand must be one row of whole 16 bytes for each of " +
-                             std::to_string(ranks) + " ranks, and a delay for each");
+      return InvalidArgument("virtual: its operand must have one row, a multiple of 16 bytes, for each of " +
+                             std::to_string(ranks) + " ranks, and one delay for each");
     }
     part.bytes /= ranks;
     part.delays = delays->typed_data();
@@ -136,7 +136,7 @@ Result<Part> Find(FusedSite& site, int32_t device, ffi::RemainingArgs args) {
   return part;
 }
 
-// So that execute allocates and loads nothing while other devices' kernels wait.
+// Allocates and loads in advance, so that Execute does neither while other devices' kernels wait.
 ffi::Error Initialize(FusedSite* site, int32_t device, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer>) {
   const Result<Part> part = Find(*site, device, args);
   if (!part.ok() || !part.value().ranks) return ToError(part.status());
@@ -181,7 +181,8 @@ XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                            .Ctx<ffi::DeviceOrdinal>()
                            .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
-// Not for CUDA graphs: those would be free to start two calls in any order, and each waits for the same one elsewhere.
+// Not for CUDA graphs. A graph may start two calls in either order, but each call waits for the same call on other
+// devices.
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()
                            .Ctx<ffi::State<FusedSite>>()

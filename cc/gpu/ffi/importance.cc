@@ -1,4 +1,5 @@
-// The custom call "jaxcomm_importance" on GPUs: the same as in cc/ffi/segments.cc. XLA scales and packs segments there.
+// The custom call "jaxcomm_importance" on GPUs; cc/ffi/handlers/segments.cc is its counterpart for CPUs. On GPUs XLA
+// itself scales and packs segments.
 
 #include "cc/gpu/kernels/importance.h"
 

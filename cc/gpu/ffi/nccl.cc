@@ -1,7 +1,8 @@
-// The custom call "jaxcomm_nccl": an all-reduce by a whole schedule of NCCL's sends and receives on XLA's stream; and
-// the C functions by which Python gives it communicators and messages.
+// The custom call "jaxcomm_nccl" is an all-reduce that runs a whole schedule of NCCL's sends and receives on XLA's
+// stream. Through the C functions here, Python registers communicators and messages.
 //
-// Not for CUDA graphs. There is no deadline: a rank that never comes holds its peers' streams, as in XLA's own.
+// The call is not for CUDA graphs. It has no deadline: a rank that never arrives blocks its peers' streams, as in XLA's
+// collectives.
 
 #include <cuda_runtime_api.h>
 
@@ -26,11 +27,11 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr size_t kScratchAlignment = 16;  // XLA refuses to promise more, and gives 256
+constexpr size_t kScratchAlignment = 16;  // XLA guarantees no more than 16, but provides 256
 
-// Lives until the process ends: XLA's threads may still call when static destructors run.
+// Never destroyed: XLA's threads may still call while static destructors run.
 struct NcclRuntime {
-  MessageRegistry messages;  // by the call's name for them and the number of ranks
+  MessageRegistry messages;  // by name and number of ranks
   std::mutex mutex;
   std::map<std::pair<std::string, int>, std::shared_ptr<nccl::Communicator>> communicators;  // by group and device
 };
@@ -40,7 +41,7 @@ NcclRuntime& TheNcclRuntime() {
   return *runtime;
 }
 
-// The leaves that XLA has in the results' memory already, as they alias the operands.
+// Finds the leaves and their memory. Each result aliases its operand, so XLA has already put the operands there.
 Status FindLeaves(ffi::RemainingArgs args, ffi::RemainingRets results, std::vector<Leaf>& leaves,
                   std::vector<std::byte*>& at) {
   for (size_t i = 0; i < args.size(); ++i) {
@@ -76,7 +77,7 @@ Status Queue(int32_t device, cudaStream_t stream, ffi::ScratchAllocator& scratch
   std::byte* memory = nullptr;
   if (rounds.ScratchBytes() > 0) {
     const std::optional<void*> allocated = scratch.Allocate(rounds.ScratchBytes(), kScratchAlignment);
-    if (!allocated) return Status(Code::kInternal, "no memory for what it receives");
+    if (!allocated) return Status(Code::kInternal, "no memory for received chunks");
     memory = static_cast<std::byte*>(*allocated);
   }
   return communicator->Run(
@@ -104,8 +105,8 @@ XLA_FFI_DEFINE_HANDLER(kNccl, AllReduce,
                            .Attr<std::string_view>("reduction"));
 
 template <typename Body>
-int WithNccl(const char* path, char* error, int64_t capacity, Body body) {
-  return Answer(error, capacity, [&] {
+int WithNccl(const char* path, JaxcommText* error, Body body) {
+  return Answer(error, [&] {
     const Result<const nccl::Library*> library = nccl::Library::Open(path);
     return library.ok() ? body(*library.value()) : library.status();
   });
@@ -115,24 +116,24 @@ int WithNccl(const char* path, char* error, int64_t capacity, Body body) {
 
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommNccl(XLA_FFI_CallFrame* frame) { return kNccl(frame); }
 
-// The version of NCCL, such as 23007.
-JAXCOMM_EXPORT int jaxcomm_nccl_version(const char* path, int* version, char* error, int64_t capacity) {
-  return WithNccl(path, error, capacity, [&](const nccl::Library& library) {
+// Stores the version of NCCL, such as 23007.
+JAXCOMM_EXPORT int jaxcomm_nccl_version(const char* path, int* version, JaxcommText* error) {
+  return WithNccl(path, error, [&](const nccl::Library& library) {
     return library.Check("NCCL's version", library.GetVersion(version), nullptr);
   });
 }
 
-// The id of a new group, of 128 bytes.
-JAXCOMM_EXPORT int jaxcomm_nccl_id(const char* path, nccl::Id* id, char* error, int64_t capacity) {
-  return WithNccl(path, error, capacity, [&](const nccl::Library& library) {
+// Makes the id of a new group, 128 bytes.
+JAXCOMM_EXPORT int jaxcomm_nccl_id(const char* path, nccl::Id* id, JaxcommText* error) {
+  return WithNccl(path, error, [&](const nccl::Library& library) {
     return library.Check("NCCL's id of a group", library.GetUniqueId(id), nullptr);
   });
 }
 
-// Makes a device a rank of a group, and waits for the others.
+// Makes a device a rank of a group, and waits for the other ranks.
 JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
-                                     const nccl::Id* id, double deadline_s, char* error, int64_t capacity) {
-  return WithNccl(path, error, capacity, [&](const nccl::Library& library) {
+                                     const nccl::Id* id, double deadline_s, JaxcommText* error) {
+  return WithNccl(path, error, [&](const nccl::Library& library) {
     const std::chrono::duration<double> deadline(deadline_s);
     auto made = nccl::Communicator::Join(library, device, {ranks, rank, *id}, deadline);
     std::lock_guard<std::mutex> lock(TheNcclRuntime().mutex);
@@ -141,10 +142,10 @@ JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int de
   });
 }
 
-// The messages of one rank, which the bytes name; `name` ends with a slash and the number of ranks.
-JAXCOMM_EXPORT int jaxcomm_nccl_register(const char* name, const void* bytes, int64_t num_bytes, char* error,
-                                         int64_t capacity) {
-  return Answer(error, capacity, [&] {
+// Registers one rank's messages. The bytes also contain the number of the rank. `name` ends with a slash and the number
+// of ranks.
+JAXCOMM_EXPORT int jaxcomm_nccl_register(const char* name, const void* bytes, int64_t num_bytes, JaxcommText* error) {
+  return Answer(error, [&] {
     const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);
     return words.ok() ? TheNcclRuntime().messages.Add(name, words.value().data(), words.value().size())
                       : words.status();

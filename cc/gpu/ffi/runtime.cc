@@ -1,4 +1,4 @@
-// The fused executor's shared state, and the C functions by which Python reaches it.
+// The fused executor's shared state, and the C functions through which Python accesses that state.
 #include "cc/gpu/ffi/runtime.h"
 
 #include <algorithm>
@@ -48,76 +48,69 @@ Status FusedRuntime::Check() {
   return Status();
 }
 
-JAXCOMM_EXPORT int jaxcomm_fused_register(const char* name, const void* bytes, int64_t num_bytes, char* error,
-                                          int64_t capacity) {
-  return Answer(error, capacity, [&] {
+JAXCOMM_EXPORT int jaxcomm_fused_register(const char* name, const void* bytes, int64_t num_bytes, JaxcommText* error) {
+  return Answer(error, [&] {
     const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);
     return words.ok() ? TheFusedRuntime().programs.Add(name, words.value().data(), words.value().size())
                       : words.status();
   });
 }
 
-// The failure of a call that no caller has had yet.
-JAXCOMM_EXPORT int jaxcomm_fused_check(char* error, int64_t capacity) {
-  return Answer(error, capacity, [] { return TheFusedRuntime().Check(); });
+// Returns the error of a failed call that has not been reported yet.
+JAXCOMM_EXPORT int jaxcomm_fused_check(JaxcommText* error) {
+  return Answer(error, [] { return TheFusedRuntime().Check(); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_fused_set_deadline(double seconds, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { TheFusedRuntime().deadline.store(seconds); });
+JAXCOMM_EXPORT int jaxcomm_fused_set_deadline(double seconds, JaxcommText* error) {
+  return Answer(error, [&] { TheFusedRuntime().deadline.store(seconds); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_fused_set_process(uint32_t number, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { TheFusedRuntime().process.store(static_cast<int32_t>(number)); });
+JAXCOMM_EXPORT int jaxcomm_fused_set_process(uint32_t number, JaxcommText* error) {
+  return Answer(error, [&] { TheFusedRuntime().process.store(static_cast<int32_t>(number)); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_fused_reset_stats(char* error, int64_t capacity) {
-  return Answer(error, capacity, [] {
-    for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // or they would come with the next ones
+JAXCOMM_EXPORT int jaxcomm_fused_reset_stats(JaxcommText* error) {
+  return Answer(error, [] {
+    for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // so later statistics omit these calls
     TheFusedRuntime().stats.Reset();
   });
 }
 
-// As jaxcomm_stats of the core for CPUs.
-JAXCOMM_EXPORT int jaxcomm_fused_stats(char* json, int64_t json_capacity, int64_t* size, char* error,
-                                       int64_t capacity) {
-  return Answer(error, capacity, [&] {
+// Copies the statistics as JSON, like jaxcomm_stats of the core for CPUs.
+JAXCOMM_EXPORT int jaxcomm_fused_stats(JaxcommText* json, JaxcommText* error) {
+  return Answer(error, [&] {
     for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();
-    CopyText(TheFusedRuntime().stats.Json(), json, json_capacity, size);
+    CopyText(TheFusedRuntime().stats.Json(), json);
   });
 }
 
-// Fails, with CUDA's reason, where this process sees no device.
-JAXCOMM_EXPORT int jaxcomm_cuda_check(char* error, int64_t capacity) {
-  return Answer(error, capacity, [] {
+// Fails, with CUDA's reason, if this process sees no device.
+JAXCOMM_EXPORT int jaxcomm_cuda_check(JaxcommText* error) {
+  return Answer(error, [] {
     int count = 0;
     const cudaError_t outcome = cudaGetDeviceCount(&count);
     return outcome == cudaSuccess && count > 0 ? Status() : Status(Code::kInternal, cudaGetErrorString(outcome));
   });
 }
 
-// The version of the CUDA runtime in this object, such as "13.0".
-JAXCOMM_EXPORT int jaxcomm_cuda_runtime(char* text, int64_t text_capacity, int64_t* size, char* error,
-                                        int64_t capacity) {
-  return Answer(error, capacity, [&] {
+// Copies the version of the CUDA runtime in this object, such as "13.0".
+JAXCOMM_EXPORT int jaxcomm_cuda_runtime(JaxcommText* text, JaxcommText* error) {
+  return Answer(error, [&] {
     int version = 0;
     cudaRuntimeGetVersion(&version);
-    CopyText(std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100), text, text_capacity, size);
+    CopyText(std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100), text);
   });
 }
 
-// The kind of memory in which an operand on a device lies, in words.
-JAXCOMM_EXPORT int jaxcomm_cuda_memory(int device, uint64_t address, char* text, int64_t text_capacity, int64_t* size,
-                                       char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
-    CopyText(fused::MemoryKind(reinterpret_cast<const std::byte*>(address), device), text, text_capacity, size);
-  });
+// Copies the kind of an operand's memory on a device, in words.
+JAXCOMM_EXPORT int jaxcomm_cuda_memory(int device, uint64_t address, JaxcommText* text, JaxcommText* error) {
+  return Answer(error, [&] { CopyText(fused::MemoryKind(reinterpret_cast<const std::byte*>(address), device), text); });
 }
 
-// Fails where another device may not touch it.
-JAXCOMM_EXPORT int jaxcomm_cuda_reach(int device, uint64_t address, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
-    return fused::CheckReachable(reinterpret_cast<const std::byte*>(address), /*bytes=*/1, {device});
-  });
+// Fails if the device may not access the operand.
+JAXCOMM_EXPORT int jaxcomm_cuda_reach(int device, uint64_t address, JaxcommText* error) {
+  return Answer(
+      error, [&] { return fused::CheckReachable(reinterpret_cast<const std::byte*>(address), /*bytes=*/1, {device}); });
 }
 
 }  // namespace jaxcomm

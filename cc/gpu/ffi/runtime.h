@@ -1,4 +1,4 @@
-// Shared by the custom calls of the fused executor: programs, statistics, the deadline, and all ranks there are.
+// State that the custom calls of the fused executor share: programs, statistics, the deadline, and all ranks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 
 #include "cc/base/default_deadline.h"
 #include "cc/base/status.h"
-#include "cc/executor/call_site_stats.h"
+#include "cc/executor/calls/call_site_stats.h"
 #include "cc/gpu/executor/ranks.h"
 #include "cc/program/registry.h"
 
@@ -22,18 +22,18 @@ struct FusedRuntime {
   ProgramRegistry programs;
   CallSiteStats stats;
   std::atomic<double> deadline{kDefaultDeadlineS};
-  std::atomic<int32_t> process{0};  // this one's number in its job
+  std::atomic<int32_t> process{0};  // this process's number in its job
 
-  // As Ranks::Make; the C functions find what is made here for as long as it lives.
+  // Calls Ranks::Make. All() returns the ranks that were made in this way and still exist.
   Result<std::shared_ptr<fused::Ranks>> Make(CallName name, std::shared_ptr<const Program> program,
                                              const std::vector<int>& devices);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
-  // Starts a call on the stream's device. An error of this launch or, as all devices must launch alike, then of a call
-  // that has failed and that no caller has had.
+  // Starts a call on the stream's device. Returns the error of this launch if there is one, otherwise Check(). Checks
+  // only after the launch, because every device must launch the same calls.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
-  // The error of a call that has failed and that no caller has had.
+  // Returns the error of a failed call that has not been reported yet.
   Status Check();
 
  private:
@@ -41,7 +41,7 @@ struct FusedRuntime {
   std::vector<std::weak_ptr<fused::Ranks>> all_;
 };
 
-// Lives until the process ends: XLA's threads may still call when static destructors run.
+// Never destroyed: XLA's threads may still call while static destructors run.
 FusedRuntime& TheFusedRuntime();
 
 }  // namespace jaxcomm

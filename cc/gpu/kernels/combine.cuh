@@ -1,5 +1,6 @@
-// The work of a block's threads on one slice of some ranks' data: read it from some, combine, store to some. Sources
-// are combined in their order, so the bits are those of CPUs. All data begins at a multiple of 16 bytes.
+// Reduces one slice with the threads of a block: reads the slice from some ranks, combines the values, and stores the
+// result to some ranks. Sources are combined in order, so the results equal those on CPUs bit for bit. All data is
+// aligned to 16 bytes.
 #pragma once
 
 #include "cc/gpu/kernels/elements.h"
@@ -7,10 +8,11 @@
 namespace jaxcomm::cuda {
 
 struct Slice {
-  int64_t begin, end;  // bytes of a rank's data
+  int64_t begin, end;  // offsets in a rank's data, in bytes
 };
 
-// Chunks are bounded as on CPUs (cc/executor/layout.h); blocks share a chunk in packs of 16 bytes.
+// Chunks have the same bounds as on CPUs (cc/executor/calls/layout.h). Blocks divide a chunk into slices of whole packs
+// of 16 bytes.
 __device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t chunks, uint32_t block_index,
                                          uint32_t num_blocks) {
   constexpr int64_t kLine = 64, kPack = kPackBytes;
@@ -22,7 +24,8 @@ __device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t
   return {min(begin + share * block_index, end), min(begin + share * (block_index + 1), end)};
 }
 
-// As a rank's data is known to be global memory, the compiler need not look for it in shared and local memory.
+// Assures the compiler that a rank's data is global memory. The compiler then adds no checks for shared and local
+// memory.
 template <typename Stored>
 __device__ __forceinline__ Stored* At(std::byte* base, int64_t offset) {
   std::byte* const at = base + offset;
@@ -38,7 +41,8 @@ struct RankList {
   uint32_t size;
 };
 
-// One pack at `at`, and kPacks - 1 more, each a block's width further on.
+// Reduces kPacks packs. The first pack is at `at`. Each next pack is `step` bytes after the previous pack, because the
+// block's other threads reduce the packs in between.
 template <typename E, Reduction kReduction, int kPacks>
 __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const RankList& reads, const RankList& writes,
                                              int64_t at, int64_t step) {
@@ -47,10 +51,10 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const Rank
   const auto load = [&](uint32_t rank, int p) { return LoadPack(At<const Stored>(bases[rank], at + p * step)); };
   Pack packs[kPacks];
   JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) packs[p] = load(reads.ranks[0], p);
-  if (reads.size > 1) {  // a single source is copied as it is
+  if (reads.size > 1) {  // a single source is copied unchanged
     typename E::Wide values[kPacks][Pack::kElements];
     Pack others[kPacks];
-    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // both are under way
+    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // the loads overlap
     JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) {
       JAXCOMM_UNROLL for (size_t i = 0; i < Pack::kElements; ++i) values[p][i] = E::Widen(packs[p].elements[i]);
     }
@@ -78,7 +82,7 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const Rank
 template <typename E, Reduction kReduction>
 __device__ void CombineSlice(std::byte* const* bases, const RankList& reads, const RankList& writes, Slice slice) {
   using Stored = typename E::Stored;
-  // As many as keep 16 accumulators of 32 bits in registers.
+  // With this number of packs, 16 accumulators of 32 bits stay in registers.
   constexpr int kElements = Pack<Stored>::kElements;
   constexpr int kPacks = kElements >= 8 ? 2 : 4;
   const int64_t step = int64_t{blockDim.x} * kPackBytes;
@@ -88,7 +92,7 @@ __device__ void CombineSlice(std::byte* const* bases, const RankList& reads, con
     CombinePacks<E, kReduction, kPacks>(bases, reads, writes, at, step);
   }
   for (; at < whole; at += step) CombinePacks<E, kReduction, 1>(bases, reads, writes, at, step);
-  // The last elements of a buffer that is no multiple of 16 bytes.
+  // Reduces the last elements if the slice is not a multiple of 16 bytes.
   constexpr int64_t kWidth = int64_t{sizeof(Stored)};
   for (int64_t element = whole + threadIdx.x * kWidth; element < slice.end; element += blockDim.x * kWidth) {
     const auto load = [&](uint32_t rank) { return *At<const Stored>(bases[rank], element); };

@@ -1,5 +1,5 @@
-// How each element type is stored, what it is accumulated in, and how two values are combined: as on CPUs, see
-// cc/kernels/reduce.h. Only the payload of a NaN may differ.
+// How each element type is stored, accumulated and combined. Results are the same as on CPUs (cc/kernels/reduce.h),
+// except that the payload of a NaN may differ.
 #pragma once
 
 #include <type_traits>
@@ -45,7 +45,7 @@ struct Float16 {
 #else
     const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16, magnitude = value & 0x7fff;
     if (magnitude >= 0x7c00) return BitCast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-    // Moves the exponent's bias from 15 to 127; subnormal numbers come out right, too.
+    // Moves the exponent's bias from 15 to 127. This is also correct for subnormal numbers.
     return BitCast<float>(sign | BitCast<uint32_t>(BitCast<float>(magnitude << 13) * 0x1p112f));
 #endif
   }
@@ -58,8 +58,8 @@ struct Float16 {
     const uint32_t bits = BitCast<uint32_t>(value), magnitude = bits & 0x7fffffff;
     const uint32_t sign = bits >> 16 & 0x8000;
     if (magnitude > 0x7f800000) return 0x7fff;
-    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // rounds beyond 65504
-    if (magnitude < 0x38800000) {  // subnormal: the last bit of 0.5 weighs 2^-24
+    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // would round to more than 65504
+    if (magnitude < 0x38800000) {  // subnormal: the last bit of 0.5 is worth 2^-24
       return static_cast<Stored>(sign | (BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000));
     }
     return static_cast<Stored>(sign | (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13);
@@ -78,7 +78,8 @@ JAXCOMM_PORTABLE Wide Combine(Wide into, Wide other) {
   }
 }
 
-// Calls visit(E()) with the element type of `dtype`; returns whether it is a float of 16, 32 or 64 bits.
+// If `dtype` is a float of 16, 32 or 64 bits, calls visit(E()) with its element type E and returns true. Otherwise
+// returns false.
 template <typename Visitor>
 bool VisitFloat(DType dtype, Visitor visit) {
   const auto is = [&](DType its, auto element) { return dtype == its && (visit(element), true); };
@@ -86,8 +87,9 @@ bool VisitFloat(DType dtype, Visitor visit) {
          is(DType::kF64, Plain<double>());
 }
 
-// Calls visit(E()) with what `dtype` is reduced as; returns whether there is such a reduction. Signed sums wrap, so
-// they run on unsigned numbers; complex numbers have no order, and their sum is the sum of their parts.
+// If `dtype` has this reduction, calls visit(E()) with the element type E that the reduction uses, and returns true.
+// Otherwise returns false. Signed sums wrap, so they use unsigned numbers. Complex numbers have no order; their real
+// and imaginary parts are summed like floats.
 template <Reduction kReduction, typename Visitor>
 bool VisitReduced(DType dtype, Visitor visit) {
   constexpr bool kSum = kReduction == Reduction::kSum;

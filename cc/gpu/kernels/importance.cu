@@ -6,7 +6,7 @@ namespace jaxcomm::cuda {
 namespace {
 
 template <typename E, bool kAligned>
-__global__ void __launch_bounds__(kBlockThreads, 4)  // or it spills
+__global__ void __launch_bounds__(kBlockThreads, 4)  // without this bound registers spill
     ImportanceKernel(Gradient<E> gradient, size_t segments, float* means) {
   using Body = ImportanceBody<E>;
   constexpr unsigned kLanes = Body::kLanes;

@@ -1,9 +1,9 @@
-// The importance of each segment of a gradient, on a GPU: the means of cc/kernels/importance.h.
+// Computes the importance of each segment of a gradient on a GPU: the same means as in cc/kernels/importance.h.
 //
 //   Status status = Importance(DType::kF32, gradients, bytes, segment, means, stream);
 //
-// Both pointers are of the device. One pass over the gradients. Launches and returns; may be captured into a graph. The
-// more segments, the more threads: a single huge segment is slow.
+// Both pointers are device memory. The kernel reads the gradients once. The function launches the kernel and returns,
+// and may be captured into a graph. Each segment has a fixed number of threads, so a single huge segment is slow.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The work of the importance kernel's threads: cc/kernels/importance.h, bit for bit.
+// One thread's work in the importance kernel. Results equal cc/kernels/importance.h bit for bit.
 #pragma once
 
 #include "cc/gpu/kernels/elements.h"
@@ -6,7 +6,7 @@
 
 namespace jaxcomm::cuda {
 
-// A flat gradient, cut into segments; sizes in elements.
+// A flat gradient that is cut into segments. `elements` and `segment` are numbers of elements.
 template <typename E>
 struct Gradient {
   const typename E::Stored* values;
@@ -18,11 +18,11 @@ struct ImportanceBody {
   using Stored = typename E::Stored;
   using Wide = typename E::Wide;
   static constexpr size_t kElements = Pack<Stored>::kElements;
-  // As on CPUs, element i of a segment is added to sum i mod kSums, and the sums in one fixed order.
+  // As on CPUs, element i of a segment is added to sum i mod kSums. Then the sums are added in a fixed order.
   static constexpr size_t kSums = 16;
-  // The number of threads that share a segment; each owns the sums of one pack.
+  // The number of threads that share a segment. Each thread owns kElements of the kSums sums.
   static constexpr size_t kLanes = kSums / kElements;
-  // Packs of a thread that are under way at once.
+  // The number of packs that a thread loads at once.
   static constexpr size_t kPacks = 8;
   static constexpr size_t kBlock = kPacks * kSums;
 
@@ -33,7 +33,8 @@ struct ImportanceBody {
     return BitCast<double>(BitCast<uint64_t>(value) & 0x7fffffffffffffffu);
   }
 
-  // Writes this lane's sums over segment s to its index among the segment's kSums.
+  // Adds up this lane's elements of segment s in the lane's kElements sums. Writes these sums to their places in
+  // `sums`, which has all kSums sums of the segment.
   template <bool kAligned>
   JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, Wide* sums) {
     const Stored* const from = gradient.values + s * gradient.segment;
@@ -60,7 +61,7 @@ struct ImportanceBody {
     JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) sums[lane * kElements + i] = mine[i];
   }
 
-  // The mean magnitude of segment s from its kSums sums, which it changes.
+  // Returns the mean magnitude of segment s, given its kSums sums in `sums`. Overwrites `sums`.
   JAXCOMM_PORTABLE static float Mean(const Gradient<E>& gradient, size_t s, Wide* sums) {
     for (size_t half = kSums / 2; half > 0; half /= 2) {
       for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];

@@ -1,4 +1,4 @@
-// The importance kernel's lanes, one after the other, against the CPU's kernel.
+// Runs the lanes of the importance kernel one after another, and compares the means with those of the CPU's kernel.
 
 #include "cc/gpu/kernels/importance_body.h"
 

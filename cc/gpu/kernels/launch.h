@@ -1,4 +1,4 @@
-// How kernels are launched; for .cu files.
+// Helpers for launching kernels; for .cu files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@ namespace jaxcomm::cuda {
 
 constexpr unsigned kBlockThreads = 256;
 
-// The number of blocks in which each thread has about one item; kernels loop, so that fewer threads also do.
+// Returns the number of blocks for about one item per thread. Kernels loop over the items, so fewer threads also work.
 inline unsigned Blocks(size_t items) {
   constexpr size_t kMost = size_t{1} << 30;
   return static_cast<unsigned>(std::min(kMost, std::max<size_t>(1, (items + kBlockThreads - 1) / kBlockThreads)));
@@ -23,11 +23,12 @@ __device__ __forceinline__ GridThread ThisGridThread() {
   return {static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<size_t>(gridDim.x) * blockDim.x};
 }
 
-// Whether the launch before it was accepted. A fault while a kernel runs is XLA's to find: nothing here waits for it.
+// Returns an error if CUDA did not accept the preceding launch. Nothing here waits for the kernel, so XLA finds the
+// faults of a running kernel.
 inline Status Launched(const char* name) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return Status();
-  return Status(Code::kInternal, std::string(name) + ": CUDA refused to start it: " + cudaGetErrorString(error));
+  return Status(Code::kInternal, std::string(name) + ": CUDA did not launch the kernel: " + cudaGetErrorString(error));
 }
 
 }  // namespace jaxcomm::cuda

@@ -1,7 +1,7 @@
-// Lets one source be a device function for nvcc and a plain function for the tests, which have no GPU.
+// Compiles one source as device functions for nvcc and as plain functions for tests without a GPU.
 //
-// A kernel's body is a function of its thread's index in the grid; the kernel only calls it. A test calls it for every
-// thread, one after the other.
+// A kernel only calls its body, which is a function of a thread's grid index. A test calls the body for every thread in
+// turn.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace jaxcomm::cuda {
 
-// A thread among all that share the work.
+// A thread's index, and the number of threads that share the work.
 struct GridThread {
   size_t thread, threads;
 };
@@ -37,7 +37,7 @@ JAXCOMM_PORTABLE To BitCast(From from) {
   return to;
 }
 
-// The bytes that one instruction moves.
+// Number of bytes that one instruction moves.
 constexpr size_t kPackBytes = 16;
 
 template <typename T>
@@ -46,7 +46,7 @@ struct alignas(kPackBytes) Pack {
   T elements[kElements];
 };
 
-// Both take an address that is a multiple of 16.
+// LoadPack and StorePack require an address that is aligned to 16 bytes.
 template <typename T>
 JAXCOMM_PORTABLE Pack<T> LoadPack(const T* from) {
 #ifdef __CUDA_ARCH__

@@ -3,8 +3,9 @@
 //   Sources sources = {{a, b}, 2};
 //   Status status = Reduce(DType::kBF16, Reduction::kSum, sources, a, bytes, stream);
 //
-// One pass, with the same combination order, rounding and aliasing as cc/kernels/reduce.h: sums agree with the CPU's
-// bit for bit. Buffers begin at multiples of 16 bytes. Launches and returns; may be captured into a graph.
+// The kernel reads each source once. The order of combination, the rounding and the allowed aliasing are as in
+// cc/kernels/reduce.h, so results equal the CPU's bit for bit. Buffers begin at multiples of 16 bytes. The function
+// launches the kernel and returns, and may be captured into a graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +17,7 @@
 
 namespace jaxcomm::cuda {
 
-// Travels by value, as a kernel's argument.
+// The sources are passed to the kernel by value.
 constexpr size_t kMaxSources = 64;
 struct Sources {
   const void* buffers[kMaxSources];

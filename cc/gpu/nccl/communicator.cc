@@ -6,12 +6,14 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/finally.h"
 #include "cc/base/text.h"
 #include "cc/gpu/executor/device.h"
 
 namespace jaxcomm::nccl {
 
-// NCCL waits for all ranks without a deadline, so a thread of its own does; where one never comes it stays behind.
+// NCCL waits for all ranks without a deadline, so a separate thread waits in NCCL. If a rank never joins, that thread
+// remains.
 Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, int device, const GroupRank& joining,
                                                          std::chrono::duration<double> deadline) {
   auto made = std::make_shared<Communicator>(nccl, joining);
@@ -26,14 +28,14 @@ Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, in
       joined.reset();
       return end.set_exception(std::current_exception());
     }
-    joined.reset();  // before the end is known: from then on the communicator ends with its owner
+    joined.reset();  // before set_value, so that only the caller's pointer keeps the communicator alive
     end.set_value(std::move(status));
   }).detach();
   if (connected.wait_for(deadline) != std::future_status::ready) {
     return Status(Code::kDeadlineExceeded,
-                  "DeadlineError: " + who + "not all ranks have come after " +
+                  "DeadlineError: " + who + "not all ranks have joined after " +
                       FormatSeconds(std::chrono::duration_cast<std::chrono::steady_clock::duration>(deadline)) +
-                      ".\n  Cure: look what is wrong in the other processes, and start all of them again.");
+                      ".\n  Cure: find what is wrong in the other processes, then restart all of them.");
   }
   const Status status = connected.get();
   if (!status.ok()) return Status(status.code(), who + status.message());
@@ -51,10 +53,10 @@ Status Communicator::Run(const std::function<Status(const Library& nccl, Comm co
   if (failure_.ok()) failure_ = nccl_.Check("an earlier call", earlier, comm_);
   if (failure_.ok()) failure_ = queue(nccl_, comm_);
   if (failure_.ok()) return failure_;
-  return Status(failure_.code(), failure_.message() + ".\n  Cure: start the job's processes again.");
+  return Status(failure_.code(), failure_.message() + ".\n  Cure: restart the job's processes.");
 }
 
-// NCCL connects two ranks when they first exchange a message: so each sends a byte to each now.
+// NCCL connects two ranks at their first message, so each rank now sends a byte to every other rank.
 Status Communicator::Connect(int device) {
   const OnDevice on(device);
   if (on.error() != cudaSuccess) return CudaError("choosing the device", on.error());
@@ -62,10 +64,14 @@ Status Communicator::Connect(int device) {
   if (Status status = nccl_.Check("joining", joined, comm_); !status.ok()) return status;
   const uint32_t n = ranks();
   void* memory = nullptr;
+  if (const cudaError_t error = cudaMalloc(&memory, 2 * size_t{n}); error != cudaSuccess) {
+    return CudaError("memory for connecting", error);
+  }
+  const Finally free_memory([memory] { cudaFree(memory); });
   cudaStream_t stream = nullptr;
-  cudaError_t error = cudaMalloc(&memory, 2 * size_t{n});
-  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (error != cudaSuccess) return CudaError("memory for connecting", error);
+  if (const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); error != cudaSuccess) {
+    return CudaError("a stream for connecting", error);
+  }
   auto* const bytes = static_cast<std::byte*>(memory);
   Outcome outcome = nccl_.GroupStart();
   for (uint32_t i = 1; i < n && outcome == kSuccess; ++i) {
@@ -77,7 +83,6 @@ Status Communicator::Connect(int device) {
   Status status = nccl_.Check("connecting", outcome == kSuccess ? ended : outcome, comm_);
   if (status.ok()) status = CudaError("connecting", cudaStreamSynchronize(stream));
   cudaStreamDestroy(stream);
-  cudaFree(memory);
   return status;
 }
 

@@ -1,10 +1,12 @@
-// One rank's NCCL communicator, whose peers are all connected, so that no later group of messages waits on the host.
+// One rank's NCCL communicator. The rank is connected to all its peers, so that no later group of messages waits on the
+// host.
 //
-//   auto made = Communicator::Join(nccl, device, {ranks, rank, id}, std::chrono::seconds(60));   // with all ranks
+//   auto made = Communicator::Join(nccl, device, {ranks, rank, id}, std::chrono::seconds(60));   // on all ranks
 //   Status status = made.value()->Run([&](const Library& nccl, Comm comm) { return Queue(nccl, comm, ...); });
 //
-// Join waits for the other ranks, no longer than its deadline; nothing else waits. An error of NCCL's stays: every
-// later Run returns it. Thread-safe. The destructor ends what still runs; unlike NCCL's destroy, it waits for no rank.
+// Join waits for the other ranks until its deadline; no other function waits. After NCCL has reported an error, every
+// later Run returns that error. Thread-safe. The destructor aborts operations that still run. Unlike NCCL's destroy
+// function, it waits for no rank.
 #pragma once
 
 #include <chrono>
@@ -36,7 +38,7 @@ class Communicator {
   uint32_t rank() const { return joining_.rank; }
   uint32_t ranks() const { return joining_.ranks; }
 
-  // Queues work, which returns before it is done, unless NCCL has reported an error.
+  // Queues work and returns before the work is done. Returns NCCL's error instead if NCCL has reported one.
   Status Run(const std::function<Status(const Library& nccl, Comm comm)>& queue);
 
  private:

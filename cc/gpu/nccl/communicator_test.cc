@@ -1,4 +1,5 @@
-// Communicators and rounds over an NCCL that needs no GPU: ranks are threads. fake/play.cc runs every schedule.
+// Tests communicators and rounds of messages on the fake NCCL, whose ranks are threads. fake/play.cc runs every
+// schedule.
 #include "cc/gpu/nccl/communicator.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ namespace {
 using Made = Result<std::shared_ptr<Communicator>>;
 
 struct NcclTest : testing::Test {
-  // The results of every rank's work, each on a thread.
+  // Calls work(rank) for every rank, each on a thread of its own, and returns the results.
   template <typename Work>
   static auto OnRanks(uint32_t ranks, Work work) {
     std::vector<std::future<decltype(work(0u))>> running;
@@ -37,7 +38,7 @@ struct NcclTest : testing::Test {
     });
   }
 
-  // Of floats, and of one integer more in a leaf of its own.
+  // Runs a sum of two leaves: floats in one leaf, and an integer in the other.
   static Status Sum(Communicator& all, const std::string& list, std::vector<float>& x, int32_t& more) {
     const std::vector<uint32_t> words = MessageList(list + "/" + std::to_string(all.ranks()), all.rank());
     auto messages = std::make_shared<const Messages>(Messages::Decode(words.data(), words.size()).value());
@@ -55,7 +56,7 @@ struct NcclTest : testing::Test {
     return Sum(all, "all_reduce/flat", x, more).message();
   }
 
-  // One, which a thread that a test leaves behind may still ask.
+  // Shared by all tests: a thread that a test leaves behind may still use it.
   static inline ::fake::Machine& machine = *std::make_unique<::fake::Machine>(1).release();
   fake::Nccl nccl;
 };
@@ -80,10 +81,10 @@ TEST_F(NcclTest, EveryRankEndsWithTheSumCallAfterCall) {
       }
     }
   }
-  EXPECT_EQ(nccl.communicators, 0);  // each ended with its owner
+  EXPECT_EQ(nccl.communicators, 0);  // each communicator was destroyed with its owner
 }
 
-// Not with the thread that has connected it.
+// The thread that connected a communicator does not keep it alive.
 TEST_F(NcclTest, ACommunicatorEndsWithItsOwner) {
   for (int i = 0; i < 500; ++i) {
     JoinAll(1).clear();
@@ -94,8 +95,8 @@ TEST_F(NcclTest, ACommunicatorEndsWithItsOwner) {
 TEST_F(NcclTest, ARankThatNeverJoinsIsADeadlineError) {
   const Made made = Communicator::Join(FakeNccl(), 0, {2, 1, nccl.NewId()}, std::chrono::milliseconds(100));
   EXPECT_EQ(made.status().message(),
-            "DeadlineError: NCCL, rank 1 of 2: not all ranks have come after 0.1 s.\n  Cure: look what is wrong in the "
-            "other processes, and start all of them again.");
+            "DeadlineError: NCCL, rank 1 of 2: not all ranks have joined after 0.1 s.\n  Cure: find what is wrong in "
+            "the other processes, then restart all of them.");
 }
 
 TEST_F(NcclTest, AFailureToJoinOrConnectNamesTheOperation) {
@@ -120,9 +121,9 @@ TEST_F(NcclTest, AnErrorOfACallStaysAndEndsNoLaterGroup) {
   for (const char* const function : {"Send", "Recv", "GroupEnd"}) {
     const int sends = nccl.sends;
     std::vector<Made> two = JoinAll(2);
-    EXPECT_EQ(nccl.sends - sends, 2);  // joining connects each pair
+    EXPECT_EQ(nccl.sends - sends, 2);  // joining connects the two ranks in both directions
     nccl.failing = function;
-    const std::string error = "round 0: system error (the fake's).\n  Cure: start the job's processes again.";
+    const std::string error = "round 0: system error (the fake's).\n  Cure: restart the job's processes.";
     EXPECT_EQ(Failure(*two[0].value()), error) << function;
     const int tried = nccl.sends;
     EXPECT_EQ(Failure(*two[0].value()), error) << function;
@@ -133,7 +134,7 @@ TEST_F(NcclTest, AnErrorOfACallStaysAndEndsNoLaterGroup) {
 TEST_F(NcclTest, AnErrorThatNcclFindsLaterFailsTheNextCall) {
   std::vector<Made> made = JoinAll(2);
   nccl.asynchronous = 6;
-  EXPECT_EQ(Failure(*made[1].value()).rfind("an earlier call: no message has come", 0), 0u);
+  EXPECT_EQ(Failure(*made[1].value()).rfind("an earlier call: no message has arrived", 0), 0u);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 Result<Library> Load(const std::string& path) {
   const auto unusable = [](const std::string& reason) { return Status(Code::kUnimplemented, "no NCCL: " + reason); };
-  // The copy that is there wins: two would not know of each other's communicators.
+  // Prefers a copy that is already loaded, because two copies would not know each other's communicators.
   constexpr char kSoname[] = "libnccl.so.2";
   void* handle = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (handle == nullptr) handle = dlopen(path.empty() ? kSoname : path.c_str(), RTLD_NOW | RTLD_LOCAL);

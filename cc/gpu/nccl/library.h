@@ -1,10 +1,10 @@
 // The functions of libnccl that jaxcomm calls, taken at run time from the copy that JAX has loaded.
 //
-//   Result<const Library*> nccl = Library::Open("/…/nvidia/nccl/lib/libnccl.so.2");   // used if none is loaded yet
-//   if (!nccl.ok()) ...                       // one line: why there is no NCCL
+//   Result<const Library*> nccl = Library::Open("/…/nvidia/nccl/lib/libnccl.so.2");   // if no NCCL is loaded yet
+//   if (!nccl.ok()) ...                       // the error text says in one line why there is no NCCL
 //   nccl.value()->GroupStart();
 //
-// The declarations are ours, so that building needs no NCCL. The library stays open until the process ends.
+// The declarations are our own, so building needs no NCCL. The library stays open until the process terminates.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,7 +27,7 @@ struct Id {
 };
 
 struct Library {
-  // Thread-safe. The first call decides; what it found, or why there is none, is the answer to all.
+  // Thread-safe. All calls return the result of the first call: the library, or the reason why there is none.
   static Result<const Library*> Open(const std::string& path);
 
   Outcome (*GetVersion)(int* version) = nullptr;
@@ -42,7 +42,7 @@ struct Library {
   Outcome (*Send)(const void* from, size_t count, int type, int peer, Comm comm, cudaStream_t stream) = nullptr;
   Outcome (*Recv)(void* to, size_t count, int type, int peer, Comm comm, cudaStream_t stream) = nullptr;
 
-  // An error of NCCL's in an operation, with NCCL's words for it; ok for success.
+  // Returns ok if `outcome` is kSuccess, otherwise an error with the operation and NCCL's own error text.
   Status Check(const std::string& operation, Outcome outcome, Comm comm) const;
 };
 

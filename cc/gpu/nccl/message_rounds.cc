@@ -8,7 +8,7 @@
 namespace jaxcomm::nccl {
 namespace {
 
-// A part of a leaf in a chunk.
+// The part of a leaf that lies in a chunk.
 struct LeafPart {
   size_t leaf, in_leaf, in_slot, bytes;
 };
@@ -58,7 +58,8 @@ Status MessageRounds::Queue(const Library& nccl, Comm comm, const std::vector<st
         return nccl.Recv(at(slot, part), part.bytes, kInt8, from, comm, stream);
       });
     }
-    // A group is ended even if a message of it was refused: else the thread's next messages would join it.
+    // Ends the group even if NCCL refused one of its messages. Otherwise this thread's next messages would join the
+    // group.
     const Outcome ended = nccl.GroupEnd();
     Status status = nccl.Check("round " + std::to_string(index), outcome == kSuccess ? ended : outcome, comm);
     for (const Sum& sum : round.sums) {

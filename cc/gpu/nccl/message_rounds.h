@@ -1,10 +1,12 @@
-// Queues a rank's part of a whole schedule on a stream: for each round one group of sends and receives, then its sums.
+// Queues a rank's part of a whole schedule on a stream. Each round is one group of sends and receives, then the round's
+// sums.
 //
 //   const MessageRounds rounds{messages, Layout(leaves), Reduction::kSum};
-//   Status status = rounds.Queue(nccl, comm, at, scratch, stream);   // scratch: rounds.ScratchBytes()
+//   Status status = rounds.Queue(nccl, comm, at, scratch, stream);   // `scratch` has rounds.ScratchBytes() bytes
 //
-// In place, and in the program's order alone: every rank that runs the same schedule on the same layout queues messages
-// that match its peers', and adds the same operands in the same order, to the same bits. Waits for nothing. Immutable.
+// Works in place and only in the program's order. Ranks that run the same schedule on the same layout queue matching
+// messages, and add the same operands in the same order. So the bits of their results are equal. Queue waits for
+// nothing. Immutable.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +16,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/executor/layout.h"
+#include "cc/executor/calls/layout.h"
 #include "cc/gpu/nccl/library.h"
 #include "cc/kernels/types.h"
 #include "cc/program/messages.h"
@@ -22,7 +24,7 @@
 namespace jaxcomm::nccl {
 
 struct MessageRounds {
-  // The leaves hold this rank's part before, and the sum after what is queued.
+  // `leaves` hold this rank's part before the queued work, and the sum after it.
   Status Queue(const Library& nccl, Comm comm, const std::vector<std::byte*>& leaves, std::byte* scratch,
                cudaStream_t stream) const;
 

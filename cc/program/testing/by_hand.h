@@ -37,7 +37,7 @@ inline std::vector<uint32_t> Everybody(uint32_t ranks) {
   return all;
 }
 
-// Rank c sums chunk c of all and stores it everywhere.
+// Rank c adds chunk c of all ranks and stores the sum to all ranks.
 inline std::shared_ptr<const Program> DirectByHand(uint32_t ranks, uint32_t chunks) {
   std::vector<PlainOp> ops;
   for (uint32_t chunk = 0; chunk < chunks; ++chunk)

@@ -1,6 +1,6 @@
-// The messages of halving and doubling, a schedule in many rounds, as plans compile to them.
+// The lists of messages of halving and doubling, a schedule in many rounds, as if compiled from a plan.
 //
-//   AddHalvingDoubling(registry, /*ranks=*/4);   // "all_reduce/halving_doubling/4"; nothing for 3
+//   AddHalvingDoubling(registry, /*ranks=*/4);   // adds "all_reduce/halving_doubling/4"; would add nothing for 3 ranks
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace jaxcomm {
 
-// 2 log2(n) rounds with half of the remaining chunks each; n must be a power of two.
+// Returns a list for n ranks with 2 log2(n) rounds. The first half of the rounds sends n/2, n/4, …, 1 chunks, the
+// second half 1, 2, …, n/2 chunks. n must be a power of two.
 inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t rank) {
   std::vector<Round> rounds;
-  // At each distance the chunks [begin, begin + distance) hold this rank's number, and the partner's are beside them.
+  // The chunks [begin, begin + distance) include chunk `rank`. The partner's chunks are next to these.
   for (uint32_t distance = ranks / 2; distance > 0; distance /= 2) {
     const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
     Round round;

@@ -1,4 +1,4 @@
-// Frames of IPv4, and limits of queues, for tests of switches.
+// IPv4 frames and limits of queues, for tests of switches.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace jaxcomm {
 
 inline constexpr bool kImportant = true, kOrdinary = false;
 
-// Of `size` bytes, to the host with this number as its address.
+// Returns a frame of `size` bytes to the host with this address.
 inline Frame FrameOf(int64_t size, size_t priority = 0, bool important = kOrdinary, uint64_t destination = 0) {
   Frame frame{std::vector<std::byte>(static_cast<size_t>(size))};
   frame.bytes[5] = std::byte(destination);
@@ -21,7 +21,7 @@ inline Frame FrameOf(int64_t size, size_t priority = 0, bool important = kOrdina
   return frame;
 }
 
-// Alike for all priorities; important frames may fill the buffer.
+// Returns the same limits for all priorities. Important frames may fill the buffer.
 inline QueueLimits Limits(int64_t buffer, int64_t ordinary) {
   QueueLimits limits;
   limits.buffer = buffer;

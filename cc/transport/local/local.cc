@@ -8,7 +8,8 @@
 namespace jaxcomm {
 namespace {
 
-// Both sides list the same parts of the message, though perhaps divided differently.
+// Returns false unless the spans of both sides hold the same bytes of the message. The two sides may divide these bytes
+// among their spans differently.
 bool Copy(const std::vector<ConstSpan>& from, const std::vector<Span>& to) {
   size_t next = 0;
   int64_t read = 0;
@@ -30,7 +31,7 @@ bool Copy(const std::vector<ConstSpan>& from, const std::vector<Span>& to) {
 
 }  // namespace
 
-// A message on its way to one or several ranks.
+// A message in flight to one or several ranks.
 struct LocalTransport::Outgoing {
   const std::vector<ConstSpan> spans;
   const Sent done;

@@ -1,12 +1,12 @@
-// Messages between ranks of one process: copied as soon as both sides are there.
+// Copies messages between ranks of one process, as soon as both the sender and the receiver have called.
 //
 //   LocalTransport transport;
 //   transport.Send({{process, id}}, spans, sent);
-//   transport.Post(process, id, spans, /*accepts_view=*/true, received);   // calls both back, here
+//   transport.Post(process, id, spans, /*accepts_view=*/true, received);   // copies, then runs both callbacks
 //
-// Callbacks run in the function of the side that comes second. There are no views: a sum in place waits until its own
-// operand has left, so two ranks with views of each other would wait for ever. There are no notices: ranks of one
-// process do not need them.
+// Callbacks run inside Send or Post, in the call of the side that calls second. There are no views: a sum in place
+// waits until its own operand has been read, so two ranks that hold views of each other's operands would deadlock.
+// Notify does nothing, because ranks of one process need no notices.
 #pragma once
 
 #include <condition_variable>
@@ -30,9 +30,9 @@ class LocalTransport : public Transport {
   void Cancel(const CallId& call) override;
 
  private:
-  // Of a call that has messages here.
+  // A call with copies in progress.
   struct Open {
-    int copies = 0;  // being made
+    int copies = 0;  // number of copies in progress
     bool canceled = false;
   };
   struct Posted {
@@ -47,7 +47,7 @@ class LocalTransport : public Transport {
 
   std::mutex mutex_;
   std::condition_variable copied_;
-  std::map<CallId, std::shared_ptr<Open>> open_;  // those with copies being made
+  std::map<CallId, std::shared_ptr<Open>> open_;
   std::map<MessageId, Posted> posted_;
   std::map<MessageId, std::shared_ptr<Outgoing>> outgoing_;
 };

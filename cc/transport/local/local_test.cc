@@ -71,7 +71,7 @@ TEST_F(LocalTest, ACancelledMessageNeverComes) {
   EXPECT_EQ(received_text_, "-----");
 }
 
-// The sender of a message that goes over two transports is called back once.
+// The callback of a message runs once, even if the message goes over two transports.
 TEST_F(LocalTest, ARouterSendsToEachProcessOverItsTransport) {
   LocalTransport other;
   Router router({&local_, &other}, {0, 1});

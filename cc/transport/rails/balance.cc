@@ -61,7 +61,8 @@ bool Balance::Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::ti
 
 void Balance::End(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now) {
   Rail& sender = ranges_[IndexOf(id.call_bytes)].rails[rail];
-  sender.under_way -= bytes;
+  if (sender.under_way == 0) return;  // the segment was sent before these shares were set
+  sender.under_way = std::max(int64_t{0}, sender.under_way - bytes);
   sender.carried += bytes;
   if (sender.under_way == 0) sender.busy += now - sender.since;
 }

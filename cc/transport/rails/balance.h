@@ -1,13 +1,14 @@
-// The shares of the rails to a process, by their measured rates.
+// Computes the shares of the rails to a process from the measured rates of the rails.
 //
-//   Balance balance(shares);                      // at first; a rail without a share of a range never gets one there
-//   if (balance.Begin(id, rail, bytes, now)) ...  // a segment goes out; shares() and rates() may have changed
+//   Balance balance(shares);                      // the initial shares; a share of 0 stays 0
+//   if (balance.Begin(id, rail, bytes, now)) ...  // a segment is sent; if true, shares() and rates() may have changed
 //   balance.End(id, rail, bytes, now);
 //
-// A rail's rate is the bytes that it carried per time with segments under way. While a process is late, no segment is:
-// large messages are sent once their receiver has arrived. Every kCalls calls of a range its shares become proportional
-// to the rates, if calls would be shorter by kGain. A rail whose share is too small for a segment then carries one
-// segment of each message of a call, as it may be faster again. Not thread-safe.
+// The rate of a rail is the number of bytes that it carried, divided by the time in which it had segments in flight. A
+// late process does not lower the rate, because large messages are sent only after their receiver has arrived. After
+// every kCalls calls of a range, the shares of the range become proportional to the rates, unless this would shorten
+// calls by less than the fraction kGain. A rail may have carried no segment in these calls because its share was too
+// small. This rail then carries one segment of each message in one call, in case it is faster again. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -29,20 +30,20 @@ class Balance {
 
   explicit Balance(std::vector<RailTable::Range> shares);
 
-  // Returns whether the rates were evaluated; the shares may have changed, from the next segment on.
+  // Returns whether the rates have just been evaluated. The shares may then have changed for later segments.
   bool Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now);
-  // The other side has the segment, or the call is over without it.
+  // Called when the other side has received the segment, or when the call has ended without this segment.
   void End(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now);
 
   const std::vector<RailTable::Range>& shares() const { return shares_; }
-  // The rate of each rail in calls of this size, in bytes per second; 0: unknown.
+  // Returns the rate of each rail in calls of this size, in bytes per second; 0: unknown.
   std::vector<double> rates(int64_t call_bytes) const;
-  // The rail that carries this segment independently of the shares.
+  // Returns the rail that must carry this segment regardless of the shares, if any.
   std::optional<uint32_t> Trial(const MessageId& id) const;
 
  private:
   struct Rail {
-    int64_t under_way = 0, carried = 0;  // bytes
+    int64_t under_way = 0, carried = 0;  // numbers of bytes
     Clock::time_point since;
     Clock::duration busy{0};
     double rate = 0;  // bytes per second; 0: unknown
@@ -51,8 +52,8 @@ class Balance {
     explicit Range(size_t rails) : rails(rails) {}
 
     std::vector<Rail> rails;
-    CallId call;     // the last one
-    int calls = -1;  // since the shares were last evaluated
+    CallId call;     // the latest call
+    int calls = -1;  // number of calls since the shares were last evaluated
     std::optional<uint32_t> trial;
   };
 
@@ -63,7 +64,7 @@ class Balance {
   std::vector<Range> ranges_;
 };
 
-// Shares in proportion to the weights, of which one is above 0.
+// Returns shares in proportion to the weights, which must not all be 0.
 std::vector<uint32_t> SharesOf(const std::vector<double>& weights);
 
 }  // namespace jaxcomm

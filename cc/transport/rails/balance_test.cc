@@ -16,15 +16,16 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr int64_t kSegment = 256 << 10, kCall = 16 << 20;
-constexpr uint32_t kSegments = 16;  // of a message to one of four processes
+constexpr uint32_t kSegments = 16;  // number of segments of a message to one of four processes
 
-// Rails of some rates, and calls whose segments they carry.
+// Rails with given rates. Simulates calls over these rails.
 class Link {
  public:
   Link(std::vector<RailTable::Range> shares, std::vector<double> rates)
       : rates(std::move(rates)), balance_(shares), table_(RailTable::Make(shares).value()) {}
 
-  // The seconds of a call. `delay`: after its first byte, of the other process's making. `noise`: of each rail's rate.
+  // Returns the time of a call in seconds. `delay`: seconds that the other process adds to the time. `noise`: relative
+  // noise of the rate of each rail.
   double Call(double delay = 0, double noise = 0) {
     MessageId id;
     id.call.launch = ++launch_;
@@ -47,7 +48,7 @@ class Link {
     now_ += std::chrono::duration_cast<Balance::Clock::duration>(Seconds(due.back().first + 0.001));
     return due.back().first;
   }
-  // Time of a buffer of many segments, relative to the best split.
+  // Returns the time of a large buffer divided by its time with the best shares, minus 1.
   double Loss() const {
     const std::vector<uint32_t>& shares = balance_.shares()[0].shares;
     double slowest = 0;

@@ -1,9 +1,9 @@
-// Rails that end: the two sides agree that a rail is fenced, and send over the others the messages that it did not
-// bring.
+// Fences rails on both sides. Then resends the messages that did not arrive, over the rails that are still open.
 //
 // Each side counts its fences of a rail, sends the counts to the other side, and fences the rails that the other side
-// has fenced. Once the counts are equal neither side reads the rail any more. Each then sends the numbered notices that
-// the other lacks, which confirm all that it has received, and behind them asks for the rest to be sent again.
+// has fenced. Once the counts of both sides are equal, neither side reads a fenced rail any more. Each side then sends
+// the numbered notices that the other side lacks; they confirm all received messages. After these notices, each side
+// asks the other side to resend the remaining messages.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@
 
 namespace jaxcomm {
 
-// Ends all rails at once, so that none is used or restored meanwhile.
+// Ends all rails to the process in one step, so that no rail is used or restored in between.
 void Rails::EndAll(uint32_t process, const Status& why) {
   std::vector<uint32_t> ended;
   {
@@ -59,7 +59,7 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
   Suspect(rail);
 }
 
-// Their state is kFencing.
+// Fences rails whose state is kFencing.
 void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why) {
   for (const uint32_t rail : rails) rails_[rail]->Fence(process, why);
   {
@@ -75,7 +75,7 @@ void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const St
   CheckEnd(process);
 }
 
-// The counts allow the other side to send messages again: none goes out while a rail is being fenced.
+// Sends no counts while a rail is being fenced, because the counts allow the other side to resend messages.
 void Rails::SendFences(uint32_t process) {
   std::string bytes(1, kFences);
   std::optional<uint32_t> first;
@@ -107,7 +107,7 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
       counted.their_fences = std::max(counted.their_fences, in.Get<uint32_t>());
       if (counted.their_fences <= counted.fences) continue;
       counted.fences = counted.their_fences;
-      has_counted = true;  // also if it was fenced already: the other side needs to know that both agree
+      has_counted = true;  // even if the rail was fenced already: the other side must learn this count
       if (!counted.is_used()) continue;
       counted.BeginFence(why);
       fenced.push_back(rail);
@@ -144,8 +144,9 @@ void Rails::AskAgain(uint32_t process) {
   Flush();
 }
 
-// Sends the unconfirmed messages that went over a rail before the fence that the other side counts in `fences`. It may
-// still confirm messages of a rail that only this side has fenced since.
+// Resends unconfirmed messages. `fences` holds the number of fences of each rail. A message is resent if it was sent
+// over a rail before the last fence that this number counts. This side alone may have fenced the rail again since.
+// Messages sent after the last counted fence are therefore not resent: the other side may still confirm them.
 void Rails::SendAgain(uint32_t process, std::string_view fences) {
   std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
   std::vector<std::optional<uint32_t>> rails;
@@ -170,8 +171,8 @@ void Rails::SendAgain(uint32_t process, std::string_view fences) {
   Flush();
 }
 
-// Reports the end of a process without a rail, for the reason of the rail that ended last: if that one failed, messages
-// on it are lost, even if the process has left on others.
+// Reports the end of a process after all its rails have ended. The reported reason says why the last of these rails
+// ended. If that rail failed, its messages are lost, even if the process left on all other rails.
 void Rails::CheckEnd(uint32_t process) {
   std::vector<Due> due;
   {

@@ -1,7 +1,8 @@
-// Messages of which a part may get lost, over rails.
+// Lossy messages over rails.
 //
-// Lossy transports expect that a message is posted before it is sent. A restored rail may be in use before the receiver
-// has posted on it the messages that it expected already; until its notice (kPosted), lossy messages go over it whole.
+// A lossy transport drops a message that is sent before its Post. The sender may use a restored rail before the
+// receiver has posted its earlier messages on that rail. The rail therefore carries lossy messages without loss until
+// the kPosted notice of the receiver arrives.
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,7 +30,7 @@ void Rails::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const st
     return done(InvalidArgument("a lossy message of " + std::to_string(spans.size()) + " spans, more than " +
                                 std::to_string(kMaxSpans)));
   }
-  SendAs({to}, std::move(spans), std::move(done), std::make_unique<Loss>(Loss{important, may_lose}));
+  SendAs({to}, std::move(spans), std::move(done), std::make_unique<Loss>(Loss{important, may_lose}), /*copies=*/false);
 }
 
 void Rails::SendPosted(const Lost& restored) {
@@ -44,7 +45,7 @@ void Rails::ReceivePosted(uint32_t process, uint32_t rail, std::string_view byte
   if (NumberReader(bytes).Get<uint32_t>() == restored.fences) restored.may_lose = true;
 }
 
-// The rail is not restored while a message for the process is being given to it.
+// The result stays valid during the send: no rail is restored while a call of its transport runs.
 bool Rails::MayLose(uint32_t process, uint32_t rail) {
   Lock lock(mutex_);
   return peers_[process]->rails[rail].may_lose;

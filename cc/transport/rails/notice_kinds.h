@@ -1,4 +1,5 @@
-// The notices between the rails of two processes: a letter, and numbers (little_endian.h).
+// The notices that the Rails of two processes send to each other. A notice is a character for its kind, followed by
+// numbers (little_endian.h).
 //
 //   std::string bytes(1, kBrought);
 //   AppendMessageId(bytes, id);
@@ -13,16 +14,16 @@
 
 namespace jaxcomm {
 
-// Numbered, as numbered_notices.h says:
-constexpr char kNotice = 'n';    // of the users of Rails
-constexpr char kMessage = 'm';   // a small one of theirs: its id and its bytes
-constexpr char kReceived = 'r';  // large messages that the other side need not keep: their ids
-constexpr char kAgain = 'a';     // the fences of each rail: send again the messages that went over it before
-// Not numbered, for one rail:
-constexpr char kFences = 'f';   // the number of numbered notices taken, and the fences of each rail
-constexpr char kBrought = 'b';  // messages that this rail has brought; kReceived repeats them, in case it fails
-constexpr char kPosted = 'p';   // messages posted before this rail was restored are posted on it, too; its fences
-constexpr char kAsk = 'q';      // only for the answer of the host
+// Numbered notices (numbered_notices.h):
+constexpr char kNotice = 'n';    // a notice of the user of Rails
+constexpr char kMessage = 'm';   // a small message: id and bytes
+constexpr char kReceived = 'r';  // ids of large messages that have arrived: the other side need not keep them
+constexpr char kAgain = 'a';  // number of fences of each rail: resend what was sent over a rail before its last fence
+// Notices that are not numbered. Such a notice is lost if its rail fails.
+constexpr char kFences = 'f';   // the number of numbered notices taken, and the number of fences of each rail
+constexpr char kBrought = 'b';  // id of a message that this rail delivered; kReceived repeats it in case the rail fails
+constexpr char kPosted = 'p';   // number of fences; messages posted before Restore are now posted on this rail, too
+constexpr char kAsk = 'q';      // empty; only the acknowledgement by the host matters
 
 inline void AppendMessageId(std::string& bytes, const MessageId& id) {
   bytes.resize(bytes.size() + kMessageIdBytes);

@@ -30,7 +30,7 @@ Status NumberedNotices::Take(std::string_view bytes,
   Drop(confirmed);
   if (number > taken_ && early_.count(number) == 0) {
     if (early_bytes_ + bytes.size() > kMaxEarlyBytes) {
-      return InvalidArgument("more than " + FormatBytes(kMaxEarlyBytes) + " of notices behind one that is missing");
+      return InvalidArgument("more than " + FormatBytes(kMaxEarlyBytes) + " of notices behind a missing one");
     }
     early_bytes_ += bytes.size();
     early_.try_emplace(number, kind, in.rest());

@@ -21,15 +21,15 @@ TEST(NumberedNoticesTest, EarlyNoticesAreBoundedAndComeOnceAndInOrder) {
   size_t early = 1;
   Status status;
   for (; early < kNotices && status.ok(); ++early) status = to.Take(*all[early], take);
-  EXPECT_EQ(status.message(), "more than 8 MiB of notices behind one that is missing");
+  EXPECT_EQ(status.message(), "more than 8 MiB of notices behind a missing one");
   EXPECT_NEAR(static_cast<double>(early), (8 << 20) / kBytes, 2);
-  EXPECT_TRUE(to.Take(*all[1], take).ok());  // it is there already, and needs no room
+  EXPECT_TRUE(to.Take(*all[1], take).ok());  // the notice is already kept, and needs no more room
   EXPECT_TRUE(taken.empty());
-  // The connection is fenced, and what was not taken comes over another one.
+  // The connection is fenced. The notices that `to` has not taken arrive over another connection.
   for (const NumberedNotices::Bytes& notice : from.After(to.taken())) EXPECT_TRUE(to.Take(*notice, take).ok());
   ASSERT_EQ(taken.size(), kNotices);
   for (size_t i = 0; i < kNotices; ++i) EXPECT_EQ(taken[i], std::to_string(i));
-  // The room is free again.
+  // The room for early notices is free again.
   for (size_t i = 0; i < 3 * kNotices; ++i) {
     const NumberedNotices::Bytes first = from.Add('n', std::string(kBytes, ' ')),
                                  second = from.Add('n', std::string(kBytes, ' '));

@@ -1,6 +1,7 @@
 #include "cc/transport/rails/peer.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,27 @@ void Rails::Peer::Divide() {
   }
   table = RailTable::Make(divided).value();
   const auto leaves = [](const Rail& rail) { return rail.state == Rail::State::kLeft; };
-  if (std::any_of(rails.begin(), rails.end(), leaves)) return;  // rails that carry nothing more have no shares
+  // The history keeps the shares that applied before rails left.
+  if (std::any_of(rails.begin(), rails.end(), leaves)) return;
   shares = std::move(divided);
   RecordShares();
+}
+
+bool Rails::Outgoing::Copy(const std::shared_ptr<std::atomic<int64_t>>& all, int64_t bytes) {
+  if (all->fetch_add(bytes) + bytes <= kMaxCopiedBytes) copy.reset(new (std::nothrow) std::byte[bytes]);
+  if (!copy) {
+    *all -= bytes;
+    return false;
+  }
+  std::byte* next = copy.get();
+  for (ConstSpan& span : spans) {
+    std::copy_n(span.data, span.bytes, next);
+    span.data = next;
+    next += span.bytes;
+  }
+  copied_bytes = bytes;
+  all_copied_bytes = all;
+  return true;
 }
 
 void Rails::Peer::RecordShares() {
@@ -52,17 +71,26 @@ void Rails::Peer::RecordRates(int64_t call_bytes) {
   }
 }
 
+uint32_t Rails::Peer::NextSegment(const CallId& call) {
+  for (auto& [known, segments] : divided_calls) {
+    if (known == call) return segments++;
+  }
+  divided_calls[oldest_divided] = {call, 1};
+  oldest_divided = (oldest_divided + 1) % kDividedCalls;
+  return 0;
+}
+
 std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message,
                                           int64_t bytes) {
   const std::optional<uint32_t> trial = balance.Trial(id);
   const bool tries = trial && rails[*trial].state == Rail::State::kOpen;
-  const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, id.segment);
+  const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, NextSegment(id.call));
   const bool is_open = rails[rail].state == Rail::State::kOpen;
   if (is_open) {
     ++rails[rail].calls;
     ++message->readers;
   }
-  // Over a rail that is not open it counts as lost with the last fence.
+  // If the rail is not open, the message counts as sent before the last fence of the rail, so that it is resent.
   const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
   unconfirmed.Set(id, {message, rail, fences, bytes});
   if (balance.Begin(id, rail, bytes, SilentRails::Clock::now())) {
@@ -86,12 +114,12 @@ NumberedNotices::Bytes Rails::Peer::TakeReceived() {
 Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due) {
   NumberReader in(message);
   const std::byte* const encoded = in.Take(kMessageIdBytes);
-  if (encoded == nullptr) return InvalidArgument("a message without a name");
+  if (encoded == nullptr) return InvalidArgument("a message without an id");
   const MessageId id = DecodeMessageId(encoded);
   if (cancelled.Contains(id.call)) return Status();
   const auto bytes = static_cast<int64_t>(in.rest().size());
   const auto* const data = reinterpret_cast<const std::byte*>(in.rest().data());
-  if (bytes > kMaxSmall) return InvalidArgument("a message with the notices that is too large for them");
+  if (bytes > kMaxSmall) return InvalidArgument("a message too large to go with the notices");
   if (const PostedOn* const found = posted.Find(id)) {
     if (found->bytes != bytes) return WrongSize(id, bytes, found->bytes);
     ScatterPacked(data, found->spans);
@@ -100,7 +128,7 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   }
   if (early.Find(id) != nullptr) return InvalidArgument(NameOf(id) + " twice");
   const std::shared_ptr<std::byte> kept = early.Add(process, id, bytes);
-  if (!kept) return InvalidArgument("more messages before their Post than are kept");
+  if (!kept) return InvalidArgument("more early messages than this process can keep");
   std::copy_n(data, bytes, kept.get());
   return Status();
 }

@@ -1,6 +1,9 @@
-// Another process, for Rails.
+// The state that Rails keeps for another process.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,43 +25,54 @@
 
 namespace jaxcomm {
 
-// The same bytes for several processes: a large message.
+// A large message that is sent to one or several processes.
 struct Rails::Outgoing {
-  // Takes `done`, once the spans are not needed any more.
+  // Returns `done` if the spans are no longer needed, otherwise null.
   Sent TakeDone() { return receivers == 0 && readers == 0 ? std::exchange(done, nullptr) : nullptr; }
+
+  ~Outgoing() {
+    if (copy) *all_copied_bytes -= copied_bytes;
+  }
+  // Copies the bytes of the spans and returns true. Returns false if all copies together would exceed kMaxCopiedBytes,
+  // or if memory is short.
+  bool Copy(const std::shared_ptr<std::atomic<int64_t>>& all, int64_t bytes);
 
   CallId call;
   std::vector<ConstSpan> spans;
-  size_t receivers = 0;  // that have not confirmed it
-  size_t readers = 0;    // receivers for whom a transport may still read it: it may send a part again needlessly
+  std::unique_ptr<std::byte[]> copy;  // a copy of the bytes of the spans; null: not copied
+  int64_t copied_bytes = 0;
+  std::shared_ptr<std::atomic<int64_t>> all_copied_bytes;
+  size_t receivers = 0;  // number of receivers that have not confirmed the message
+  // Number of receivers for which a transport may still read the spans, even if only for a needless retransmission.
+  size_t readers = 0;
   Status status;
   Sent done;
-  std::unique_ptr<Loss> loss;  // null: all of it must come
+  std::unique_ptr<Loss> loss;  // null: every byte must arrive
 };
 
 struct Rails::Peer {
   enum class State {
     kOpen,
-    kLeaving,  // the rail that ended last has left, others are open
-    kFailing,  // cut off: its rails are being fenced
+    kLeaving,  // the process left on the rail that ended last; other rails are open
+    kFailing,  // the process is cut off, and its rails are being fenced
     kLeft,
     kFailed,
   };
   struct Rail {
     enum class State {
-      kNone,  // does not lead to the process
+      kNone,  // the rail does not lead to the process
       kOpen,
-      kLeft,     // carries nothing more; messages that have come over it can be taken
-      kFencing,  // its transport may still bring messages
+      kLeft,     // the rail carries nothing more, but messages that have arrived on it can still be posted
+      kFencing,  // the rail's transport may still deliver messages
       kFenced,
       kOpening,
     };
 
     State state = State::kNone;
     uint32_t fences = 0, their_fences = 0;
-    uint32_t calls = 0;    // of its transport that have not returned, for messages and connections
-    int64_t bytes = 0;     // that the process has confirmed
-    bool may_lose = true;  // the process has posted on it all lossy messages that it expects
+    uint32_t calls = 0;    // number of running calls of the rail's transport that send, post or connect
+    int64_t bytes = 0;     // number of bytes that the process has confirmed
+    bool may_lose = true;  // true once the process has posted on this rail all lossy messages that it expects
     RailHistory history;
 
     bool is_used() const { return state == State::kOpen || state == State::kOpening; }
@@ -72,7 +86,7 @@ struct Rails::Peer {
     }
   };
   struct PostedOn : Posted {
-    uint64_t rails;  // on which a large message is posted, as bits
+    uint64_t rails;  // bitmask of the rails on which a large message is posted
   };
   struct Unconfirmed {
     std::shared_ptr<Outgoing> message;
@@ -87,44 +101,56 @@ struct Rails::Peer {
 
   bool is_open() const { return state == State::kOpen || state == State::kLeaving; }
   bool has_ended() const { return state == State::kLeft || state == State::kFailed; }
-  // The error of messages to the process and from it.
+  // Returns the error for messages to and from the process, or OK while the process is open.
   Status gone() const { return is_open() ? Status() : why; }
-  std::optional<uint32_t> FirstRail() const;  // that is open
-  bool Agrees() const;                        // the other side has fenced the same rails
-  void Divide();                              // the shares, among the rails that are open
+  std::optional<uint32_t> FirstRail() const;  // nullopt: the first rail is not open
+  bool Agrees() const;                        // whether both sides have fenced each rail the same number of times
+  void Divide();                              // divides the shares among the open rails
   void RecordShares();
   void RecordRates(int64_t call_bytes);
-  // A large message goes out over the rail that this returns, until it is released. Returns none if that rail is not
-  // open; then the message goes over the next one that opens.
+  // Records a large message as unconfirmed and returns the rail to send it over. Returns nullopt if that rail is not
+  // open; the message then goes over the next rail that opens.
   std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
-  // The notice that confirms the messages received since the last one.
+  // Returns the notice that confirms the messages received since the last such notice.
   NumberedNotices::Bytes TakeReceived();
-  // A small message has come; `due` gets its callback, if it was posted. An error: the message is invalid.
+  // Takes a small message that has arrived. If the message was posted, adds the callback of its Post to `due`. Returns
+  // an error if the message is invalid.
   Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due);
-  // A large message comes that was not posted as one. An error: it was posted as a small one.
+  // Notes the size of a large message that arrived before its Post on the rail. Returns an error if the message has
+  // been posted with another size.
   Status NoteEarly(const MessageId& id, int64_t bytes);
-  // Stores a small message that came before its Post. Returns false if it has not come. An error: it has another size.
+  // Stores a small message that arrived before its Post. Returns false if no such message has arrived. Returns an error
+  // if the size of the message differs from the size of its Post.
   Result<bool> TakeEarly(const MessageId& id, const Posted& posted);
-  // No byte of the call is stored and no callback runs any more; the callbacks are handed out.
+  // Drops the messages of the call. Moves their callbacks to `received` and `sent` without running them.
   void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
-  static constexpr size_t kMaxReceived = 32;  // unconfirmed messages; no call waits for their confirmation
+  // Number of unconfirmed messages that triggers a confirmation. No call waits for this confirmation.
+  static constexpr size_t kMaxReceived = 32;
   static constexpr size_t kMaxLargeEarly = kMaxEarlyBytes / kMaxSmall;
 
   const uint32_t process;
   State state = State::kOpen;
-  Status why;  // the rail that ended last did; or all did, unless the peer is open
+  Status why;  // while the peer is open: why its latest rail ended; afterwards: why all rails ended
   Balance balance;
-  std::vector<RailTable::Range> shares;  // of the open rails
-  RailTable table;                       // made of `shares`
+  std::vector<RailTable::Range> shares;  // shares of the open rails; they stay as they are after a rail has left
+  RailTable table;                       // divides segments among the open rails
+  // Returns the number of the call's next segment. All segments of a call to this process are numbered together. If the
+  // segments of each short message were numbered alone, the fastest rail would get more than its share and delay the
+  // last segment of each message.
+  uint32_t NextSegment(const CallId& call);
+
+  static constexpr size_t kDividedCalls = 16;  // number of latest calls whose segments are counted
+  std::array<std::pair<CallId, uint32_t>, kDividedCalls> divided_calls;
+  size_t oldest_divided = 0;
   std::vector<Rail> rails;
   SilentRails silence;
   MessageTable<PostedOn> posted;
-  MessageTable<Unconfirmed> unconfirmed;  // large ones
-  std::vector<MessageId> received;        // large ones that are not confirmed yet
-  EarlyMessages early;                    // small ones
-  MessageTable<int64_t> large_early;      // their bytes
+  MessageTable<Unconfirmed> unconfirmed;  // large messages to the process
+  std::vector<MessageId> received;        // large messages from the process that are not confirmed yet
+  EarlyMessages early;                    // small messages that arrived before their Post
+  MessageTable<int64_t> large_early;      // number of bytes of large messages that arrived before their Post
   NumberedNotices notices;
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;

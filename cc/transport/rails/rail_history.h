@@ -1,7 +1,7 @@
 // The history of a rail to a process over a run, in bounded memory.
 //
 //   RailHistory history;
-//   history.Divide(/*share=*/768, now);   // and Carry, Measure, Change, as events happen
+//   history.Divide(/*share=*/768, now);   // call Carry, Measure and Change as events happen, too
 //   history.WriteJson(out);
 //
 // Not thread-safe.
@@ -22,18 +22,18 @@ class RailHistory {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr size_t kMostChanges = 64;  // the last ones
+  static constexpr size_t kMostChanges = 64;  // only the latest changes are kept
 
-  // The other side has confirmed `bytes` more.
+  // Adds `bytes` that the other side has confirmed.
   void Carry(int64_t bytes, Clock::time_point now);
-  // Its rate was measured, in bytes per second.
+  // Records a measured rate in bytes per second.
   void Measure(double rate, Clock::time_point now);
-  // Its share of the largest calls is this one from now on.
+  // Records the rail's new share of the largest calls.
   void Divide(uint32_t share, Clock::time_point now);
-  // It was fenced for the reason `why`, or restored.
+  // Records that the rail was restored, or fenced for the reason `why`.
   void Change(bool is_open, const std::string& why, Clock::time_point now);
 
-  // "spans":[…],"changes":[…]
+  // Writes "spans":[…],"changes":[…].
   void WriteJson(std::ostream& out) const;
 
  private:
@@ -41,9 +41,9 @@ class RailHistory {
     void Add(const Span& later);
 
     int64_t bytes = 0;
-    double rates = 0;
-    int64_t measured = 0;           // times
-    std::optional<uint32_t> share;  // at the end of the span, if it changed
+    double rates = 0;               // sum of the measured rates
+    int64_t measured = 0;           // number of measured rates
+    std::optional<uint32_t> share;  // share at the end of the span, if the share changed in the span
   };
   struct Changed {
     Clock::time_point at;

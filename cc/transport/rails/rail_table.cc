@@ -9,7 +9,7 @@
 namespace jaxcomm {
 namespace {
 
-// D'Hondt's method: the next segment is the rail's whose number of segments, this one included, is least for its share.
+// D'Hondt's method: each segment goes to the rail that then has the smallest number of segments divided by its share.
 std::array<uint8_t, RailTable::kUnits> Divide(const std::vector<uint32_t>& shares) {
   std::array<uint8_t, RailTable::kUnits> rails;
   std::vector<uint64_t> carried(shares.size(), 0);
@@ -32,7 +32,8 @@ Result<RailTable> RailTable::Make(const std::vector<Range>& ranges) {
     const uint64_t sum = std::accumulate(range.shares.begin(), range.shares.end(), uint64_t{0});
     if (range.shares.size() > kMaxRails || range.shares.size() != ranges[0].shares.size() || sum != kUnits) {
       return InvalidArgument("the shares of " + std::to_string(range.shares.size()) + " rails sum to " +
-                             std::to_string(sum) + " of " + std::to_string(kUnits));
+                             std::to_string(sum) + "; each range needs a share for every rail, with the sum " +
+                             std::to_string(kUnits));
     }
     if (!table.splits_.empty() && range.min_bytes <= table.splits_.back().min_bytes) {
       return InvalidArgument("the ranges of shares do not ascend at " + std::to_string(range.min_bytes) + " bytes");

@@ -1,12 +1,13 @@
-// The rail of each segment of a message: only this class defines how buffers are divided over rails.
+// Determines the rail of each segment of a message. No other class divides messages among rails.
 //
 //   Result<RailTable> table = RailTable::Make({{0, {1024, 0}}, {1 << 20, {820, 204}}});   // from 1 MiB on, two rails
-//   table.value().RailOf(/*call_bytes=*/16 << 20, /*segment=*/4);                         // 1
+//   table.value().RailOf(/*call_bytes=*/16 << 20, /*segment=*/4);                         // rail 1
 //
-// A message is cut into segments of one size, of which the last may be shorter. Each goes to the rail that would be
-// done with it first if the rails' speeds were their shares: so any number of segments is divided as well as whole
-// segments can be, and a message of few segments stays on the fastest rail. After kUnits segments every rail has
-// carried its share, and the rails repeat. Immutable.
+// Messages are cut into segments of one size; only the last segment of a message may be shorter. All segments of a call
+// to one process are numbered together. Each segment goes to the rail that would finish it first if the speed of each
+// rail were proportional to its share. This is the best division that whole segments allow, for any number of segments,
+// and a call of few segments stays on the fastest rail. After kUnits segments every rail has carried its share, and the
+// sequence of rails repeats. Immutable.
 #pragma once
 
 #include <array>
@@ -22,24 +23,26 @@ class RailTable {
   static constexpr uint32_t kUnits = 1024;  // the sum of the shares of all rails
   static constexpr uint32_t kMaxRails = 64;
 
-  // Calls of at least min_bytes, and each rail's share of them.
+  // The shares of calls of at least min_bytes. shares[i] is the share of rail i, in units of 1 / kUnits.
   struct Range {
     int64_t min_bytes;
     std::vector<uint32_t> shares;
   };
 
-  // An error: no range for calls of no byte, ranges that do not ascend, or shares that do not sum to kUnits.
+  // Returns an error if the first range begins above 0, or the ranges do not ascend. Also returns an error if the
+  // number of shares differs between ranges or exceeds kMaxRails, or if the shares of a range do not sum to kUnits.
   static Result<RailTable> Make(const std::vector<Range>& ranges);
 
-  // `call_bytes`: of the message's call, which choose the range.
+  // Returns the rail of a segment. `call_bytes`: the size of the call, which selects the range. `segment`: the number
+  // of the segment in the call.
   uint32_t RailOf(int64_t call_bytes, uint32_t segment) const;
-  // The rails with a share in some range, in order.
+  // Returns the rails with a share in any range, in ascending order.
   std::vector<uint32_t> rails() const;
 
  private:
   struct Split {
     int64_t min_bytes;
-    std::array<uint8_t, kUnits> rails;  // by segment
+    std::array<uint8_t, kUnits> rails;  // the rail of each segment
   };
 
   RailTable() = default;

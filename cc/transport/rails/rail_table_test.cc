@@ -33,8 +33,8 @@ TEST(RailTableTest, EveryRailCarriesItsShare) {
   }
 }
 
-// The time of the slowest rail, in segments per share, is that of the best division of all segments: no rail could
-// give its last segment to another one that would be done sooner.
+// The time of a rail is the number of its segments divided by its share. The time of the slowest rail is the best
+// possible if no other rail could carry the last segment of that rail in less time.
 TEST(RailTableTest, AnyNumberOfSegmentsIsDividedAsWellAsItCanBe) {
   for (const Shares& shares : kShares) {
     const RailTable table = Made({{0, shares}});
@@ -71,8 +71,10 @@ TEST(RailTableTest, MistakesAreNamed) {
   };
   EXPECT_EQ(error({}), "the first range of shares must begin at 0");
   EXPECT_EQ(error({{1, {1024}}}), "the first range of shares must begin at 0");
-  EXPECT_EQ(error({{0, {1000, 25}}}), "the shares of 2 rails sum to 1025 of 1024");
-  EXPECT_EQ(error({{0, {1024}}, {5, {1024, 0}}}), "the shares of 2 rails sum to 1024 of 1024");
+  EXPECT_EQ(error({{0, {1000, 25}}}),
+            "the shares of 2 rails sum to 1025; each range needs a share for every rail, with the sum 1024");
+  EXPECT_EQ(error({{0, {1024}}, {5, {1024, 0}}}),
+            "the shares of 2 rails sum to 1024; each range needs a share for every rail, with the sum 1024");
   EXPECT_EQ(error({{0, {1024}}, {5, {1024}}, {5, {1024}}}), "the ranges of shares do not ascend at 5 bytes");
 }
 

@@ -8,6 +8,14 @@
 #include "cc/transport/rails/peer.h"
 
 namespace jaxcomm {
+namespace {
+
+Status LeadsNowhere(uint32_t process, uint32_t rail) {
+  return InvalidArgument("process " + std::to_string(process) + " has a share on rail " + std::to_string(rail) +
+                         ", which does not lead to it");
+}
+
+}  // namespace
 
 Rails::Rails(uint32_t processes, uint32_t rails, Events* events)
     : events_(events), listeners_(rails), peers_(processes) {
@@ -36,8 +44,7 @@ Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& 
   if (connected.empty()) return InvalidArgument("no rail leads to process " + std::to_string(process));
   for (const uint32_t rail : table.value().rails()) {
     if (!is_in(connected, rail) && !is_in(down, rail)) {
-      return InvalidArgument("process " + std::to_string(process) + " has a share on rail " + std::to_string(rail) +
-                             ", which does not lead to it");
+      return LeadsNowhere(process, rail);
     }
   }
   auto peer =
@@ -45,7 +52,7 @@ Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& 
   for (const uint32_t rail : connected) peer->rails[rail].state = Peer::Rail::State::kOpen;
   for (const uint32_t rail : down) {
     Peer::Rail& fenced = peer->rails[rail];
-    fenced.BeginFence(Status(Code::kInternal, "it was down when the processes were connected"));
+    fenced.BeginFence(Status(Code::kInternal, "the rail was down when the processes were connected"));
     fenced.state = Peer::Rail::State::kFenced;
     fenced.fences = fenced.their_fences = 1;
     Report(*peer, rail, /*is_open=*/false);
@@ -59,6 +66,22 @@ Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& 
     peers_[process] = std::move(peer);
   }
   Deliver(process);
+  return Status();
+}
+
+Status Rails::SetShares(uint32_t process, const std::vector<RailTable::Range>& shares) {
+  const Result<RailTable> table = RailTable::Make(shares);
+  if (!table.ok()) return table.status();
+  Lock lock(mutex_);
+  if (process >= peers_.size() || !peers_[process] || shares[0].shares.size() != rails_.size()) {
+    return InvalidArgument("process " + std::to_string(process) + " is unknown, or its shares are not one per rail");
+  }
+  Peer& peer = *peers_[process];
+  for (const uint32_t rail : table.value().rails()) {
+    if (peer.rails[rail].state == Peer::Rail::State::kNone) return LeadsNowhere(process, rail);
+  }
+  peer.balance = Balance(shares);
+  peer.Divide();
   return Status();
 }
 
@@ -77,14 +100,14 @@ void Rails::Notify(uint32_t process, std::string_view notice) {
   SendNotice(process, rail, *bytes);
 }
 
-// No rail: the notice is kept, and goes over the next one that opens.
+// If no rail is open, numbered notices wait until a rail opens.
 void Rails::SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes) {
   if (!rail) return;
   rails_[*rail]->Notify(process, bytes);
   Wake();
 }
 
-// A callback before may have cancelled the call of the next one, as may another thread.
+// Skips the callbacks of cancelled calls: an earlier callback or another thread may have cancelled a call meanwhile.
 void Rails::CallBack(std::vector<Due> due) {
   for (const Due& callback : due) {
     Lock lock(mutex_);
@@ -107,8 +130,14 @@ void Rails::Flush() {
   for (RailTransport* const rail : rails_) rail->Flush();
 }
 
+// Asks all rails, because a message may arrive on any of them.
+bool Rails::MayKeep(uint32_t process) {
+  return std::all_of(rails_.begin(), rails_.end(), [process](RailTransport* rail) { return rail->MayKeep(process); });
+}
+
 void Rails::Cancel(const CallId& call) {
-  std::vector<Received> received;  // released without the lock: objects that they own may call this one
+  // The callbacks are destroyed without the lock, because objects that they own may call Rails.
+  std::vector<Received> received;
   std::vector<Sent> sent;
   {
     Lock lock(mutex_);
@@ -127,8 +156,9 @@ void Rails::Report(Peer& peer, uint32_t rail, bool is_open) {
   peer.deliveries.push_back([this, process = peer.process, rail, is_open] { events_->OnRail(process, rail, is_open); });
 }
 
-// Notices, events of rails, and at last the end of the process, in order, on any of the threads that bring them. Where
-// callbacks throw, the first exception is thrown after the last one.
+// Delivers notices, rail events and finally the end of the process, in order. Runs on each thread that has queued an
+// event, but does nothing while another thread delivers. If callbacks throw, rethrows the first exception after the
+// last callback.
 void Rails::Deliver(uint32_t process) {
   Lock lock(mutex_);
   Peer& peer = *peers_[process];
@@ -164,7 +194,7 @@ void Rails::Help(std::chrono::nanoseconds limit, bool yields, const std::functio
       if (rail != *first_) rails_[rail]->Flush();
     }
   };
-  flush_others();  // Help does not call back while the first rail's own thread polls it
+  flush_others();  // now, since Help does not call `over` while the first rail's own thread polls
   rails_[*first_]->Help(limit, yields, [&] {
     const bool is_over = over();
     flush_others();

@@ -1,26 +1,31 @@
-// One transport made of several, of any kind, that lead to the same processes: rails.
+// Combines several transports, the rails, into one transport. All rails lead to the same processes; each rail may be of
+// any kind.
 //
 //   Rails rails(/*processes=*/4, /*rails=*/2, &events);
-//   ... make each rail's transport, with rails.events(0), rails.events(1) as its Events ...
+//   ... make one transport per rail; the Events of rail i are rails.events(i) ...
 //   rails.Connect({&eth0, &eth1});
-//   rails.AddProcess(3, {{0, {1024, 0}}, {1 << 20, {820, 204}}}, {0, 1});   // before its rails may bring anything
+//   rails.AddProcess(3, {{0, {1024, 0}}, {1 << 20, {820, 204}}}, {0, 1});   // before anything arrives from 3
 //   rails.Start();
-//   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... connect it anew ... });
+//   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... reconnect the rail ... });
 //
-// The sender divides the segments of a large message among the open rails, by their shares; the receiver has posted
-// each segment on all rails and takes it from the rail that brings it. The sender keeps a segment where it lies until
-// the receiver has confirmed it and no rail reads it any more. A lossy message is one segment, of which its rail loses
-// no more than it may; if that rail is fenced, it comes anew over another one. A message of kMaxSmall bytes or less is
-// copied and goes with the notices, in order over the first rail: it is posted on no rail, and the next notice to its
-// sender confirms it. A process that sends more of these than kMaxEarlyBytes before they are posted is cut off.
+// The sender divides the segments of a large message among the open rails by the rails' shares. The receiver posts each
+// segment on all rails and takes it from the rail on which it arrives. The sender must not change a segment until the
+// receiver has confirmed the segment and no rail reads it any more. SendCopy copies the segment, so that a sum in place
+// need not wait for the confirmation at each step. All copies together take at most kMaxCopiedBytes.
+// A lossy message is one segment on one rail, and may lose at most `may_lose` bytes there. If the rail is fenced, the
+// whole message is resent over another rail.
+// A message of at most kMaxSmall bytes is copied and sent like a notice, in order over the first rail. Such a message
+// is posted on no rail. The receiver's next notice to the sender confirms the message. A process that sends more than
+// kMaxEarlyBytes of small messages before their Post is cut off.
 //
-// A rail that fails, or is silent while another one is not, is fenced on both sides: no byte of it is read any more.
-// All other processes are then asked over it, so that a host that has lost it is known to them all.
-// Then the segments that the receiver lacks go over the open rails. The last rail is not fenced for its silence; if it
-// fails, the process is gone. The rails of a process that leaves end one by one, each behind the messages that it had
-// to carry.
+// A rail is fenced on both sides if it fails, or if it is silent while another rail makes progress. No byte of a fenced
+// rail is read any more. Both sides then send a notice over that rail to every other process. The rail is also fenced
+// to each process whose host does not acknowledge this notice, so every process learns which host lacks the rail. The
+// segments that the receiver lacks are resent over the open rails.
+// The last open rail to a process is never fenced for silence. If that rail fails, the process is gone. When a process
+// leaves, each rail to it ends after the last message on that rail.
 //
-// The transports are the caller's. They have run their last callback before this ends. Thread-safe, as they are.
+// The caller owns the transports. Their last callback must return before the destructor of Rails runs. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -50,54 +55,65 @@ namespace jaxcomm {
 
 class Rails : public Transport, public LossyTransport {
  public:
-  // A rail to a process, and how often both sides have fenced it.
+  // A rail to a process, and the number of times that both sides have fenced it.
   struct Lost {
     uint32_t process, rail, fences;
   };
+
+  static constexpr int64_t kMaxCopiedBytes = 64 << 20;
 
   Rails(uint32_t processes, uint32_t rails, Events* events);
   ~Rails() override;
 
   Events* events(uint32_t rail) { return &listeners_[rail]; }
   void Connect(std::vector<RailTransport*> rails);
-  // `connected`: the rails that lead to it; `down`: those that will once they are restored, of which both sides count
-  // one fence. An error: another one has a share, or none is connected.
+  // `connected`: rails that lead to the process now. `down`: rails that lead to the process only after Restore; each
+  // counts as fenced once on both sides. Returns an error if a rail in neither list has a share, or if no rail is
+  // connected.
   Status AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
                     const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down = {});
-  // From now on a thread looks for silent rails, as long as segments or notices are under way.
+  // Sets the shares of all messages sent from now on. May be called at any time after AddProcess; the other side need
+  // not call it. Returns an error if a rail with a share does not lead to the process, or if `shares` are invalid.
+  Status SetShares(uint32_t process, const std::vector<RailTable::Range>& shares);
+  // Starts a thread that looks for silent rails while segments or notices are in flight.
   Status Start();
-  // No longer; before the transports end.
+  // Ends the thread of Start. Must be called before the transports are destroyed.
   void Stop();
 
-  // All rails that lead to processes.
+  // A rail that leads to a process.
   struct State {
     uint32_t process, rail, fences;
-    bool is_open, has_left;                            // neither: it has been fenced
-    int64_t bytes;                                     // that the process has confirmed
-    std::vector<std::pair<int64_t, uint32_t>> shares;  // in force now, by the least bytes of a call
+    bool is_open, has_left;  // both false: the rail is fenced
+    int64_t bytes;           // number of bytes that the process has confirmed
+    // The rail's current shares. `second` is the share of calls of at least `first` bytes.
+    std::vector<std::pair<int64_t, uint32_t>> shares;
     RailHistory history;
   };
   std::vector<State> states() const;
-  // The rails that may be restored.
+  // Returns the rails that may be restored.
   std::vector<Lost> lost() const;
-  // `connect` gives the rail's transport a new connection with the process. An error: it may not be restored now.
+  // Calls `connect`, which reconnects the rail's transport to the process. Returns an error if `connect` fails, or if
+  // the rail cannot be restored now.
   Status Restore(const Lost& lost, const std::function<Status()>& connect);
-  // One look of that thread. Returns whether nothing is under way.
+  // Looks for silent rails once. Returns whether nothing is in flight.
   bool Look(std::chrono::steady_clock::time_point now);
 
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  bool SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   LossyTransport* lossy() override { return this; }
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
                  ReceivedLossy done) override;
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
                  Sent done) override;
   void Flush() override;
+  bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;
-  // Only if all processes have the same first rail, which carries small calls: a thread cannot sleep on two.
+  // Helps only if the same rail is the first rail to all processes, since a thread can wait on only one rail. The first
+  // rail carries small calls.
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
@@ -112,12 +128,12 @@ class Rails : public Transport, public LossyTransport {
   };
   struct Outgoing;
   struct Peer;
-  // A callback of a call's message.
+  // A due callback, which belongs to a message of `call`.
   struct Due {
     CallId call;
     std::function<void()> run;
   };
-  // Of an outgoing message that may lose a part.
+  // The permitted loss of an outgoing lossy message.
   struct Loss {
     std::vector<bool> important;
     int64_t may_lose;
@@ -126,15 +142,15 @@ class Rails : public Transport, public LossyTransport {
 
   void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
   void Deliver(uint32_t process);
-  // Has Deliver report that the rail has been fenced, or is open again. The lock is held.
+  // Queues an event for Deliver: the rail has been fenced, or is open again. The caller holds the lock.
   void Report(Peer& peer, uint32_t rail, bool is_open);
   void CallBack(std::vector<Due> due);
   void CallBack(const CallId& call, const Received& done, const Status& status,
                 std::shared_ptr<const std::byte> view = nullptr);
-  // Whether a thread may help, on the first rail.
+  // Returns whether a thread may help on the first rail.
   bool helped() const { return first_ && have_one_first_; }
 
-  // receive.cc, with Post
+  // Receiving (receive.cc, which also holds Post).
   void PostAs(const MessageId& id, Posted posted);
   void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
   void Receive(const Lost& rail, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
@@ -143,26 +159,27 @@ class Rails : public Transport, public LossyTransport {
   void ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes);
   void ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
 
-  // send.cc, with Send
-  void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<Loss> loss);
+  // Sending (send.cc, which also holds Send).
+  bool SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<Loss> loss,
+              bool copies);
   void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
   void EndReading(const std::shared_ptr<Outgoing>& message, size_t receivers);
   void EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due);
   void Confirm(Peer& peer, std::string_view ids, std::vector<Due>& due);
 
-  // lossy.cc, with PostLossy and SendLossy
+  // Lossy messages (lossy.cc, which also holds PostLossy and SendLossy).
   bool MayLose(uint32_t process, uint32_t rail);
   void SendPosted(const Lost& restored);
   void ReceivePosted(uint32_t process, uint32_t rail, std::string_view bytes);
 
-  // watch.cc, with Start, Stop, Look and states
+  // The search for silent rails (watch.cc, which also holds Start, Stop, Look and states).
   void Watch();
   void Wake();
   void Suspect(uint32_t rail);
   void Ask(uint32_t process, uint32_t rail);
 
-  // failover.cc
+  // Fences (failover.cc).
   void ReceiveFences(uint32_t process, std::string_view bytes);
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
   void EndAll(uint32_t process, const Status& why);
@@ -172,24 +189,25 @@ class Rails : public Transport, public LossyTransport {
   void SendAgain(uint32_t process, std::string_view fences);
   void CheckEnd(uint32_t process);
 
-  // restore.cc, with lost and Restore
+  // Restored rails (restore.cc, which also holds lost and Restore).
   bool IsLost(const Lost& lost) const;
 
   Events* const events_;
   std::vector<Listener> listeners_;
   std::vector<RailTransport*> rails_;
-  std::optional<uint32_t> first_;  // of all processes, at the start
-  bool have_one_first_ = true;
+  std::optional<uint32_t> first_;  // the first rail to the process added last
+  bool have_one_first_ = true;     // all processes were added with the same first rail
+  const std::shared_ptr<std::atomic<int64_t>> copied_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
 
-  mutable std::mutex mutex_;  // of what follows; not held in calls of the transports, nor in callbacks
+  mutable std::mutex mutex_;  // guards the next three members; not held in calls of transports or callbacks
   std::vector<std::unique_ptr<Peer>> peers_;
   CancelledCalls cancelled_;
-  std::multimap<CallId, std::shared_ptr<Outgoing>> only_read_;  // confirmed, but a rail still reads them
+  std::multimap<CallId, std::shared_ptr<Outgoing>> only_read_;  // confirmed messages that a rail still reads
 
   std::mutex watch_mutex_;
   std::condition_variable wake_;
   std::atomic<bool> watching_{false};
-  std::atomic<uint64_t> suspects_{0};  // rails fenced to some process, as bits: others are asked over them
+  std::atomic<uint64_t> suspects_{0};  // bitmask of rails fenced to one process; Look asks all processes over them
   bool stopping_ = false;
   std::thread watch_;
 };

@@ -51,8 +51,8 @@ void Rails::PostAs(const MessageId& id, Posted posted) {
   if (!is_small) PostOn(process, id, rails);
 }
 
-// A rail may bring the message before it has been posted on all. It is not posted on a rail that is fenced meanwhile:
-// Restore posts it there.
+// Posts the message on each rail. If the message arrives before it is posted on all rails, stops and withdraws the
+// message from all rails. Skips rails that are fenced meanwhile, because Restore posts the message on them.
 void Rails::PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails) {
   Lock lock(mutex_);
   Peer& peer = *peers_[process];
@@ -84,7 +84,7 @@ void Rails::PostOn(uint32_t process, const MessageId& id, const std::vector<Lost
   for (const Lost& rail : rails) rails_[rail.rail]->Withdraw(process, id);
 }
 
-// The message arrived on a rail, or was given up.
+// Runs when a message has arrived on the rail `by`, or when its Post on that rail has failed.
 void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
                     const std::vector<ByteRange>& lost) {
   const auto [process, rail, fences] = by;
@@ -97,7 +97,7 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
     Peer::PostedOn* const posted = peer.posted.Find(id);
-    if (peer.rails[rail].fences != fences || !posted) return;  // a message of a fenced rail comes again
+    if (peer.rails[rail].fences != fences || !posted) return;  // messages of a fenced rail are resent
     posted->rails &= ~(uint64_t{1} << rail);
     if (!status.ok()) {
       if (posted->rails != 0 || peer.is_open()) return;
@@ -117,7 +117,9 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
     if (others >> other & 1) rails_[other]->Withdraw(process, id);
   }
   if (received) SendNotice(process, first, *received);
-  if (end.ok()) {  // over the same rail, which measures its rate; no confirmation of another rail is before it there
+  // Confirms over the rail that delivered the message, where the confirmations for other rails cause no delay. The
+  // sender measures the rate of this rail by the time of the confirmation.
+  if (end.ok()) {
     std::string brought(1, kBrought);
     AppendMessageId(brought, id);
     SendNotice(process, rail, brought);
@@ -126,7 +128,8 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
   if (end.ok()) rails_[rail]->Flush();
 }
 
-// Small messages are posted on no rail, so no rail finds that the two sides disagree on a size around kMaxSmall.
+// Cuts off a process that sends a large message where this process expects a small one. A rail cannot detect this
+// mistake, because small messages are posted on no rail.
 void Rails::ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes) {
   Status wrong;
   {
@@ -156,7 +159,7 @@ void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view by
   std::optional<std::string> again;
   NumberedNotices::Bytes received;
   std::optional<uint32_t> first;
-  Status error, wrong;  // of the notice, and of a message
+  Status error, wrong;  // error in the notice, and error in a small message
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];

@@ -1,4 +1,4 @@
-// Rails that were fenced and are taken back.
+// Restores fenced rails.
 #include <functional>
 #include <string>
 #include <utility>
@@ -36,7 +36,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     Lock lock(mutex_);
     if (!is_peer() || !IsLost(lost)) {
       return InvalidArgument("rail " + std::to_string(lost.rail) + " to process " + std::to_string(lost.process) +
-                             " is not to be restored now");
+                             " cannot be restored now");
     }
     Peer::Rail& rail = peers_[lost.process]->rails[lost.rail];
     rail.state = Peer::Rail::State::kOpening;
@@ -72,9 +72,9 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
   for (const MessageId& id : posted) PostOn(lost.process, id, {lost});
   if (!has_ended && status.ok()) SendPosted(lost);
   if (!status.ok()) {
-    CheckEnd(lost.process);  // the last rail may have failed meanwhile
+    CheckEnd(lost.process);  // the last open rail may have failed meanwhile
   } else if (!has_ended) {
-    SendFences(lost.process);  // no rail may have been open to send them
+    SendFences(lost.process);  // earlier there may have been no open rail to send the counts
   }
   Deliver(lost.process);
   return status;

@@ -14,23 +14,35 @@
 namespace jaxcomm {
 
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
-  SendAs(to, std::move(spans), std::move(done), nullptr);
+  SendAs(to, std::move(spans), std::move(done), nullptr, /*copies=*/false);
 }
 
-void Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done,
-                   std::unique_ptr<Loss> loss) {
+bool Rails::SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+  return SendAs(to, std::move(spans), std::move(done), nullptr, /*copies=*/true);
+}
+
+// Returns whether the spans may change at once.
+bool Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<Loss> loss,
+                   bool copies) {
   const Result<int64_t> bytes = CheckSpans(spans);
-  if (!bytes.ok()) return done(bytes.status());
-  if (bytes.value() <= kMaxSmall) return SendSmall(to, spans, bytes.value(), done);
+  if (!bytes.ok()) {
+    done(bytes.status());
+    return true;
+  }
+  if (bytes.value() <= kMaxSmall) {
+    SendSmall(to, spans, bytes.value(), done);
+    return true;
+  }
   const auto message = std::make_shared<Outgoing>();
   if (!to.empty()) message->call = to[0].id.call;
   message->spans = std::move(spans);
   message->loss = std::move(loss);
+  const bool is_free = copies && message->Copy(copied_bytes_, bytes.value());
   Status status;
   std::vector<std::vector<Receiver>> parts(rails_.size());
   {
     Lock lock(mutex_);
-    if (!to.empty() && cancelled_.Contains(to[0].id.call)) return;
+    if (!to.empty() && cancelled_.Contains(to[0].id.call)) return is_free;
     const auto is_here = [this](const Receiver& receiver) { return peers_[receiver.process]->is_open(); };
     if (std::any_of(to.begin(), to.end(), is_here)) message->done = std::exchange(done, nullptr);
     for (const Receiver& receiver : to) {
@@ -47,6 +59,7 @@ void Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans
     if (!parts[rail].empty()) SendOn(rail, parts[rail], message);
   }
   if (done) CallBack({{message->call, [done = std::move(done), status] { done(status); }}});
+  return is_free;
 }
 
 void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes,
@@ -83,7 +96,7 @@ void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSp
 }
 
 void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message) {
-  // A message fails only with its rail, which is fenced then.
+  // A send fails only if its rail fails. The rail is then fenced, so the status is not needed here.
   Sent done = [this, message, receivers = to.size()](const Status&) { EndReading(message, receivers); };
   if (message->loss && MayLose(to[0].process, rail)) {
     jaxcomm::SendLossy(*rails_[rail], to[0], message->spans, message->loss->important, message->loss->may_lose,
@@ -110,7 +123,7 @@ void Rails::EndReading(const std::shared_ptr<Outgoing>& message, size_t receiver
   CallBack(std::move(due));
 }
 
-// One receiver has confirmed the message, or is gone.
+// Called when a receiver has confirmed the message, or is gone.
 void Rails::EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due) {
   if (--message->receivers > 0 || !message->done) return;
   if (Sent done = message->TakeDone()) {
@@ -120,7 +133,6 @@ void Rails::EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Du
   }
 }
 
-// The process has confirmed these messages.
 void Rails::Confirm(Peer& peer, std::string_view ids, std::vector<Due>& due) {
   NumberReader in(ids);
   while (const std::byte* const id = in.Take(kMessageIdBytes)) {

@@ -1,10 +1,11 @@
-// Finds the silent rails to a process: packets sent over them stay unanswered while another rail makes progress.
+// Finds the silent rails to a process. A rail is silent if its packets stay unacknowledged while another rail makes
+// progress.
 //
-//   SilentRails::Found found = silence.Look({progress of rail 0, none if it is not open, …}, now);   // every kLook
-//   for (uint32_t rail : found.ask) ...      // send a notice over it, so that it can make progress
+//   SilentRails::Found found = silence.Look({progress of rail 0, nullopt if it is not open, …}, now);   // every kLook
+//   for (uint32_t rail : found.ask) ...      // send a notice over this idle rail, so that it can make progress
 //   for (uint32_t rail : found.silent) ...   // fence it
 //
-// A rail is never silent alone, nor for a time in which this process did not look. Not thread-safe.
+// Pauses in which this process did not look do not count as silence. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -22,13 +23,13 @@ class SilentRails {
 
   static constexpr std::chrono::milliseconds kLook{20};
   static constexpr std::chrono::milliseconds kLimit{100};
-  // Where a timer of TCP's has to run out first, of which most are of 200 ms: a host may take its time to answer a
-  // packet if no other follows, and what was sent again may be lost again.
+  // The limit for a rail that may have to wait until a TCP timer, mostly of 200 ms, expires. This happens because a
+  // host may delay the acknowledgement of a single packet, and because retransmitted packets may be lost again.
   static constexpr std::chrono::milliseconds kTimerLimit{300};
 
   struct Found {
     std::vector<uint32_t> silent, ask;
-    bool is_quiet;  // nothing is unanswered
+    bool is_quiet;  // every packet is acknowledged
   };
 
   explicit SilentRails(uint32_t rails) : rails_(rails) {}
@@ -38,8 +39,8 @@ class SilentRails {
  private:
   struct Rail {
     uint64_t confirmed = 0;
-    Clock::time_point since;     // it makes no progress
-    Clock::time_point progress;  // was made
+    Clock::time_point since;     // the rail has made no progress since then
+    Clock::time_point progress;  // time of the latest progress
     Clock::time_point asked;
   };
 

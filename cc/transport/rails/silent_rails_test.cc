@@ -10,7 +10,8 @@ namespace {
 
 using Progress = std::optional<SendProgress>;
 
-// Milliseconds until the second rail is silent, which carries on nothing while the first one does; 0: not in a second.
+// Returns the time in milliseconds until the second rail, which makes no progress, counts as silent. Returns 0 if it
+// does not count as silent within a second.
 int UntilSilent(const SendProgress& second) {
   SilentRails silence(2);
   SilentRails::Clock::time_point now;

@@ -1,4 +1,4 @@
-// The states of rails, and the thread that looks for silent ones as long as messages are under way.
+// The states of rails, and the thread that looks for silent rails while messages are in flight.
 #include <chrono>
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ namespace jaxcomm {
 
 Status Rails::Start() {
   std::optional<std::thread> thread = StartThread([this] { Watch(); });
-  if (!thread) return Status(Code::kInternal, "no rails can be made: the system has no thread to give");
+  if (!thread) return Status(Code::kInternal, "no rails can be made: no thread can be started");
   watch_ = std::move(*thread);
   return Status();
 }
@@ -35,7 +35,7 @@ void Rails::Watch() {
     wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
     while (!stopping_ && watching_.load()) {
       wake_.wait_for(lock, SilentRails::kLook);
-      watching_ = false;  // before it looks: a message that goes out meanwhile causes another look
+      watching_ = false;  // before Look: a message sent meanwhile causes another look
       lock.unlock();
       const bool is_quiet = Look(std::chrono::steady_clock::now());
       lock.lock();
@@ -44,7 +44,7 @@ void Rails::Watch() {
   }
 }
 
-// A message or notice is under way.
+// Makes the thread look for silent rails, because a message or notice is in flight.
 void Rails::Wake() {
   if (watching_.load()) return;
   {
@@ -54,13 +54,13 @@ void Rails::Wake() {
   wake_.notify_one();
 }
 
-// The rail may be lost to other processes, too.
+// Makes Look ask all processes over the rail, because the rail may be lost to other processes, too.
 void Rails::Suspect(uint32_t rail) {
   suspects_ |= uint64_t{1} << rail;
   Wake();
 }
 
-// Whatever the process is doing, its host answers.
+// Sends a notice, which the host acknowledges even if the process is busy.
 void Rails::Ask(uint32_t process, uint32_t rail) {
   rails_[rail]->Notify(process, std::string(1, kAsk));
   rails_[rail]->Flush();

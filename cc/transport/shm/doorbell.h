@@ -1,11 +1,11 @@
-// A word that the threads of other processes ring, and on which the threads of one process sleep: its progress thread,
-// and one that helps it for a while.
+// The doorbell of a process: a word that other processes ring to wake the process. Two threads of the process sleep on
+// the word, the progress thread and a helper.
 //
-//   publish(...); Ring(word);         // any thread; RingSoftly: a dozing poller wakes later
-//   Listen(word); look();             // one thread at a time: sees all that was published before a ring
-//   if (Rest(word, kAsleep)) Sleep(word, kAsleep, milliseconds);   // kDozing, kHelping: likewise
+//   publish(...); Ring(word);         // on any thread; RingSoftly lets a dozing thread sleep on
+//   Listen(word); look();             // one thread at a time; look() sees all that was published before a ring
+//   if (Rest(word, kAsleep)) Sleep(word, kAsleep, milliseconds);   // or kDozing, or kHelping
 //
-// Ringing costs a system call only if a thread sleeps there.
+// Ringing costs a system call only if a thread sleeps on the word.
 #pragma once
 
 #include <linux/futex.h>
@@ -23,25 +23,26 @@ enum Doorbell : uint32_t {
   kAwake,
   kRung,
   kAsleep,   // the progress thread sleeps
-  kDozing,   // it sleeps, and nothing here waits for a message
-  kHelping,  // the helper sleeps, as the progress thread may
+  kDozing,   // the progress thread sleeps, and no call of the process waits for a message
+  kHelping,  // the helper sleeps; the progress thread may sleep, too
 };
 
-// The futex bit of the thread that sleeps in this state.
+// Returns the futex bit of the thread that sleeps in this state.
 inline uint32_t Sleeper(uint32_t state) { return state == kHelping ? 2 : 1; }
 
 inline void WakeSleeper(std::atomic<uint32_t>& word, uint32_t state) {
   syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, 1, nullptr, nullptr, Sleeper(state));
 }
 
-// Returns false if the wake-up is deferred, as the sleeper dozes.
+// Rings the word, but does not wake a dozing thread. Returns false if a wake-up may have been deferred: a thread dozes,
+// or the word was rung before.
 inline bool RingSoftly(std::atomic<uint32_t>& word) {
   const uint32_t before = word.exchange(kRung);
   if (before == kAsleep || before == kHelping) WakeSleeper(word, before);
   return before != kDozing && before != kRung;
 }
 
-// A dozing poller may hold a deferred wake-up.
+// Wakes a thread even if the word was rung before, because RingSoftly may have deferred that wake-up.
 inline void Ring(std::atomic<uint32_t>& word) {
   const uint32_t before = word.exchange(kRung);
   if (before != kAwake) WakeSleeper(word, before);
@@ -49,13 +50,13 @@ inline void Ring(std::atomic<uint32_t>& word) {
 
 inline void Listen(std::atomic<uint32_t>& word) { word.exchange(kAwake); }
 
-// False: the word has been rung.
+// Announces that a thread will sleep. Returns false if the word has been rung.
 inline bool Rest(std::atomic<uint32_t>& word, Doorbell state) {
   uint32_t awake = kAwake;
   return word.compare_exchange_strong(awake, state);
 }
 
-// Ends at once if the state has changed.
+// Returns at once if the state has changed.
 inline void Sleep(std::atomic<uint32_t>& word, Doorbell state, std::chrono::nanoseconds limit) {
   const auto end = std::chrono::steady_clock::now().time_since_epoch() + limit;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(end);

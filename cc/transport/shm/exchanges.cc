@@ -18,11 +18,12 @@ namespace {
 using State = std::atomic<uint64_t>;
 using Clock = std::chrono::steady_clock;
 
-// The state of a round; 0: it is free. The tag distinguishes calls that come to one round.
-constexpr uint64_t kCame = 1, kTook = 1 << 12;  // the numbers of ranks
+// The parts of the state of a round. A state of 0 means that the round is free. The tag distinguishes calls that use
+// the same round.
+constexpr uint64_t kCame = 1, kTook = 1 << 12;  // one rank that has arrived, one rank that has read all bytes
 constexpr size_t kMaxRanks = kTook - 1;
 constexpr uint64_t kClosed = 1 << 24;
-constexpr uint64_t kSleeps = 1 << 25;  // some rank
+constexpr uint64_t kSleeps = 1 << 25;  // a rank sleeps
 constexpr uint64_t kTag = 0xffffffff00000000;
 
 size_t Came(uint64_t state) { return state & (kTook - 1); }
@@ -30,10 +31,10 @@ size_t Took(uint64_t state) { return state / kTook & (kTook - 1); }
 
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
-// Most calls that follow each other on a communicator come to different rounds.
+// Successive calls on a communicator mostly use different rounds.
 size_t RoundOf(const CallId& call) { return (call.communicator + call.launch + call.site + call.iteration) % kRounds; }
 
-// Ranks sleep on the half of a state that changes.
+// Returns the futex word of a state. This is the low half of the state, which holds everything but the tag.
 uint32_t* Word(State& state) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
   return reinterpret_cast<uint32_t*>(&state);
@@ -47,7 +48,8 @@ void Sleep(State& state, uint64_t expected, std::chrono::nanoseconds limit) {
   syscall(SYS_futex, Word(state), FUTEX_WAIT, static_cast<uint32_t>(expected), &time, nullptr, 0);
 }
 
-// Counts a rank; none: the round is another call's, or closed.
+// Counts this rank in the round and returns the new state. Returns nullopt if another call uses the round, or if the
+// call's round is closed.
 std::optional<uint64_t> Come(State& state, uint64_t tag) {
   uint64_t before = state.load();
   for (;;) {
@@ -60,7 +62,7 @@ std::optional<uint64_t> Come(State& state, uint64_t tag) {
 
 bool IsOpen(uint64_t state, uint64_t tag) { return (state & kTag) == tag && !(state & kClosed); }
 
-// Sleeps until the state is so, or until `end`; the last state.
+// Sleeps until `ready(state)` holds, but not longer than until `end`. Returns the last state.
 template <typename Ready>
 uint64_t SleepUntil(State& state, Clock::time_point end, const Ready& ready) {
   for (uint64_t now = state.load();;) {
@@ -72,7 +74,8 @@ uint64_t SleepUntil(State& state, Clock::time_point end, const Ready& ready) {
   }
 }
 
-// Closes the call's round, in which this rank has not come; that of another call stays.
+// Closes the call's round, in which this rank is not counted. If the round is open for another call, leaves it as it
+// is.
 void Decline(State& state, uint64_t tag) {
   uint64_t before = state.load();
   do {
@@ -81,9 +84,10 @@ void Decline(State& state, uint64_t tag) {
   if (before & kSleeps) Wake(state);
 }
 
-// Whether all ranks come until `end`; if not, the round is closed.
+// Waits until all ranks have arrived, and returns true. If they have not arrived by `end`, closes the round and returns
+// false.
 bool Await(State& state, uint64_t tag, size_t ranks, Clock::time_point end, Yielding* yielding) {
-  // A closed round may be another call's by now.
+  // After a round has been closed, another call may use it.
   const auto is_over = [&](uint64_t now) { return !IsOpen(now, tag) || Came(now) == ranks; };
   if (yielding) yielding->Until([&] { return is_over(state.load()); });
   uint64_t now = SleepUntil(state, end, is_over);
@@ -95,7 +99,7 @@ bool Await(State& state, uint64_t tag, size_t ranks, Clock::time_point end, Yiel
   return IsOpen(now, tag);
 }
 
-// The last rank frees the round.
+// Counts a rank that has read the bytes of all ranks. The last of these ranks frees the round.
 void Take(State& state, size_t ranks) {
   uint64_t before = state.load();
   while (!state.compare_exchange_weak(before, Took(before) + 1 == ranks ? 0 : before + kTook)) continue;
@@ -110,7 +114,7 @@ bool Exchanges::Try(const Exchange& mine, const std::vector<const MemoryFile*>& 
   const Extent extent = Measure(mine.spans);
   if (ranks > kMaxRanks || extent.at + extent.bytes > Transport::kMaxExchanged) return false;
   std::vector<Exchanged> exchanged;
-  exchanged.reserve(ranks);  // no allocation fails once this rank has come
+  exchanged.reserve(ranks);  // allocates now: no allocation may fail once this rank is counted
   State& round = files[0]->writable().rounds[index].state;
   const uint64_t tag = TagOf(mine.call);
   const Clock::time_point end = Clock::now() + limit;
@@ -135,7 +139,7 @@ bool Exchanges::Try(const Exchange& mine, const std::vector<const MemoryFile*>& 
   if (all) {
     for (const MemoryFile* const file : files) {
       const ExchangeCell& other = file->header().cells[index];
-      // All ranks find the same difference.
+      // All ranks compare the same cells, so they agree.
       all = all && other.call == cell.call && other.fingerprint == cell.fingerprint && other.bytes == cell.bytes;
       exchanged.push_back({other.data, Clock::time_point(other.at)});
     }
@@ -146,14 +150,15 @@ bool Exchanges::Try(const Exchange& mine, const std::vector<const MemoryFile*>& 
   return all;
 }
 
-// False: another thread uses the cell, or other ranks still read it at `end`.
+// Takes the cell for this thread. Returns false if another thread uses the cell, or if other ranks still read the cell
+// at `end`.
 bool Exchanges::Claim(size_t index, State& round, uint64_t tag, Clock::time_point end) {
   Cell& cell = cells_[index];
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(cell.is_used, true)) return false;
   }
-  // They have all come, so that soon they have read it.
+  // All ranks of the last round of this cell have arrived, so they finish reading soon.
   if (cell.round != nullptr) {
     const auto is_read = [&](uint64_t state) { return !IsOpen(state, cell.tag); };
     if (!is_read(SleepUntil(*cell.round, end, is_read))) {

@@ -1,12 +1,12 @@
-// The exchanges of a process with others of its host: each rank's few bytes go to all at once, or to none.
+// Exchanges a few bytes among the ranks of a call on one host. Either every rank gets the bytes of all ranks, or no
+// rank gets any bytes.
 //
-//   Exchanges exchanges(memory);   // of this process
-//   if (exchanges.Try(mine, files, limit, yields, take)) …   // files: each rank's memory file, in the order of the
-//   ranks
+//   Exchanges exchanges(memory);   // the memory file of this process
+//   if (exchanges.Try(mine, files, limit, yields, take)) …   // files[i]: the file of rank i
 //
-// A rank stores its bytes in a cell of its own memory file, and counts itself in the call's round, which is in the file
-// of rank 0. The last one wakes the others. A rank that waits no longer closes the round, unless all have come: so all
-// ranks agree. Thread-safe.
+// A rank stores its bytes in a cell of its own memory file. It then counts itself in the call's round, a counter in the
+// memory file of rank 0. The last rank wakes the other ranks. A rank that stops waiting before all ranks have arrived
+// closes the round, so that all ranks agree on the outcome. Thread-safe.
 #pragma once
 
 #include <array>
@@ -34,7 +34,8 @@ class Exchanges {
 
  private:
   using State = std::atomic<uint64_t>;
-  // A cell of this process. The rest is the thread's that uses it: the round in which others may still read it.
+  // The use of a cell of this process. `is_used` is guarded by mutex_; the other members belong to the thread that uses
+  // the cell. Other ranks may still read the bytes that the cell held for `round`.
   struct Cell {
     bool is_used = false;
     State* round = nullptr;

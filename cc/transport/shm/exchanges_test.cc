@@ -18,10 +18,10 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kLong = kTestLimit;
 
-// The result of an exchange for a rank.
+// The result of an exchange at one rank.
 struct Outcome {
   bool all = false;
-  std::vector<Bytes> taken;  // by rank
+  std::vector<Bytes> taken;  // bytes by rank
 };
 
 struct Call {
@@ -39,7 +39,7 @@ Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nano
   return outcome;
 }
 
-// Each rank on a thread of its own.
+// Runs each rank on its own thread.
 std::vector<Outcome> OnThreads(size_t ranks, const std::function<Outcome(uint32_t rank)>& rank) {
   std::vector<Outcome> outcomes(ranks);
   std::vector<std::thread> threads;
@@ -89,8 +89,8 @@ TEST(ExchangesTest, ARankThatIsLateFindsTheExchangeClosedAndTheNextOneOpen) {
     EXPECT_FALSE(outcome.all);
     EXPECT_TRUE(outcome.taken.empty());
   }
-  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // at once: the test would take a minute
-  const Call next{Id(1 + shm::kRounds, 0, 0).call, {0, 1, 2}};  // in the same round
+  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // fails at once, otherwise the test takes a minute
+  const Call next{Id(1 + shm::kRounds, 0, 0).call, {0, 1, 2}};  // uses the same round
   for (const Outcome& outcome :
        OnThreads(3, [&](uint32_t rank) { return Try(job, next, rank, content[rank], kLong); })) {
     EXPECT_TRUE(outcome.all);
@@ -121,8 +121,8 @@ TEST(ExchangesTest, RanksThatBringDifferentCallsGetNothing) {
   }
 }
 
-// Groups whose calls come to the same rounds, with ranks that are late at random: in each call all ranks have the same
-// outcome, and their own call's bytes.
+// Groups share rounds, and ranks are late at random. In each call all ranks must get the same outcome. If the exchange
+// succeeds, they get the bytes of that call.
 TEST(ExchangesTest, AllRanksOfACallAgree) {
   constexpr uint32_t kProcesses = 4, kCalls = 1500;
   const std::vector<std::vector<uint32_t>> groups = {{0, 1, 2, 3}, {1, 0, 3}, {2, 3}};
@@ -141,7 +141,7 @@ TEST(ExchangesTest, AllRanksOfACallAgree) {
           const Call call{{uint64_t{group} * shm::kRounds, number, 0, 0}, groups[group]};
           if (random() % 50 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
           auto limit = std::chrono::microseconds(random() % 5 == 0 ? 0 : 200);
-          if (number % 100 == 0) limit = milliseconds(50);  // so that some exchange all, also on a busy machine
+          if (number % 100 == 0) limit = milliseconds(50);  // so that some exchanges succeed even on a busy machine
           outcomes[group][number][rank] = Try(job, call, rank, content(group, number, rank), limit, rank % 2 == 0);
         }
       });

@@ -1,9 +1,10 @@
-// The memory file of a process. Only this process writes it; the others map it for reading, and the first page for
-// writing. All files of a job have the same layout, so no size is ever read from one.
+// The layout of the memory file of a process. The process writes the file; the other processes may only read it, except
+// that they also write its first page. All files of a job have the same layout, so a process never reads a size from a
+// file.
 //
 //   page 0      WritablePage
 //   then        FileHeader, and a PeerChannel for each process of the job
-//   then        slots of kSlotBytes: messages of this process, until their receivers have released them
+//   then        slots of kSlotBytes, which hold messages of this process until all receivers have released them
 #pragma once
 
 #include <atomic>
@@ -16,15 +17,16 @@
 namespace jaxcomm::shm {
 
 constexpr uint64_t kMagic = 0x6a6178636f6d6d31;  // "jaxcomm1"
-constexpr int64_t kPage = 64 << 10;              // the largest of any machine that runs this
+constexpr int64_t kPage = 64 << 10;              // the largest page size of the supported machines
 constexpr int64_t kSlotBytes = Transport::kMaxMessage;
 constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
-constexpr uint64_t kReleases = 1024;       // a power of two: messages in slots that one process may have for another
-constexpr size_t kMaxInline = 4096;        // larger messages go into slots
+constexpr uint64_t kReleases = 1024;  // maximum number of messages in slots from one process to another; a power of two
+constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 
-constexpr size_t kRounds = 8;  // of exchanges: more than those of one group at one time
+constexpr size_t kRounds = 8;  // number of rounds of exchanges; one group uses fewer rounds at a time
 
-// `rounds`: the states of exchanges, each by its call.
+// The page that other processes also write. `rounds` are the states of the exchanges in which the owner is rank 0. The
+// call determines the round.
 struct WritablePage {
   std::atomic<uint32_t> doorbell;
   struct alignas(64) Round {
@@ -33,7 +35,7 @@ struct WritablePage {
 };
 static_assert(sizeof(WritablePage) <= kPage);
 
-// The bytes that the file's owner brings to an exchange.
+// The owner's bytes for an exchange.
 struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
@@ -46,28 +48,31 @@ struct FileHeader {
   uint64_t magic;
   uint32_t process, processes, slots;
   uint64_t nonce;
-  std::atomic<uint32_t> waits;  // for room in a ring or for a slot: ring the doorbell when there is some
+  // Not 0: the owner waits for room in a ring or for a slot. A process that makes room or releases a slot then rings
+  // the doorbell of the owner.
+  std::atomic<uint32_t> waits;
   ExchangeCell cells[kRounds];
 };
 
 enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
 
-// From the file's owner to one other process. The counters only grow; what they count lies at their value modulo the
-// size.
+// A channel from the file's owner to one other process. Counters only grow. Byte n of a ring, or entry n of `releases`,
+// is at index n modulo the size.
 struct PeerChannel {
-  alignas(64) std::atomic<uint64_t> written;   // bytes of `ring`
-  alignas(64) std::atomic<uint64_t> read;      // bytes of the other's ring to the owner
-  alignas(64) std::atomic<uint64_t> released;  // entries of `releases`
+  alignas(64) std::atomic<uint64_t> written;   // number of bytes written into `ring`
+  alignas(64) std::atomic<uint64_t> read;      // number of bytes read from the other process's ring
+  alignas(64) std::atomic<uint64_t> released;  // number of entries written into `releases`
   std::atomic<uint32_t> closing;
-  alignas(64) std::atomic<uint32_t> releases[kReleases];  // the other's slots that the owner has read, once a message
-  alignas(64) std::byte ring[kRingBytes];                 // Records, each followed by its bytes, at multiples of 8
+  // One entry for each message that the owner has released: the slot of the other process that held the message.
+  alignas(64) std::atomic<uint32_t> releases[kReleases];
+  alignas(64) std::byte ring[kRingBytes];  // Records at multiples of 8; each is followed by its bytes
 };
 
 // A notice, a message with its bytes, or a message whose bytes are in a slot.
 struct Record {
   enum Kind : uint32_t { kNotice, kInline, kInSlot };
   uint32_t kind = kNotice;
-  uint32_t bytes = 0;  // that follow in the ring
+  uint32_t bytes = 0;  // number of bytes that follow in the ring
   MessageId id;
   int64_t at = 0, extent = 0, carried = 0;  // as in jaxcomm::Extent
   uint32_t slot = 0, offset = 0;

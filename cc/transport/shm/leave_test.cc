@@ -10,10 +10,10 @@
 namespace jaxcomm {
 namespace {
 
-// As a rank does that arrives while the program ends on another thread.
+// A rank may arrive while the program ends on another thread.
 TEST(LeaveTest, AThreadMayHelpMeanwhile) {
   for (int round = 0; round < 20; ++round) {
-    std::vector<std::byte> bytes(200 << 10), into(200 << 10);  // outlive the job
+    std::vector<std::byte> bytes(200 << 10), into(200 << 10);  // these outlive the job
     ShmJob job(2, int64_t{2} << 20);
     std::atomic<bool> over{false};
     for (uint32_t i = 0; i < 300; ++i) {

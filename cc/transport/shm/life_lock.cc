@@ -21,7 +21,7 @@ struct flock WholeFile() {
 }  // namespace
 
 Result<std::unique_ptr<LifeLock>> LifeLock::Take(int fd) {
-  // Before a fork can copy it, which would keep the lock.
+  // OpenOwn makes forked children close the descriptor. A copy in a child would keep the lock.
   const int own = OpenOwn([&] { return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC); });
   struct flock lock = WholeFile();
   if (own < 0 || fcntl(own, F_OFD_SETLK, &lock) != 0) {

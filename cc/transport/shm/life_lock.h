@@ -1,9 +1,10 @@
-// Shows other processes that this one lives: a lock on its memory file, which ends with the process however that ends.
+// Locks this process's memory file to show other processes that this process is alive. The lock ends with the process,
+// however the process ends.
 //
-//   Result<std::unique_ptr<LifeLock>> lock = LifeLock::Take(fd);   // while it lives, IsLocked(fd of the same file)
+//   Result<std::unique_ptr<LifeLock>> lock = LifeLock::Take(fd);
 //
-// It belongs to an open file of its own, so other descriptors of the memory may be passed on and closed, and children
-// that this process forks close it.
+// The lock has its own open file description, so other descriptors of the file may be passed on and closed. Forked
+// children close their copy of the descriptor of the lock.
 #pragma once
 
 #include <memory>
@@ -24,6 +25,7 @@ class LifeLock {
   const int fd_;
 };
 
+// Returns true while a process holds a LifeLock on the file.
 bool IsLocked(int fd);
 
 }  // namespace jaxcomm::shm

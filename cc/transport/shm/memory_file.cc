@@ -23,7 +23,7 @@ constexpr int64_t kHeaderBytes = (sizeof(FileHeader) + 63) / 64 * 64;
 
 int64_t RoundToPages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Bytes that the system can give without taking them from a program; -1: unknown.
+// Returns the number of bytes of memory that are available without swapping. -1: unknown.
 int64_t AvailableMemory() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/meminfo", "re"), std::fclose);
   char line[128];
@@ -34,10 +34,22 @@ int64_t AvailableMemory() {
   return -1;
 }
 
-Status NoMemory(int64_t bytes, const std::string& why) {
+Status NotReserved(int64_t bytes, const std::string& why, const std::string& cure) {
   return InvalidArgument("the " + FormatBytes(bytes) + " of memory that this process shares with the others of its " +
-                         "host cannot be reserved: " + why +
-                         ".\n  Cure: run fewer processes on this host, or give jaxcomm a smaller arena.");
+                         "host cannot be reserved: " + why + ".\n  Cure: " + cure +
+                         ", or set JAXCOMM_TRANSPORT=tcp in all processes.");
+}
+
+Status NoMemory(int64_t bytes, const std::string& why) {
+  return NotReserved(bytes, why, "run fewer processes on this host");
+}
+
+// No other kind of file would do, because only files of memfd_create can be sealed.
+Status NoFile(int64_t bytes, int error) {
+  const bool has_too_many = error == EMFILE || error == ENFILE;
+  const char* const cure = has_too_many ? "raise the limit on open files (`ulimit -n`)"
+                                        : "have the container's seccomp profile and the kernel allow memfd_create";
+  return NotReserved(bytes, std::string("memfd_create: ") + std::strerror(error), cure);
 }
 
 Status NotAPeer(uint32_t process, const std::string& why) {
@@ -66,13 +78,14 @@ PeerChannel& MemoryFile::channel(uint32_t process) const {
 Result<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint32_t process, uint32_t processes, int64_t arena_bytes) {
   const int64_t slots = arena_bytes / kSlotBytes;
   if (process >= processes || slots + 1 < int64_t{processes} || slots > (1 << 22)) {
-    return InvalidArgument("an arena of " + FormatBytes(arena_bytes) + " for process " + std::to_string(process) +
-                           " of " + std::to_string(processes) + ".\n  Cure: at least " + FormatBytes(kSlotBytes) +
-                           " for each other process, at most 1 TiB.");
+    return InvalidArgument("an arena of " + FormatBytes(arena_bytes) + " does not fit process " +
+                           std::to_string(process) + " of " + std::to_string(processes) + ".\n  Cure: at least " +
+                           FormatBytes(kSlotBytes) + " for each other process, at most 1 TiB.");
   }
-  auto memory = std::make_shared<MemoryFile>(memfd_create("jaxcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING), processes,
-                                             static_cast<uint32_t>(slots));
-  Status status = memory->Reserve();
+  const int fd = memfd_create("jaxcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int error = fd < 0 ? errno : 0;
+  auto memory = std::make_shared<MemoryFile>(fd, processes, static_cast<uint32_t>(slots));
+  Status status = fd < 0 ? NoFile(memory->bytes_, error) : memory->Reserve();
   if (!status.ok()) return status;
   if (!memory->Map(PROT_READ | PROT_WRITE)) return NoMemory(memory->bytes_, std::strerror(errno));
   FileHeader& header = memory->header();
@@ -81,20 +94,20 @@ Result<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint32_t process, uint32_
   header.processes = processes;
   header.slots = static_cast<uint32_t>(slots);
   if (getrandom(&header.nonce, sizeof(header.nonce), 0) != sizeof(header.nonce)) {
-    return NoMemory(memory->bytes_, "the system gives no random number");
+    return NoMemory(memory->bytes_, "the system returned no random number");
   }
   return memory;
 }
 
 Status MemoryFile::Reserve() const {
-  if (fd_ < 0) return NoMemory(bytes_, std::strerror(errno));
-  rlimit limit;  // above it the system would send SIGXFSZ
+  rlimit limit;  // exceeding the limit would raise SIGXFSZ
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes_)) {
-    return NoMemory(bytes_, "files may have " + FormatBytes(static_cast<int64_t>(limit.rlim_cur)) + " (ulimit -f)");
+    return NoMemory(bytes_,
+                    "files are limited to " + FormatBytes(static_cast<int64_t>(limit.rlim_cur)) + " (ulimit -f)");
   }
-  const int64_t available = AvailableMemory();  // to ask for more would have the system kill a process
+  const int64_t available = AvailableMemory();  // reserving more would make the system kill a process
   if (available >= 0 && available < bytes_) {
-    return NoMemory(bytes_, "the system has " + FormatBytes(available) + " to give");
+    return NoMemory(bytes_, "the system has " + FormatBytes(available) + " available");
   }
   int error;
   do {
@@ -121,7 +134,7 @@ Result<std::shared_ptr<MemoryFile>> MemoryFile::Open(int fd, const MemoryFile& m
     return NotAPeer(process, "its memory file is of another version or job");
   }
   if (header.process != process || header.nonce != nonce) {
-    return NotAPeer(process, "the memory file is another process's");
+    return NotAPeer(process, "the memory file belongs to another process");
   }
   return memory;
 }

@@ -1,10 +1,10 @@
-// The memory file of a process, mapped: without a name, so nothing is left of it when the processes have ended.
+// The mapped memory file of a process. The file has no name, so nothing is left when the processes have ended.
 //
 //   Result<std::shared_ptr<MemoryFile>> mine = MemoryFile::Create(process, processes, arena_bytes);
 //   Result<std::shared_ptr<MemoryFile>> other = MemoryFile::Open(fd, *mine.value(), process, nonce);   // owns fd
 //
-// The memory of Create is reserved, and no process can shrink a file that Open accepts: reading it never faults. All
-// but the first page of an opened file is for reading only.
+// Reading a file never faults, because Create reserves the memory and Open accepts only files that no process can
+// shrink. An opened file is read-only except for its first page.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class MemoryFile {
  public:
   static Result<std::shared_ptr<MemoryFile>> Create(uint32_t process, uint32_t processes, int64_t arena_bytes);
   static Result<std::shared_ptr<MemoryFile>> Open(int fd, const MemoryFile& mine, uint32_t process, uint64_t nonce);
-  MemoryFile(int fd, uint32_t processes, uint32_t slots);  // owns fd; Create and Open go on from here
+  MemoryFile(int fd, uint32_t processes, uint32_t slots);  // owns fd; only Create and Open call this
   ~MemoryFile();
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;

@@ -1,4 +1,4 @@
-// Another process, for ShmTransport.
+// The state that ShmTransport keeps for another process.
 #pragma once
 
 #include <cstdint>
@@ -35,20 +35,20 @@ struct ShmTransport::Peer {
   shm::PeerChannel& to;
   const shm::PeerChannel& from;
 
-  // Only the thread that serves.
+  // Used only by the thread that holds serving_.
   shm::RingReader reader;
   const std::shared_ptr<shm::PeerSlots> slots;
 
-  // Under the transport's lock.
+  // Guarded by the transport's mutex_.
   shm::RingWriter writer;
-  std::deque<std::pair<shm::Record, std::vector<std::byte>>> queue;  // for room in the ring
-  bool unrung = false;         // something has been written since its doorbell was rung
-  bool must_read = false;      // before anything else can be written
-  bool is_deferred = false;    // its last wake-up was deferred
-  uint64_t releases_read = 0;  // of from.releases
-  int64_t early_bytes = 0;     // charged for messages that wait for a Post
-  size_t posted = 0;           // messages that have not come
-  std::string broken;          // its mistake
+  std::deque<std::pair<shm::Record, std::vector<std::byte>>> queue;  // records that wait for room in the ring
+  bool unrung = false;         // something has been written since the peer's doorbell was last rung
+  bool must_read = false;      // the peer must read before more can be written
+  bool is_deferred = false;    // the peer's last wake-up was deferred
+  uint64_t releases_read = 0;  // number of entries read from from.releases
+  int64_t early_bytes = 0;     // number of bytes charged for messages that wait for a Post
+  size_t posted = 0;           // number of posted messages that have not arrived
+  std::string broken;          // the peer's protocol error; empty: no error
   Status end;
 };
 

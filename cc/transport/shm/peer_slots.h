@@ -1,6 +1,6 @@
-// The slots of another process that this one still reads.
+// The slots of another process that this process still reads.
 //
-//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // stays while referenced
+//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // holds the slot
 //
 // Thread-safe. A view may outlive the transport.
 #pragma once
@@ -22,7 +22,7 @@ class PeerSlots {
   PeerSlots(uint32_t process, std::shared_ptr<const MemoryFile> mine, std::shared_ptr<const MemoryFile> other)
       : process_(process), mine_(std::move(mine)), other_(std::move(other)), views_(mine_->header().slots) {}
 
-  // The caller has checked that the message lies in the slot.
+  // Returns a view of a message. The caller has checked that the message lies in the slot.
   static std::shared_ptr<const std::byte> View(std::shared_ptr<PeerSlots> slots, uint32_t slot, uint32_t offset) {
     const std::byte* const start = slots->other_->slot(slot) + offset;
     {
@@ -32,7 +32,6 @@ class PeerSlots {
     return {start, [slots = std::move(slots), slot](const std::byte*) { slots->Release(slot); }};
   }
 
-  // Slots with views.
   uint32_t held() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return held_;
@@ -50,10 +49,10 @@ class PeerSlots {
     if (other_->header().waits.load() != 0) Ring(other_->doorbell());
   }
 
-  const uint32_t process_;  // the other
+  const uint32_t process_;  // the other process
   const std::shared_ptr<const MemoryFile> mine_, other_;
   mutable std::mutex mutex_;
-  std::vector<uint32_t> views_;  // of each slot
+  std::vector<uint32_t> views_;  // number of views of each slot
   uint32_t held_ = 0;
   uint64_t released_ = 0;
 };

@@ -1,16 +1,24 @@
-// Real processes: how their ends are noticed, what is refused of them, and what is left of them.
+// Tests with real processes. Other processes notice the end of a process, refuse wrong memory files, and find nothing
+// left of an ended process.
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,7 +40,7 @@ struct Address {
   uint64_t nonce;
 };
 
-// A forked process 1 of 2, which runs `work` with its transport and then sleeps until it is killed.
+// A forked process, which is process 1 of 2. It runs `work` with its transport and then sleeps until it is killed.
 class Child {
  public:
   explicit Child(const std::function<void(ShmTransport&)>& work) {
@@ -51,7 +59,7 @@ class Child {
       work(*transport.value());
       for (;;) pause();
     }
-    close(from_child[1]);  // so that the child's end ends the read
+    close(from_child[1]);  // so that the read ends if the child ends
     EXPECT_EQ(read(from_child[0], &address, sizeof(address)), static_cast<ssize_t>(sizeof(address)));
     answer_ = to_child[1];
     close(from_child[0]);
@@ -63,13 +71,13 @@ class Child {
     close(answer_);
   }
   void Connect(ShmTransport& mine) {
-    const int file = OpenFile(address.pid, address.fd);  // before the child goes on, and perhaps ends
+    const int file = OpenFile(address.pid, address.fd);  // opens now, before the child continues and perhaps ends
     const Address here = {getpid(), mine.fd(), mine.nonce()};
     EXPECT_EQ(write(answer_, &here, sizeof(here)), static_cast<ssize_t>(sizeof(here)));
     const Status status = mine.AddPeer(1, address.nonce, file);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  void Kill() { kill(pid_, SIGKILL); }  // and leaves a zombie
+  void Kill() { kill(pid_, SIGKILL); }  // leaves a zombie
 
   Address address;
 
@@ -87,7 +95,7 @@ std::unique_ptr<ShmTransport> Make(Transport::Events* events) {
 TEST(ProcessesTest, AKilledProcessIsNoticedAlsoAsAZombieAndWhileItsChildLives) {
   Child child([](ShmTransport& transport) {
     if (fork() == 0) {
-      sleep(120);  // outlives its parent, with all that it has inherited
+      sleep(120);  // outlives its parent, and keeps all descriptors that it has inherited
       _exit(0);
     }
     transport.Notify(0, "forked");
@@ -140,8 +148,9 @@ TEST(ProcessesTest, AFileThatIsNotThePeersIsRefused) {
     return message.substr(start.size(), message.find('\n') - start.size());
   };
   EXPECT_EQ(refused(-1, 0), "its memory file is not open.");
-  EXPECT_EQ(refused(open_child(), child.address.nonce + 1), "the memory file is another process's.");
-  EXPECT_EQ(refused(OpenFile(getpid(), transport->fd()), transport->nonce()), "the memory file is another process's.");
+  EXPECT_EQ(refused(open_child(), child.address.nonce + 1), "the memory file belongs to another process.");
+  EXPECT_EQ(refused(OpenFile(getpid(), transport->fd()), transport->nonce()),
+            "the memory file belongs to another process.");
   EXPECT_EQ(refused(open("/dev/null", O_RDWR | O_CLOEXEC), 0), "its memory file is not sealed.");
   const int small = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   EXPECT_EQ(refused(dup(small), 0), "its memory file is not sealed.");
@@ -161,7 +170,8 @@ TEST(ProcessesTest, AFileThatOthersHaveOpenCannotBeShrunk) {
 TEST(ProcessesTest, TooLittleMemoryIsAnError) {
   RecordedEvents events(0);
   EXPECT_EQ(ShmTransport::Create(0, 18, &events, kArena).status().message(),
-            "an arena of 4 MiB for process 0 of 18.\n  Cure: at least 256 KiB for each other process, at most 1 TiB.");
+            "an arena of 4 MiB does not fit process 0 of 18.\n  Cure: at least 256 KiB for each other process, at most "
+            "1 TiB.");
   EXPECT_NE(ShmTransport::Create(0, 2, &events, int64_t{1} << 40)
                 .status()
                 .message()
@@ -173,9 +183,40 @@ TEST(ProcessesTest, TooLittleMemoryIsAnError) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const Status status = ShmTransport::Create(0, 2, &events, kArena).status();
   setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_NE(status.message().find("files may have 4 MiB (ulimit -f)"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("files are limited to 4 MiB (ulimit -f)"), std::string::npos) << status.message();
   const NoThreads none;
   EXPECT_NE(ShmTransport::Create(0, 2, &events, kArena).status().message().find("no thread"), std::string::npos);
+}
+
+// Runs in a child, because a process cannot remove the filter.
+TEST(ProcessesTest, ASystemWithoutMemoryFilesHasACure) {
+  int from_child[2];
+  ASSERT_EQ(pipe2(from_child, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_memfd_create, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter = {static_cast<unsigned short>(std::size(rules)), rules};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+      _exit(0);  // the test is skipped if the child writes no text
+    }
+    RecordedEvents events(0);
+    const std::string message = ShmTransport::Create(0, 2, &events, kArena).status().message();
+    _exit(write(from_child[1], message.data(), message.size()) < 0 ? 1 : 0);
+  }
+  close(from_child[1]);
+  char text[1024] = "";
+  const ssize_t bytes = read(from_child[0], text, sizeof(text) - 1);
+  close(from_child[0]);
+  waitpid(child, nullptr, 0);
+  if (bytes == 0) GTEST_SKIP() << "this system has no filter of system calls";
+  EXPECT_NE(std::strstr(text, "memfd_create: Function not implemented.\n  Cure: have the container's"), nullptr)
+      << text;
+  EXPECT_NE(std::strstr(text, "JAXCOMM_TRANSPORT=tcp"), nullptr) << text;
 }
 
 TEST(ProcessesTest, NothingIsLeft) {

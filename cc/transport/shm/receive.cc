@@ -9,7 +9,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kEarlyCost = 512;  // bytes that an early message takes beside its own
+constexpr int64_t kEarlyCost = 512;  // overhead of an early message, in bytes
 
 bool IsSound(const shm::Record& record, uint32_t slots) {
   if (record.kind == shm::Record::kNotice) return true;
@@ -21,8 +21,8 @@ bool IsSound(const shm::Record& record, uint32_t slots) {
 }
 
 std::string Describe(const Extent& extent) {
-  return std::to_string(extent.carried) + " of " + std::to_string(extent.bytes) + " bytes from " +
-         std::to_string(extent.at) + " on";
+  return std::to_string(extent.carried) + " of " + std::to_string(extent.bytes) + " bytes at offset " +
+         std::to_string(extent.at);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ void ShmTransport::Post(uint32_t process, const MessageId& id, std::vector<Span>
   }
   Call& call = calls_[id.call];
   const auto early = call.early.find({process, id});
-  if (peer->early_bytes > kMaxEarlyBytes) shm::Ring(memory_->doorbell());  // it may be read again
+  if (peer->early_bytes > kMaxEarlyBytes) shm::Ring(memory_->doorbell());  // the peer's ring may be read again
   if (early != call.early.end()) {
     Arrived arrived = std::move(early->second);
     call.early.erase(early);
@@ -62,13 +62,15 @@ void ShmTransport::Post(uint32_t process, const MessageId& id, std::vector<Span>
   }
 }
 
-// One slot of its share at least is for what comes, however long the others are kept.
+// This limit keeps at least one slot of the peer's share free for new messages, however long views hold the other
+// slots.
 bool ShmTransport::MayKeep(uint32_t process) {
   const Peer* const peer = Find(process);
   return peer != nullptr && peer->slots->held() < slots_.share();
 }
 
-// `to_its_end`: the peer writes no more, so the rest is bounded, and is read even if no call expects it.
+// `to_its_end`: the peer writes no more. The number of remaining messages is then bounded, so they are read even if no
+// call expects them.
 void ShmTransport::Read(Peer& peer, bool to_its_end) {
   shm::Record record;
   shm::RingReader::Bytes bytes;
@@ -115,7 +117,7 @@ void ShmTransport::Arrive(Peer& peer, const shm::Record& record, const std::byte
 void ShmTransport::KeepEarly(Peer& peer, Call& call, const MessageId& id, Arrived arrived) {
   if (call.early.count({peer.process, id}) != 0) return Break(peer, "it sent a message twice");
   arrived.charge = kEarlyCost;
-  // Messages of other calls need slots too, so early ones leave half of the share.
+  // Early messages may hold half of the share of slots. Views of other messages can use the other half.
   if (!arrived.may_stay || peer.slots->held() * 2 > slots_.share()) {
     const auto copy =
         std::make_shared<std::vector<std::byte>>(arrived.bytes.get(), arrived.bytes.get() + arrived.extent.bytes);
@@ -124,7 +126,7 @@ void ShmTransport::KeepEarly(Peer& peer, Call& call, const MessageId& id, Arrive
     arrived.charge += arrived.extent.bytes;
   }
   peer.early_bytes += arrived.charge;
-  if (peer.early_bytes > 2 * kMaxEarlyBytes) Break(peer, "it sent too much that is not expected");
+  if (peer.early_bytes > 2 * kMaxEarlyBytes) Break(peer, "it sent too many bytes that no call expects");
   call.early.emplace(Key(peer.process, id), std::move(arrived));
 }
 
@@ -138,10 +140,9 @@ ShmTransport::Posted ShmTransport::TakePosted(Peer& peer, Call& call, std::map<K
 void ShmTransport::Deliver(Peer& peer, Call& call, const MessageId& id, Posted posted, Arrived arrived, Lock& lock) {
   const Extent expected = Measure(posted.spans);
   if (!(expected == arrived.extent)) {
-    Break(peer,
-          "it sent " + Describe(arrived.extent) + " of a message of which " + Describe(expected) + " are expected");
+    Break(peer, "it sent " + Describe(arrived.extent) + " of a message where " + Describe(expected) + " are expected");
     const Status end = peer.end;
-    if (end.ok()) {  // the post hears it when the peer ends
+    if (end.ok()) {  // the Post fails when the peer ends
       call.posted.emplace(Key(peer.process, id), std::move(posted));
       ++peer.posted;
     }
@@ -157,7 +158,7 @@ void ShmTransport::Deliver(Peer& peer, Call& call, const MessageId& id, Posted p
   } else {
     Scatter(arrived.bytes.get(), arrived.extent.at, posted.spans);
   }
-  arrived.bytes = nullptr;  // the sender may use the slot again
+  arrived.bytes = nullptr;  // the sender may reuse the slot
   lock.lock();
   const bool cancelled = EndCopy(id.call);
   lock.unlock();

@@ -1,11 +1,12 @@
-// The ring of a channel: one process writes, the other reads. Neither believes the other.
+// The ring of a channel. One process writes records, and the other process reads them. Each process checks the counters
+// and sizes of the other process.
 //
-//   writer.Write(record, bytes)           // kFull: again when the other has read
-//   reader.Look();                        // the bytes that are there now
+//   writer.Write(record, bytes)           // kFull: retry after the other process has read
+//   reader.Look();                        // finds the bytes written so far
 //   while (reader.Read(&record, &bytes) == RingResult::kDone) ...
-//   reader.Publish();                     // gives the room back
+//   reader.Publish();                     // gives the room of the read records back
 //
-// kBroken: the other's counters or sizes make no sense.
+// kBroken: the counters or sizes of the other process are invalid.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +82,8 @@ class RingReader {
     const size_t start = position % kRingBytes, first = std::min<size_t>(bytes, kRingBytes - start);
     std::memcpy(to, other_.ring + start, first);
     if (bytes != first) std::memcpy(to + first, other_.ring, bytes - first);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is checked, not later bytes of the other side
+    // Checks use the copy, not bytes that the other process may change later.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
   }
 
   PeerChannel& mine_;

@@ -80,7 +80,7 @@ void ShmTransport::Flush() {
   for (const Peer* const peer : peers) shm::Ring(peer->memory->doorbell());
 }
 
-// As Flush does, but the wake-ups of dozing pollers are deferred until the next Flush.
+// Flushes, but defers the wake-ups of dozing progress threads until the next Flush.
 void ShmTransport::FlushSoftly() {
   Lock lock(mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) {
@@ -94,13 +94,13 @@ void ShmTransport::FlushSoftly() {
   }
 }
 
-// Whether a receiver is left.
+// Drops receivers that have ended. Returns whether any receiver is left.
 bool ShmTransport::DropGone(Outgoing* outgoing) {
   const auto is_gone = [&](const Receiver& receiver) {
     const Peer* const peer = At(receiver.process);
     if (peer != nullptr && peer->usable()) return false;
     const std::string name = "process " + std::to_string(receiver.process);
-    outgoing->status = peer == nullptr ? InvalidArgument(name + " is no other process of this host.")
+    outgoing->status = peer == nullptr ? InvalidArgument(name + " is not another process of this host.")
                        : peer->ended() ? peer->end
                                        : Status(Code::kInternal, name + " has been cut off: " + peer->broken);
     return true;
@@ -129,14 +129,14 @@ std::optional<shm::Place> ShmTransport::ReservePlace(const std::vector<uint32_t>
 void ShmTransport::CollectReleases(Peer& peer) {
   if (!peer.usable()) return;
   const uint64_t released = peer.from.released.load();
-  if (released - peer.releases_read > shm::kReleases) return Break(peer, "it released more than it had");
+  if (released - peer.releases_read > shm::kReleases) return Break(peer, "it released more messages than it held");
   while (peer.releases_read != released) {
     const uint32_t slot = peer.from.releases[peer.releases_read++ % shm::kReleases].load(std::memory_order_relaxed);
-    if (!slots_.Release(peer.process, slot)) return Break(peer, "it released what it did not have");
+    if (!slots_.Release(peer.process, slot)) return Break(peer, "it released a slot that it did not hold");
   }
 }
 
-// `lock` is held at the beginning and at the end, where the callback has run.
+// The caller holds `lock`, which is released during the copy and the callback.
 void ShmTransport::CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& lock) {
   const CallId call = outgoing.to.front().id.call;
   ++calls_[call].copies;
@@ -155,11 +155,11 @@ void ShmTransport::CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& loc
     Write(*At(receiver.process), record, nullptr);
   }
   slots_.Release(process_, place.slot);
-  if (!waiting_.empty()) shm::Ring(memory_->doorbell());  // the slot may be free
+  if (!waiting_.empty()) shm::Ring(memory_->doorbell());  // the slot may be free now
   DropGone(&outgoing);
   lock.unlock();
   if (!cancelled) outgoing.done(outgoing.status);
-  outgoing.done = nullptr;  // its callback is destroyed outside the lock
+  outgoing.done = nullptr;  // the callback is destroyed without the lock
   lock.lock();
 }
 
@@ -167,7 +167,7 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
   if (!peer.usable()) return;
   if (peer.queue.empty()) {
     const shm::RingResult result = peer.writer.Write(record, bytes);
-    if (result == shm::RingResult::kBroken) return Break(peer, "it read more than there was");
+    if (result == shm::RingResult::kBroken) return Break(peer, "it read more than was written");
     if (result == shm::RingResult::kDone) {
       peer.unrung = true;
       return;
@@ -178,7 +178,8 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 
-// Whether something still waits. The flag is set before the last look, so a reader that makes room after it rings.
+// Sends waiting records and messages. Returns whether some still wait. Sets the `waits` flag before the last attempt. A
+// reader that makes room after that attempt then sees the flag and rings the doorbell.
 bool ShmTransport::SendWaiting() {
   Lock lock(mutex_);
   std::atomic<uint32_t>& waits = memory_->header().waits;
@@ -191,7 +192,7 @@ bool ShmTransport::SendWaiting() {
   return some;
 }
 
-// Sends what can be sent; whether something waits.
+// Sends the waiting records and messages that have room. Returns whether some still wait.
 bool ShmTransport::SendWaitingOnce(Lock& lock) {
   for (const std::unique_ptr<Peer>& peer : peers_) {
     if (!peer) continue;
@@ -199,14 +200,14 @@ bool ShmTransport::SendWaitingOnce(Lock& lock) {
     while (!peer->queue.empty() && peer->usable()) {
       const auto& [record, bytes] = peer->queue.front();
       const shm::RingResult result = peer->writer.Write(record, bytes.data());
-      if (result == shm::RingResult::kBroken) Break(*peer, "it read more than there was");
+      if (result == shm::RingResult::kBroken) Break(*peer, "it read more than was written");
       if (result != shm::RingResult::kDone) break;
       peer->queue.pop_front();
       peer->unrung = true;
     }
   }
   for (auto next = waiting_.begin(); next != waiting_.end();) {
-    std::deque<Outgoing>& queue = next->second;  // while the lock is open others add at its end, or cancel
+    std::deque<Outgoing>& queue = next->second;  // while the lock is released, other threads may change it
     while (!queue.empty()) {
       const bool is_left = DropGone(&queue.front());
       std::optional<shm::Place> place;

@@ -10,7 +10,7 @@ namespace jaxcomm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kLifeInterval(200);  // between two looks at whether a process lives
+constexpr std::chrono::milliseconds kLifeInterval(200);  // between two checks that a process lives
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
@@ -52,7 +52,8 @@ ShmTransport::~ShmTransport() {
 void ShmTransport::Leave() {
   if (!thread_.joinable()) return;
   Stop();
-  const std::lock_guard<std::mutex> serving(serving_);  // a rank that arrives may still help
+  // A thread may still be in Help for a rank that has just arrived.
+  const std::lock_guard<std::mutex> serving(serving_);
   const Clock::time_point deadline = Clock::now() + kDeparture;
   while (SendWaiting() && Clock::now() < deadline) {
     Flush();
@@ -68,7 +69,7 @@ void ShmTransport::Leave() {
     SayGoodbye(*peer);
     EndPeer(*peer, Status(Code::kInternal, "this process has left the job"));
   }
-  SendWaiting();  // messages that could not leave end with an error
+  SendWaiting();  // unsent messages end with an error
 }
 
 void ShmTransport::Stop() {
@@ -86,19 +87,19 @@ Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {
   Result<std::shared_ptr<shm::MemoryFile>> memory = shm::MemoryFile::Open(fd, *memory_, process, nonce);
   if (!memory.ok()) return memory.status();
   if (process == process_ || process >= peers_.size()) {
-    return InvalidArgument("process " + std::to_string(process) + " is no other process of this job.");
+    return InvalidArgument("process " + std::to_string(process) + " is not another process of this job.");
   }
   {
     Lock lock(mutex_);
     if (peers_[process]) return InvalidArgument("process " + std::to_string(process) + " has been added before.");
     peers_[process] = std::make_unique<Peer>(process_, process, memory_, std::move(memory.value()));
   }
-  shm::Ring(memory_->doorbell());  // it may have sent something
+  shm::Ring(memory_->doorbell());  // the peer may already have sent something
   return Status();
 }
 
 void ShmTransport::Cancel(const CallId& id) {
-  Call ended;  // its callbacks are destroyed outside the lock
+  Call ended;  // its callbacks are destroyed without the lock
   std::vector<Outgoing> unsent;
   Lock lock(mutex_);
   cancelled_.Add(id);
@@ -123,7 +124,8 @@ void ShmTransport::Cancel(const CallId& id) {
   for (const auto& [message, posted] : ended.posted) --peers_[message.first]->posted;
   for (const auto& [message, arrived] : ended.early) peers_[message.first]->early_bytes -= arrived.charge;
   lock.unlock();
-  if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());  // messages behind them may go on
+  // Messages that waited behind the cancelled ones may proceed.
+  if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());
 }
 
 bool ShmTransport::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
@@ -175,7 +177,8 @@ void ShmTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::
       shm::Doorbell state;
       if (RestAsExpected(&state)) return;
       if (left > left.zero()) continue;
-      return shm::WakeSleeper(doorbell, shm::kAsleep);  // others go on ringing
+      // Other processes keep ringing, so the progress thread must serve them.
+      return shm::WakeSleeper(doorbell, shm::kAsleep);
     }
     if (yields) yielding_.Until([&] { return doorbell.load() != shm::kAwake; });
     if (shm::Rest(doorbell, shm::kHelping)) shm::Sleep(doorbell, shm::kHelping, left);
@@ -199,7 +202,7 @@ void ShmTransport::Expect() {
   Lock lock(mutex_);
   uint32_t state = shm::kDozing;
   if (++expected_ != 1 || memory_->doorbell().compare_exchange_strong(state, shm::kAsleep)) return;
-  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // its wake-up may have been deferred
+  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // a wake-up may have been deferred
 }
 
 void ShmTransport::EndExpecting() {
@@ -218,8 +221,9 @@ ShmTransport::Peer* ShmTransport::At(uint32_t process) {
 }
 
 void ShmTransport::Serve(Peer& peer, bool look) {
-  if (peer.ended()) return;  // only the progress thread ends it
-  // In this order: a goodbye comes before the lock's end, and all messages before both.
+  if (peer.ended()) return;  // only the thread that holds serving_ ends a peer
+  // A peer first writes messages, then says goodbye, and releases its lock last. These three events are checked in the
+  // reverse order, so that no message is missed.
   const bool lives = !look || shm::IsLocked(peer.memory->fd());
   const uint32_t closing = peer.from.closing.load();
   Read(peer, /*to_its_end=*/!lives || closing != static_cast<uint32_t>(shm::Closing::kOpen));
@@ -247,7 +251,7 @@ void ShmTransport::Serve(Peer& peer, bool look) {
 void ShmTransport::Break(Peer& peer, const std::string& what) {
   if (!peer.usable()) return;
   peer.broken = what;
-  shm::Ring(memory_->doorbell());  // the progress thread ends it
+  shm::Ring(memory_->doorbell());  // the thread that holds serving_ ends the peer
 }
 
 void ShmTransport::EndPeer(Peer& peer, const Status& why, bool left) {
@@ -283,9 +287,9 @@ void ShmTransport::ForgetIfIdle(const CallId& id) {
   if (call->second.posted.empty() && call->second.early.empty() && call->second.copies == 0) calls_.erase(call);
 }
 
-// Ends a copy; whether its call has been cancelled meanwhile.
+// Ends a copy. Returns whether its call was cancelled meanwhile.
 bool ShmTransport::EndCopy(const CallId& id) {
-  Call& call = calls_.find(id)->second;  // Cancel leaves it while there are copies
+  Call& call = calls_.find(id)->second;  // Cancel keeps the call while copies are in progress
   --call.copies;
   if (cancelled_.Contains(id)) {
     copied_.notify_all();

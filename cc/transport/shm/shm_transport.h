@@ -1,13 +1,15 @@
-// The processes of one host: each copies its messages once, into memory that the others read.
+// Connects the processes of one host. A sender copies each message once, into memory that the receivers read.
 //
 //   Result<std::unique_ptr<ShmTransport>> transport = ShmTransport::Create(process, processes, &events, 64 << 20);
-//   ... publish its fd() and nonce(), open the others' files through /proc/<pid>/fd/<fd> ...
+//   ... publish its fd() and nonce(), open the other processes' files through /proc/<pid>/fd/<fd> ...
 //   Status status = transport.value()->AddPeer(other, others_nonce, fd);   // for each other process, in any order
 //
-// A view that a receiver accepts is the sender's memory itself. Held views of one process stop only
-// the messages from it to this process. A process that ends, however, is noticed within a second. All receivers of one
-// Send have the same call. Leave sends waiting messages, for some seconds at most, and a goodbye; then all other
-// processes are gone. The destructor sends a goodbye at once; no callback runs after it, views may live on.
+// A view is the sender's memory itself. Held views of the messages of one sender delay only later messages from that
+// sender to this process. However a process ends, the other processes notice the end within a second. All receivers of
+// one Send must belong to the same call.
+// Leave sends the waiting messages and then a goodbye. This takes some seconds at most. All other processes then count
+// as gone. The destructor sends a goodbye at once. No callback runs after the destructor, but views may outlive
+// the transport.
 #pragma once
 
 #include <algorithm>
@@ -44,14 +46,13 @@ namespace jaxcomm {
 
 class ShmTransport final : public Transport {
  public:
-  // For the messages of each process of a job: small enough for the caches, large enough that no sender that could copy
-  // waits for a slot, and that a receiver may keep one slot while others come.
+  // Returns the size of a process's arena. The arena is small enough for the caches. It is large enough that a sender
+  // that is ready to copy finds a slot, and that a receiver can keep one slot while other messages arrive.
   static constexpr int64_t ArenaBytes(uint32_t processes) {
     return std::max(int64_t{4} << 20, 2 * processes * kMaxMessage);
   }
 
-  // `events` outlives the transport. The arena, the memory of messages at one time, is divided evenly among the
-  // receivers.
+  // `events` must outlive the transport. The arena holds messages in flight and is divided evenly among the receivers.
   static Result<std::unique_ptr<ShmTransport>> Create(uint32_t process, uint32_t processes, Events* events,
                                                       int64_t arena_bytes);
   ~ShmTransport() override;
@@ -59,8 +60,8 @@ class ShmTransport final : public Transport {
   int fd() const { return memory_->fd(); }
   uint64_t nonce() const { return memory_->header().nonce; }
 
-  // Owns `fd`, the other's memory file opened for reading and writing, from here on. Once for each process, before it
-  // is named to any other function.
+  // Takes ownership of `fd`, the memory file of the other process, opened for reading and writing. Must be called once
+  // for each process, before any other function is called for that process.
   Status AddPeer(uint32_t process, uint64_t nonce, int fd);
 
   void Notify(uint32_t process, std::string_view notice) override;
@@ -86,7 +87,7 @@ class ShmTransport final : public Transport {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  using Key = std::pair<uint32_t, MessageId>;  // the sender
+  using Key = std::pair<uint32_t, MessageId>;  // sending process, message
   using View = std::shared_ptr<const std::byte>;
   struct Peer;
   struct Posted {
@@ -97,8 +98,8 @@ class ShmTransport final : public Transport {
   struct Arrived {
     Extent extent;
     View bytes;
-    bool may_stay;       // otherwise `bytes` ends with the function
-    int64_t charge = 0;  // its size as an early message
+    bool may_stay;       // false: `bytes` are valid only until Arrive returns
+    int64_t charge = 0;  // number of bytes counted against kMaxEarlyBytes
   };
   struct Outgoing {
     std::vector<Receiver> to;
@@ -107,11 +108,11 @@ class ShmTransport final : public Transport {
     Sent done;
     Status status;
   };
-  // The messages of a call in flight.
+  // The messages of a call.
   struct Call {
     std::map<Key, Posted> posted;
     std::map<Key, Arrived> early;
-    int copies = 0;  // being made, into or from its spans
+    int copies = 0;  // copies in progress into or from spans of the call
   };
 
   // Sending (send.cc).
@@ -151,17 +152,17 @@ class ShmTransport final : public Transport {
   const std::shared_ptr<shm::MemoryFile> memory_;
   const std::unique_ptr<shm::LifeLock> life_lock_;
 
-  std::mutex serving_;  // held by the thread that reads arrivals, the progress thread or a helper
-  Yielding yielding_;   // of the helper
+  std::mutex serving_;  // held by the thread that reads arrivals: the progress thread or a helper
+  Yielding yielding_;   // the polling of the helper
   std::mutex mutex_;
   std::condition_variable copied_;
-  int64_t expected_ = 0;  // calls; may briefly be negative, as one may end before it is expected
+  int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect
   std::vector<std::unique_ptr<Peer>> peers_;
   shm::Exchanges exchanges_;
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;
   shm::MessageSlots slots_;
-  std::map<std::vector<uint32_t>, std::deque<Outgoing>> waiting_;  // for slots, by receivers
+  std::map<std::vector<uint32_t>, std::deque<Outgoing>> waiting_;  // messages that wait for a slot, by receivers
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kSlot = Transport::kMaxMessage;
 const Sent kIgnoreSent = [](const Status&) {};
 
-// A posted message and what came of it.
+// A posted message and its result.
 struct Expected {
   explicit Expected(size_t bytes) : memory(bytes) {}
 
@@ -133,7 +133,7 @@ TEST(ShmTransportTest, OneSendReachesEveryReceiver) {
 }
 
 TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
-  // Far more than the ring holds, and nobody flushes before the end.
+  // Sends far more than the ring holds, and flushes only at the end.
   class Events : public RecordedEvents {
    public:
     using RecordedEvents::RecordedEvents;
@@ -183,7 +183,7 @@ TEST(ShmTransportTest, HeldViewsStopOnlyTheirHolder) {
   ShmJob job(3, 8 * kSlot);
   std::vector<std::unique_ptr<Expected>> slow;
   Counter sent;
-  for (uint32_t index = 0; index < 20; ++index) {  // its share are 4
+  for (uint32_t index = 0; index < 20; ++index) {  // the share of process 1 is 4 slots
     slow.push_back(std::make_unique<Expected>(kSlot));
     job[1].Post(0, Id(1, 0, 1, index), All(slow.back()->memory), true, slow.back()->Done());
     job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), [&](const Status&) { sent.Add(); });
@@ -261,7 +261,8 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
 TEST(ShmTransportTest, EarlyMessagesStillComeWhenTheirSenderHasLeft) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
   ShmJob job(2, 4 * kSlot);
-  // Two views, as many copies as may be, and two that are not read until something is posted.
+  // Two messages are kept as views, and copies of further messages reach the limit. Two more messages are not read
+  // until something is posted.
   constexpr uint32_t kEarly = 2 + Transport::kMaxEarlyBytes / kSlot + 2;
   Counter sent;
   for (uint32_t index = 0; index < kEarly; ++index) {
@@ -292,13 +293,13 @@ TEST(ShmTransportTest, AHelpingThreadTakesTheMessages) {
     std::thread sender;
     job[1].Help(kTestLimit, /*yields=*/index % 2 == 1, [&] {
       if (sender.joinable()) return expected.come.count() == 1;
-      sender = *StartThread([&] {  // now nobody else takes it
+      sender = *StartThread([&] {  // now no other thread takes the message
         job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
         job[0].Flush();
       });
       return false;
     });
-    const bool helped = sender.joinable();  // otherwise the progress thread was at it
+    const bool helped = sender.joinable();  // false: the progress thread was polling
     if (!helped) {
       job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
       job[0].Flush();
@@ -333,7 +334,7 @@ TEST(ShmTransportTest, UnexpectedMessagesAreTakenOnceExpected) {
   job[1].EndExpecting();
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
-    job[0].Help(kTestLimit, /*yields=*/false, [] { return true; });  // a thread that waits for nothing is not woken
+    job[0].Help(kTestLimit, /*yields=*/false, [] { return true; });  // flushes, but does not wake the dozing receiver
     Expected expected(1000);
     job[1].Post(0, Id(1, 0, 1, index), All(expected.memory), false, expected.Done());
     job[1].Expect();
@@ -354,8 +355,8 @@ TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
   EXPECT_FALSE(expected.ok);
   EXPECT_EQ(
       expected.message,
-      "process 0 has been cut off: it sent 100 of 100 bytes from 0 on of a message of which 99 of 99 bytes from 0 "
-      "on are expected.\n  Cure: run the same jaxcomm and the same program in all processes.");
+      "process 0 has been cut off: it sent 100 of 100 bytes at offset 0 of a message where 99 of 99 bytes at offset 0 "
+      "are expected.\n  Cure: run the same jaxcomm and the same program in all processes.");
   job.events(0).AwaitGone(1);
   EXPECT_EQ(job.events(0).gone()[1], "process 1 has cut this process off; its own error says why");
 }
@@ -379,7 +380,7 @@ TEST(ShmTransportTest, AProcessThatLeavesSendsAGoodbye) {
   job[0].Notify(1, "nobody");
   job[0].Flush();
   EXPECT_TRUE(sent.Await(1));
-  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // messages that had come are kept
+  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // messages that have arrived are kept
   ASSERT_TRUE(early.come.Await(1));
   EXPECT_TRUE(early.Has(content));
   Expected late(100);
@@ -417,7 +418,7 @@ TEST(ShmTransportTest, ACancelledCallGetsNoCallback) {
   Counter sent;
   job[1].Post(0, Id(1, 0, 1), All(expected.memory), false, expected.Done());
   job[1].Cancel(Id(1, 0, 1).call);
-  for (uint32_t index = 0; index < 100; ++index) {  // their slots are released
+  for (uint32_t index = 0; index < 100; ++index) {  // the slots of all messages must be released
     job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), [&](const Status&) { sent.Add(); });
     job[0].Flush();
   }
@@ -458,7 +459,7 @@ TEST(ShmTransportTest, MistakesOfTheCallerAreErrors) {
               [&](const Status& status) { sent = status.message(); });
   EXPECT_EQ(sent, "a message of 512 KiB; at most 256 KiB can be sent at once.");
   job[0].Send({{5, Id(1, 0, 5)}}, {}, [&](const Status& status) { sent = status.message(); });
-  EXPECT_EQ(sent, "process 5 is no other process of this host.");
+  EXPECT_EQ(sent, "process 5 is not another process of this host.");
   job[0].Post(1, Id(1, 1, 0), All(expected.memory), false, expected.Done());
   EXPECT_EQ(expected.message, "a message from process 1 of 512 KiB: no such process, or too many bytes.");
   job[0].Post(1, Id(2, 1, 0), {}, false, [](const Status&, auto) {});

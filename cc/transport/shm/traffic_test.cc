@@ -1,4 +1,4 @@
-// Many messages at once: views held, calls cancelled, and a process that writes nonsense.
+// Tests with many messages at once: with held views, with cancelled calls, and with a process that writes garbage.
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -32,8 +32,8 @@ size_t RandomSize(std::mt19937& random) {
 class TrafficTest : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, TrafficTest, testing::Range(0u, 6u));
 
-// Every process sends messages of random sizes to random sets of the others, which post them in another order, some
-// late, and keep some views for a while.
+// Every process sends messages of random sizes to random sets of receivers. The receivers post the messages in another
+// order, post some of them late, and keep some views for a while.
 TEST_P(TrafficTest, EveryMessageComesWhole) {
   constexpr uint32_t kProcesses = 4, kMessages = 150;
   ShmJob job(kProcesses, (3 + GetParam() * 4) * kSlot);
@@ -59,7 +59,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
   const auto content = [&](const Planned& message) { return Content(id(message, 0), message.bytes); };
   Counter come, sent;
   std::mutex mutex;
-  std::vector<std::shared_ptr<const std::byte>> views;  // kept until a thread of their own drops them
+  std::vector<std::shared_ptr<const std::byte>> views;  // kept until `dropper` releases them
   std::atomic<bool> stop{false};
   std::thread dropper = *StartThread([&] {
     while (!stop) {
@@ -73,7 +73,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
   });
   std::vector<std::thread> threads;
   for (uint32_t self = 0; self < kProcesses; ++self) {
-    threads.push_back(*StartThread([&, self, order = planned] {  // the sends
+    threads.push_back(*StartThread([&, self, order = planned] {  // sends all messages
       for (const Planned& message : order) {
         if (message.from != self) continue;
         const auto bytes = std::make_shared<std::vector<std::byte>>(content(message));
@@ -87,7 +87,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
       }
       job[self].Flush();
     }));
-    threads.push_back(*StartThread([&, self, order = planned]() mutable {  // the posts
+    threads.push_back(*StartThread([&, self, order = planned]() mutable {  // posts all messages
       std::mt19937 mine(GetParam() * 10 + self);
       std::shuffle(order.begin(), order.end(), mine);
       for (const Planned& message : order) {
@@ -115,7 +115,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Calls are cancelled at any moment on both sides, and their memory is freed at once.
+// Calls are cancelled at any moment on both sides. The memory of a call is freed at once after Cancel.
 TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   const std::vector<std::byte> out(kSlot, std::byte{2});
   std::vector<std::byte> in(kSlot);
@@ -127,7 +127,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
         std::mt19937 random(GetParam() * 100 + number), mine(GetParam() * 100 + self * 10 + number + 7);
         for (uint32_t round = 0; round < 60; ++round) {
           const uint32_t call = round * 2 + number;
-          const size_t bytes = RandomSize(random);  // the same in all three
+          const size_t bytes = RandomSize(random);  // the same number in all three processes
           const uint32_t next = (self + 1) % 3, before = (self + 2) % 3;
           auto come = std::make_shared<Counter>();
           {
@@ -147,7 +147,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   }
   for (std::thread& thread : threads) thread.join();
   for (uint32_t self = 0; self < 3; ++self) EXPECT_TRUE(job.events(self).gone().empty());
-  for (uint32_t index = 0; index < 10; ++index) {  // no slot is lost
+  for (uint32_t index = 0; index < 10; ++index) {  // all slots can still be used
     Counter come;
     job[1].Post(0, Id(1000, 0, 1, index), All(in), false, [&](const Status&, auto) { come.Add(); });
     job[0].Send({{1, Id(1000, 0, 1, index)}}, All(out), [](const Status&) {});
@@ -157,7 +157,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   EXPECT_EQ(in, out);
 }
 
-// Process 2 writes at random into its own memory file, all but the slots' bytes, while it takes part.
+// Process 2 takes part in the calls, and writes random words into its own memory file meanwhile, except into the slots.
 TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
   std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kSlot, std::byte{6});
   ShmJob job(3, 6 * kSlot);
@@ -172,7 +172,8 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
   std::atomic<bool> stop{false};
   std::thread scribbler = *StartThread([&] {
     std::mt19937_64 random(GetParam());
-    // To process 0 and 1; small values are the likelier to be believed.
+    // Overwrites the channels to processes 0 and 1. The checks of these processes are more likely to accept small
+    // values.
     while (!stop) {
       const size_t at = shm::kPage + random() % (channels - shm::kPage - 8);
       const uint64_t word = random() >> (random() % 64);
@@ -180,7 +181,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
       if (random() % 64 == 0) std::this_thread::yield();
     }
   });
-  // Posted memory has guards around it; 0 and 1 are not disturbed.
+  // Guards surround the posted memory, and show writes outside it. Processes 0 and 1 go on exchanging messages.
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Post(2, Id(1, 2, 0, index), {{guarded.data() + 1000, 1000, 0}}, false, [](const Status&, auto) {});
     job[2].Send({{0, Id(1, 2, 0, index)}}, {{content.data(), 1000, 0}}, [](const Status&) {});
@@ -196,7 +197,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
     job[0].Flush();
     ASSERT_TRUE(come.Await(1)) << index;
   }
-  // Nonsense at every place in turn, so that in the end it is noticed.
+  // Overwrites all words, so that the other processes must notice the garbage.
   stop = true;
   scribbler.join();
   for (size_t at = shm::kPage; at + 8 <= channels; at += 8) {

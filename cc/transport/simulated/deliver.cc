@@ -1,4 +1,5 @@
-// Arrivals at a process of a SimulatedNetwork: late, in another order, and none after the end of their sender.
+// Arrivals at a process of a SimulatedNetwork. Messages arrive late and in another order, but never after the end of
+// their sender.
 #include <algorithm>
 
 #include "cc/transport/simulated/endpoint.h"
@@ -17,7 +18,7 @@ std::vector<std::pair<int64_t, int64_t>> Parts(const std::vector<BasicSpan<Byte>
 
 }  // namespace
 
-// From the sender's side.
+// Called by the sender.
 void SimulatedNetwork::Endpoint::Take(Item item) {
   Lock lock(mutex_);
   if (lost_.count(item.from) == 0) return Queue(std::move(item));
@@ -44,7 +45,7 @@ void SimulatedNetwork::Endpoint::Lose(uint32_t process, const std::string& why) 
   for (const auto& message : dropped) message->Lose(self_);
 }
 
-// The messages of the process that have not been taken.
+// Removes and returns the process's undelivered messages.
 std::vector<std::shared_ptr<SimulatedMessage>> SimulatedNetwork::Endpoint::DropMessages(uint32_t process) {
   std::vector<std::shared_ptr<SimulatedMessage>> dropped;
   const auto drop_of = [&](auto& items) {
@@ -91,7 +92,7 @@ bool SimulatedNetwork::Endpoint::MayKeep(uint32_t process) {
   return 2 * views_[process] <= kMostViews;
 }
 
-// Delivers a message that came early and has been posted since. Returns whether there was one.
+// Delivers an early message that has been posted since. Returns whether there was such a message.
 bool SimulatedNetwork::Endpoint::DeliverEarly(Lock& lock) {
   for (auto at = early_.begin(); at != early_.end(); ++at) {
     if (posted_.count(at->first) == 0 || views_[at->second.from] >= kMostViews) continue;
@@ -117,7 +118,7 @@ void SimulatedNetwork::Endpoint::FailPosts(Lock& lock, uint32_t process, const S
   lock.lock();
 }
 
-// Copies a message into the spans of its Post, or gives a view of it.
+// Copies a message into the spans of its Post, or gives the receiver a view of the message.
 void SimulatedNetwork::Endpoint::Hand(Lock& lock, const Item& item) {
   const auto at = posted_.find(item.id);
   const Posted posted = std::move(at->second);
@@ -156,7 +157,7 @@ Status SimulatedNetwork::Endpoint::Read(const SimulatedMessage& message, const P
                                         std::shared_ptr<const std::byte>* view) const {
   const bool fits = Parts(posted.spans) == Parts(message.spans);
   if (view) {
-    *view = message.is_copied ? message.bytes : message.Copy();  // it outlives the sender's spans
+    *view = message.is_copied ? message.bytes : message.Copy();  // the view outlives the sender's spans
   } else if (fits && message.is_copied) {
     Scatter(message.bytes.get(), 0, posted.spans);
   } else if (fits) {

@@ -33,7 +33,8 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   ~Endpoint() override { Stop(); }
 
   void Connect(Events* events) { events_ = events; }
-  // Nothing goes out any more, and all others are gone for it.
+  // Ends this process: it sends nothing any more. Each other process gets the event that this process is gone, and this
+  // process gets the event that each other process is gone.
   void Die();
   void Stop();
 
@@ -43,7 +44,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   void Flush() override {}
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
-  void OnEarly(Early) override {}  // it notices no message of another size before its Post
+  void OnEarly(Early) override {}  // a wrong size is noticed only when the message is posted
   void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;
   SendProgress ProgressTo(uint32_t) override { return {}; }
@@ -52,7 +53,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  // Under way to this process: a notice, the end of a process, or a message.
+  // An item in flight to this process: a notice, the end of a process, or a message.
   struct Item {
     uint32_t from;
     std::optional<std::string> notice;
@@ -85,18 +86,18 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   Readers readers_;
   std::atomic<bool> is_dead_{false};
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable wake_, copied_;
   std::mt19937 random_;
-  std::vector<Clock::time_point> last_notice_;  // by process
+  std::vector<Clock::time_point> last_notice_;  // time of the latest notice, by sender
   std::multimap<Clock::time_point, Item> queue_;
   std::map<MessageId, Item> early_;
   std::map<MessageId, Posted> posted_;
   CancelledCalls cancelled_;
   std::set<uint32_t> lost_;      // processes that have ended, or been fenced
-  std::set<uint32_t> notified_;  // those whose end this one knows
+  std::set<uint32_t> notified_;  // processes whose end was reported here
   std::map<uint32_t, int> views_;
-  std::optional<std::pair<uint32_t, CallId>> copying_;  // whose message
+  std::optional<std::pair<uint32_t, CallId>> copying_;  // sender and call of the message that is being copied
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// A message on its way to one or several simulated processes: a copy of the sender's memory, or that memory itself.
+// A message in flight to one or several simulated processes. It holds a copy of the bytes, or only the sender's spans.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct SimulatedMessage {
   CallId call;
   std::vector<ConstSpan> spans;
   Sent done;
-  std::atomic<size_t> left;  // receivers
-  Readers* readers;          // of the sender's memory
+  std::atomic<size_t> left;  // number of receivers that do not have the message yet
+  Readers* readers;          // the processes that read the sender's memory
   bool is_copied;
   std::atomic<bool> has_ended{false};
-  std::shared_ptr<std::byte> bytes;  // the copy: byte `at` of the message is the at-th
+  std::shared_ptr<std::byte> bytes;  // the copy; byte i of the message is at bytes.get() + i
 
   SimulatedMessage(const CallId& call, std::vector<ConstSpan> spans, Sent done, size_t receivers, Readers* readers,
                    bool is_copied)
@@ -46,7 +46,8 @@ struct SimulatedMessage {
     return copy;
   }
 
-  // `receivers` more have it; or one never will. A copied message has ended before.
+  // Leave: `receivers` more receivers have the message. Lose: one receiver will never get the message. If the message
+  // is a copy, its `done` has been called before.
   void Leave(size_t receivers) {
     if ((left -= receivers) == 0) End(Status());
   }

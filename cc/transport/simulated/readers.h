@@ -1,7 +1,7 @@
-// The processes that read a process's memory, and the calls whose messages they may read.
+// The processes that read the memory of a process, and the calls whose messages these readers read.
 //
 //   if (readers.Begin(call, reader)) { ...; readers.End(call, reader); }   // on the reader's thread
-//   readers.Cancel(call);   // or Fence(reader): from now on no reader begins, and all that had begun have ended
+//   readers.Cancel(call);   // or readers.Fence(reader): then no such reading begins or is in progress
 //
 // Thread-safe.
 #pragma once

@@ -1,18 +1,17 @@
-// Processes of a job within one process, for tests: between them messages are late, overtake each other, and end when a
-// process is killed, by a seed.
+// Simulates the processes of a job within one process, for tests. The seed determines how late messages arrive.
 //
 //   SimulatedNetwork network(/*processes=*/4, /*seed=*/7);
 //   network.Connect(2, &executor.messages());
 //   executor.messages().Connect(&network.transport(2));
-//   network.Kill(3);    // the others learn of it; undelivered messages are lost
+//   network.Kill(3);    // the other processes get the event; undelivered messages are lost
 //   network.Stop();     // no callback runs any more
 //
-// A process's notices come in order and before messages that it sent later, and none is lost; messages overtake each
-// other. Some messages are copied when they are sent, others read when they are delivered; some are given as views
-// where these are accepted, and a process that holds too many views of a sender gets nothing more from it. A message
-// that a process sends to itself goes over a LocalTransport. Each process's callbacks run on a thread of its own. It
-// may be one of several rails: Fence and Withdraw are as with all kinds, but a process that was fenced is not connected
-// again.
+// The notices of a process are never lost. They arrive in order, and before messages that the process sent later.
+// Messages overtake each other. Some messages are copied when they are sent, and the others are read when they are
+// delivered. If a Post accepts a view, the message may arrive as a view. A process that holds kMostViews views of a
+// sender gets no more messages from that sender. A message that a process sends to itself goes over a LocalTransport.
+// Each process has its own thread for callbacks. A transport may be one of several rails. Fence and Withdraw work as in
+// all kinds of rails, but a fenced process cannot be connected again.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ namespace jaxcomm {
 
 class SimulatedNetwork {
  public:
-  // Views of one sender that a process can hold before nothing more comes from it.
+  // Views of one sender that a process can hold before it gets no more messages from that sender.
   static constexpr int kMostViews = 16;
 
   SimulatedNetwork(uint32_t processes, uint32_t seed);

@@ -1,4 +1,4 @@
-// Calls that are given up: no byte of them is stored or sent any more.
+// Tests that no byte of a cancelled call is stored in the caller's memory, or sent from the memory.
 #include <utility>
 
 #include "cc/transport/tcp/testing/node.h"
@@ -17,7 +17,7 @@ TEST(CancelTest, AfterCancelNoByteIsStored) {
   raw.Send({FrameType::kMessage, static_cast<uint32_t>(2 * half), Id(1, 1, 0, 0)}, Pattern(half, 1));
   a.transport->Cancel(Id(1, 1, 0, 0).call);
   const Bytes then = into;
-  into = then;  // a race, to a sanitizer, if the memory were still somebody's
+  into = then;  // a sanitizer reports a race if the transport still uses the memory
   raw.Send(Pattern(half, 2));
   raw.Send({FrameType::kMessage, 10, Id(1, 1, 0, 1)}, Bytes(10, std::byte{1}));
   raw.Send({FrameType::kMessage, 10, Id(1, 1, 0, 2)}, Bytes(10, std::byte{1}));
@@ -31,7 +31,7 @@ TEST(CancelTest, AfterCancelNoByteIsStored) {
 TEST(CancelTest, AfterCancelNoByteIsSentFromTheCaller) {
   Node a(0);
   Raw raw(a, 1);
-  constexpr uint32_t kMessages = 50;  // more than the kernel takes
+  constexpr uint32_t kMessages = 50;  // more messages than the kernel accepts
   Bytes data = Pattern(Transport::kMaxMessage, 1);
   const Bytes original = data;
   for (uint32_t i = 0; i < kMessages; ++i) {

@@ -1,4 +1,4 @@
-// One connection of TcpTransport: reading, writing, and its ends.
+// One connection of TcpTransport: reads, writes and ends.
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -19,7 +19,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int kReads = 8;  // of one process before the next one is read
+constexpr int kReads = 8;  // at most this many reads from one process before the next process is read
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
@@ -28,7 +28,7 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];
   for (int i = 0; i < kReads && peer.gone.ok() && !stopping_; ++i) {
     gate_.Enter(lock);
-    if (!peer.gone.ok() || peer.reader.waits()) {  // not read, so the event is the connection's end
+    if (!peer.gone.ok() || peer.reader.waits()) {  // without EPOLLIN, an event means that the connection has ended
       gate_.Leave();
       Fail(lock, peer, Gone(peer.process, DescribeEnd(ECONNRESET)));
       return;
@@ -56,7 +56,7 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
   }
 }
 
-// After each Take and Resume: ends the connection, or watches it, as the reader demands.
+// Must be called after each Take and Resume of the reader. Ends the connection, or updates its watched events.
 void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
   if (!status.ok()) {
     Fail(lock, peer, CutOff(peer.process, status));
@@ -70,7 +70,7 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
 
 void TcpTransport::Write(Lock& lock, SocketPeer& its) {
   Peer& peer = static_cast<Peer&>(its);
-  if (peer.writing || peer.blocked) return;  // that thread, or the event, will also write the new frames
+  if (peer.writing || peer.blocked) return;  // the writing thread, or the next EPOLLOUT, also writes new frames
   iovec vectors[Outbox::kMaxVectors];
   std::vector<std::shared_ptr<Outgoing>> left;
   peer.writing = true;
@@ -109,7 +109,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   Peer& peer = static_cast<Peer&>(its);
   gate_.Close(lock);
   if (peer.gone.ok()) {
-    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // an orderly end would be as lost as the bytes before it
+    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // a FIN would get lost like the bytes before it
     shutdown(peer.socket, SHUT_RDWR);
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
@@ -121,7 +121,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   gate_.Open();
 }
 
-// With the gate closed.
+// The gate must be closed.
 void TcpTransport::Close(Peer& peer, const Status& why) {
   peer.gone = why;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, peer.socket, nullptr);
@@ -132,8 +132,8 @@ void TcpTransport::Close(Peer& peer, const Status& why) {
   }
 }
 
-// Sends the queued frames and the goodbye, and waits until the other kernels have them: a connection that is closed
-// before, with unread bytes, would take back the bytes under way.
+// Sends the queued frames and the goodbye, and waits until the other kernels have acknowledged them. Without this wait,
+// closing a connection with unread bytes would reset the connection, and a reset discards bytes in flight.
 void TcpTransport::Depart(Lock& lock) {
   const auto deadline = std::chrono::steady_clock::now() + kDeparture;
   for (const auto& [process, peer] : peers_) {
@@ -143,7 +143,7 @@ void TcpTransport::Depart(Lock& lock) {
     all_departed = true;
     for (const auto& [process, peer] : peers_) all_departed &= HasDeparted(lock, *peer);
     epoll_event event;
-    if (!all_departed) epoll_wait(epoll_, &event, 1, /*milliseconds=*/1);  // no event says that bytes have arrived
+    if (!all_departed) epoll_wait(epoll_, &event, 1, /*milliseconds=*/1);  // no event reports acknowledgements
   }
 }
 

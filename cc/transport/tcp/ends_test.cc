@@ -1,4 +1,4 @@
-// Processes that leave, die, do not read, or send what does not belong.
+// Processes that leave, die, do not read, or break the protocol.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -46,7 +46,7 @@ TEST(EndsTest, MessagesFromBeforeAnEndComeBeforeItsEvent) {
     Bytes into(1000), early(1000);
     const Bytes data = Pattern(1000, 1);
     a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-    a.transport->Notify(1, "which nobody reads");  // so that a close is a reset, too
+    a.transport->Notify(1, "which nobody reads");  // the unread notice makes a close reset the connection, too
     a.transport->Flush();
     raw.Send({FrameType::kNotice, 0, {}});
     raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 1)}, data);
@@ -69,11 +69,11 @@ TEST(EndsTest, AProcessThatDoesNotReadOwesNoAnswer) {
   int timeout = 0;
   socklen_t length = sizeof(timeout);
   ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length), 0);
-  EXPECT_EQ(timeout, 0);  // with one, the kernel would end the connection
+  EXPECT_EQ(timeout, 0);  // with a timeout, the kernel would end the connection
   const Bytes data(1 << 20);
   ConnectionWatch watch;
   tcp_info info{};
-  do {  // until a second has passed since the other kernel took something
+  do {  // fills the connection until this kernel has sent no data for 1.5 s
     while (send(ours, data.data(), data.size(), MSG_NOSIGNAL) > 0) {
     }
     EXPECT_EQ(watch.Look(ours, std::chrono::milliseconds(100), kSilence), std::nullopt);
@@ -87,8 +87,8 @@ TEST(EndsTest, AProcessThatDoesNotReadOwesNoAnswer) {
   close(its);
 }
 
-// Each of a path that loses a fifth of its packets is lost, or its answer is, in 36 of 100 cases: four in a row in 1.7
-// of 100, nine in 1 of 10 000.
+// If a path loses a fifth of its packets, a probe or its answer gets lost in 36 of 100 cases. Four losses in a row
+// happen in 1.7 of 100 cases, and nine in a row in 1 of 10 000 cases.
 TEST(EndsTest, EightProbesMayBeLostBeforeAHostCountsAsSilent) {
   const auto [ours, its] = Connection();
   ASSERT_TRUE(PrepareSocket(ours).ok());
@@ -124,7 +124,7 @@ TEST(EndsTest, AFencedProcessIsResetAndCanBeConnectedAgain) {
   a.transport->Fence(1, Status(Code::kInternal, "it is silent"));
   EXPECT_EQ(b.AwaitGone(0), "process 0 is gone: connection reset");
   EXPECT_EQ(a.received + a.failed, 0);
-  a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());  // which has been dropped
+  a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());  // the early message has been dropped
   a.Await([&] { return a.failed == 1; });
   EXPECT_EQ(a.last_error, "it is silent");
   b.transport->Fence(0, Status(Code::kInternal, "it is silent"));
@@ -154,7 +154,7 @@ TEST(EndsTest, OnlyAProcessThatBreaksTheProtocolIsCutOff) {
   EXPECT_NE(a.AwaitGone(4).find("with 11 bytes where 10 are expected"), std::string::npos);
   a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
   stranger.Send({FrameType::kMessage, 10, Id(1, 1, 0, 0)});
-  EXPECT_NE(a.AwaitGone(5).find("which is process 1's to send"), std::string::npos);
+  EXPECT_NE(a.AwaitGone(5).find("which only process 1 may send"), std::string::npos);
   early.Send({FrameType::kMessage, 11, Id(1, 6, 0, 0)}, Bytes(11));
   early.Send({FrameType::kNotice, 0, {}});
   a.AwaitNotices(6, 1);

@@ -8,7 +8,7 @@
 namespace jaxcomm {
 
 size_t FrameReader::Gather(iovec (&vectors)[kMaxVectors]) {
-  if (begin_ > 0) {  // less than a header and a notice, most often nothing
+  if (begin_ > 0) {  // moves the unread bytes: mostly none, and always fewer than a header and a notice
     std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
     end_ -= begin_;
     begin_ = 0;
@@ -103,7 +103,7 @@ Status FrameReader::Parse() {
   }
 }
 
-// Moves bytes of the arrival from the buffer to their place.
+// Copies bytes of the arriving message from the buffer to the message's spans.
 void FrameReader::Store() {
   while (missing_ > 0 && buffered() > 0) {
     int64_t bytes = std::min(missing_, static_cast<int64_t>(buffered()));
@@ -117,7 +117,7 @@ void FrameReader::Store() {
   }
 }
 
-// `bytes` more of the arrival are in their place.
+// Advances past `bytes` bytes of the arriving message, which have been stored or dropped.
 void FrameReader::Skip(int64_t bytes) {
   missing_ -= bytes;
   if (arrival_->spans.empty()) return;

@@ -1,10 +1,11 @@
-// Takes the bytes from one process apart: headers and notices by way of a buffer, messages into their places.
+// Parses the bytes from one process. Headers and notices are read through a buffer, and messages into their spans.
 //
-//   const size_t count = reader.Gather(vectors);         // where the next bytes may be stored, in order
-//   Status status = reader.Take(recvmsg(... vectors ...));   // the bytes stored
+//   const size_t count = reader.Gather(vectors);         // `vectors`: where the next bytes may be stored, in order
+//   Status status = reader.Take(recvmsg(... vectors ...));   // recvmsg returns the number of bytes stored
 //
-// A read yields all frames that have come, and the bytes of a large message go straight into its spans. An error names
-// the mistake of the process, in words that follow "it sent"; nothing more may be read from it. Not thread-safe.
+// One read takes all frames that have arrived. A large message goes straight into its spans. An error text names the
+// mistake of the process, and continues a sentence that ends in "it sent". After an error nothing more may be read from
+// the process. Not thread-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,26 +27,26 @@ class FrameReader {
 
   FrameReader(uint32_t process, Inbox* inbox) : process_(process), inbox_(inbox), buffer_(kBuffer) {}
 
-  // Not while it waits, nor after the goodbye.
+  // Must not be called while waits() or at_end() is true.
   size_t Gather(iovec (&vectors)[kMaxVectors]);
   Status Take(size_t bytes);
 
-  // A message that must wait keeps all behind it from being read; Resume asks again whether it must.
+  // Whether a message that must wait has stopped the reader. Resume checks whether the message must still wait.
   bool waits() const { return state_ == State::kAdmission; }
   Status Resume() { return Parse(); }
   bool at_end() const { return state_ == State::kEnd; }
 
-  // The bytes still to come of a message of this call are dropped.
+  // If a message of this call is arriving, drops the rest of its bytes.
   void Cancel(const CallId& call);
   std::optional<Incoming> TakeArrival();
-  // For a new connection.
+  // Resets the reader for a new connection.
   void Restart();
 
  private:
   enum class State { kHeader, kNotice, kAdmission, kMessage, kEnd };
 
   static constexpr size_t kBuffer = 64 << 10;
-  static constexpr size_t kAhead = 8 << 10;  // of what follows a large message, which would be copied once more
+  static constexpr size_t kAhead = 8 << 10;  // bytes read beyond a large message; these bytes are copied once more
 
   Status Parse();
   size_t buffered() const { return end_ - begin_; }
@@ -55,13 +56,13 @@ class FrameReader {
   const uint32_t process_;
   Inbox* const inbox_;
   std::vector<std::byte> buffer_;
-  size_t begin_ = 0, end_ = 0;  // of the bytes in the buffer
+  size_t begin_ = 0, end_ = 0;  // the unread bytes in the buffer are at [begin_, end_)
   State state_ = State::kHeader;
   Header header_;
   std::optional<Incoming> arrival_;
-  int64_t missing_ = 0;  // bytes of the arrival
-  size_t span_ = 0;      // of the arrival, where the next byte goes
-  int64_t offset_ = 0;   // in the span
+  int64_t missing_ = 0;  // bytes of arrival_ that have not arrived yet
+  size_t span_ = 0;      // index of the span for the next byte
+  int64_t offset_ = 0;   // place of the next byte in that span
 };
 
 }  // namespace jaxcomm

@@ -65,7 +65,7 @@ class FrameReaderTest : public testing::Test, public Transport::Events {
     refused_ = refusal ? refusal->why.message() : "";
   }
 
-  // That number of bytes at a time, as long as the reader takes them.
+  // Feeds `step` bytes at a time until the reader waits or has read a goodbye.
   Status Feed(const Bytes& bytes, size_t step = SIZE_MAX) {
     for (size_t at = 0; at < bytes.size() && !reader_.waits() && !reader_.at_end();) {
       iovec vectors[FrameReader::kMaxVectors];
@@ -104,7 +104,7 @@ TEST_F(FrameReaderTest, HoweverTheBytesCome) {
   for (const size_t step : {size_t{1}, size_t{7}, size_t{44}, size_t{4096}, size_t{70001}, SIZE_MAX}) {
     Bytes a(1000), b(199000), c(60), d(40);
     Post(Id(1), {{a.data(), 1000, 0}, {nullptr, 0, 1000}, {b.data(), 199000, 1000}});
-    Post(Id(2), {{c.data(), 60, 4}, {d.data(), 40, 500}});  // with gaps
+    Post(Id(2), {{c.data(), 60, 4}, {d.data(), 40, 500}});  // spans with gaps between them
     Post(Id(3), {});
     ASSERT_TRUE(Feed(Notice("one") + Message(2, small) + Message(1, large) + Message(3, {}) + Notice(""), step).ok());
     EXPECT_EQ(RecordedEvents(), "one;2;1;3;;") << step;
@@ -172,14 +172,14 @@ TEST_F(FrameReaderTest, InvalidFramesAreRefused) {
     std::string why;
   } rows[] = {
       {garbage, "a frame of the unknown type 0x20202020"},
-      {padded, "a frame that is no message but names one"},
+      {padded, "a notice or goodbye that carries a message id"},
       {oversized, "a message of 262145 bytes, more than 262144"},
       {long_notice, "a notice of 20481 bytes, more than 20480"},
       {loaded, "a goodbye of 1 bytes, more than 0"},
       {Message(1, Pattern(9)),
        "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3 with 9 bytes where 10 are expected"},
       {Message(2, Pattern(10)),
-       "segment 0 of message 2 from rank 1 to rank 0 of call 1.2.3, which is process 6's to send"},
+       "segment 0 of message 2 from rank 1 to rank 0 of call 1.2.3, which only process 6 may send"},
       {Message(4, Pattern(1)) + Message(4, Pattern(1)),
        "segment 0 of message 4 from rank 1 to rank 0 of call 1.2.3 twice"},
   };
@@ -198,7 +198,7 @@ TEST_F(FrameReaderTest, APostOfAnotherSizeRefusesTheMessage) {
   Post(Id(1), {{into.data(), 10, 0}});
   EXPECT_EQ(refused_, "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3 with 9 bytes where 10 are expected");
   Post(Id(2), {{into.data(), 10, 0}}, /*process=*/6);
-  EXPECT_EQ(refused_, "segment 0 of message 2 from rank 1 to rank 0 of call 1.2.3, which is process 6's to send");
+  EXPECT_EQ(refused_, "segment 0 of message 2 from rank 1 to rank 0 of call 1.2.3, which only process 6 may send");
   EXPECT_EQ(into, Bytes(10));
 }
 
@@ -214,7 +214,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
   Bytes into(sent.size());
   uint32_t index = 0;
   while (!reader_.waits()) ASSERT_TRUE(Feed(Message(index++, sent)).ok());
-  EXPECT_EQ(index, Transport::kMaxEarlyBytes / Transport::kMaxMessage);  // the last one is the first that is too much
+  EXPECT_EQ(index, Transport::kMaxEarlyBytes / Transport::kMaxMessage);  // the last message is beyond the limit
   ASSERT_TRUE(reader_.Resume().ok());
   EXPECT_TRUE(reader_.waits());
   Post(Id(0), {{into.data(), Transport::kMaxMessage, 0}});
@@ -226,7 +226,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
 
 TEST_F(FrameReaderTest, SmallEarlyMessagesAreBoundedToo) {
   uint32_t index = 0;
-  for (;;) {  // as the reader does, only faster
+  for (;;) {  // does the work of the reader, but faster
     Result<std::optional<Incoming>> arrival = inbox_.Begin(kPeer, Id(index++), 0);
     ASSERT_TRUE(arrival.ok());
     if (!arrival.value()) break;

@@ -1,10 +1,10 @@
-// Lets system calls read and store messages outside the lock, and makes a thread that takes the messages' memory away
-// wait until none does.
+// Lets system calls read and store messages while no lock is held. A thread that frees the messages' memory waits until
+// no such call runs.
 //
 //   gate.Enter(lock); lock.unlock(); recvmsg(...); lock.lock(); gate.Leave();   // in any thread
-//   gate.Close(lock); ...; gate.Open();   // in between, with the lock held, no thread is inside
+//   gate.Close(lock); ...; gate.Open();   // between Close and Open no thread is inside while the lock is held
 //
-// A thread inside must not wait for another one. Enter and Close may give the lock away for a while.
+// A thread inside must not wait for another thread. Enter and Close may release the lock for a while.
 #pragma once
 
 #include <condition_variable>

@@ -30,7 +30,7 @@ size_t Outbox::Gather(iovec (&vectors)[kMaxVectors], size_t* bytes) const {
     skip -= skipped;
     if (size == skipped) return true;
     if (count == kMaxVectors || *bytes >= kMaxBytes) return false;
-    vectors[count++] = {const_cast<std::byte*>(data + skipped), size - skipped};  // sendmsg only reads it
+    vectors[count++] = {const_cast<std::byte*>(data + skipped), size - skipped};  // sendmsg only reads
     *bytes += size - skipped;
     return true;
   };

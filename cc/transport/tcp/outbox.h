@@ -2,9 +2,9 @@
 //
 //   outbox.Push(header, message);                       // or PushCopy
 //   size_t bytes; const size_t count = outbox.Gather(vectors, &bytes);
-//   outbox.Advance(sendmsg(... vectors ...), &left);    // `left`: the messages that were sent
+//   outbox.Advance(sendmsg(... vectors ...), &left);    // `left`: the messages that are completely sent
 //
-// Gathered bytes stay where they are until Advance, also if more is pushed. Not thread-safe.
+// Gathered bytes keep their addresses until Advance, even if more frames are pushed. Not thread-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -23,25 +23,26 @@ namespace jaxcomm {
 
 class Outbox {
  public:
-  static constexpr size_t kMaxVectors = 256;  // of one system call: IOV_MAX is 1024
+  static constexpr size_t kMaxVectors = 256;  // maximum number of buffers in one system call; IOV_MAX is 1024
 
-  // The payload is read when it is sent, and must stay until then.
+  // The message's bytes must stay valid until they are sent.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
 
   size_t Gather(iovec (&vectors)[kMaxVectors], size_t* bytes) const;
   void Advance(size_t bytes, std::vector<std::shared_ptr<Outgoing>>* left);
 
-  // Takes messages of the call away. If one is half sent, its rest is copied, as the other side counts its bytes.
+  // Removes the call's messages. The rest of a partly sent message is copied and still sent, because the receiver
+  // counts the message's bytes.
   void Cancel(const CallId& call);
-  // Takes everything away: the messages that will never leave.
+  // Removes all frames, and returns the unsent messages.
   std::vector<std::shared_ptr<Outgoing>> Clear();
 
   bool empty() const { return frames_.empty(); }
   size_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  // First `own`, then the bytes of `message`.
+  // `own` is sent first, then the bytes of `message`.
   struct Frame {
     Header header;
     std::vector<std::byte> own;
@@ -49,10 +50,11 @@ class Outbox {
     size_t bytes;
   };
 
-  static constexpr size_t kMaxBytes = size_t{1} << 20;  // of one system call, which others may have to wait for
+  // After this number of bytes, a system call gets no further buffer: other threads may wait until the call ends.
+  static constexpr size_t kMaxBytes = size_t{1} << 20;
 
   std::deque<Frame> frames_;
-  size_t sent_ = 0;  // bytes of the first frame
+  size_t sent_ = 0;  // bytes of the first frame that have been sent
   size_t copied_bytes_ = 0;
 };
 

@@ -16,7 +16,7 @@ MessageId Id(uint32_t call, uint32_t index) { return {{1, call, 0, 0}, 0, 1, ind
 
 class OutboxTest : public testing::Test {
  protected:
-  // A message whose memory the test may change.
+  // Pushes a message. The test may change the message's memory.
   std::shared_ptr<Outgoing> Push(const MessageId& id, Bytes& bytes) {
     const auto size = static_cast<int64_t>(bytes.size());
     auto message = std::make_shared<Outgoing>(
@@ -35,7 +35,7 @@ class OutboxTest : public testing::Test {
     stream->insert(stream->end(), bytes.begin(), bytes.end());
   }
 
-  // The bytes that a kernel takes, `step` at a time.
+  // Drains the outbox as a kernel does that accepts `step` bytes at a time.
   void Drain(size_t step, size_t limit = SIZE_MAX) {
     while (!outbox_.empty() && limit > 0) {
       iovec vectors[Outbox::kMaxVectors];

@@ -1,4 +1,4 @@
-// Another process, for TcpTransport.
+// The state of TcpTransport for one other process.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct TcpTransport::Peer : SocketPeer {
   size_t copied_bytes() const override { return outbox.copied_bytes(); }
   bool waits() const override { return reader.waits(); }
 
-  // For a new connection: the last one has been closed.
+  // Resets the peer for a new connection, after the last connection has been closed.
   void Restart() {
     reader.Restart();
     outbox.Clear();
@@ -41,7 +41,7 @@ struct TcpTransport::Peer : SocketPeer {
   FrameReader reader;
   Outbox outbox;
   uint32_t interest = 0;
-  int write_error = 0;  // then nothing is written; what has come already is still read
+  int write_error = 0;  // if set, nothing more is written, but bytes that have arrived are still read
   ConnectionWatch watch;
 };
 

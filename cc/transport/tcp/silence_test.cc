@@ -1,4 +1,4 @@
-// Hosts that fall silent, lose what is long, or only do not read.
+// Hosts that fall silent, lose long packets, or merely do not read.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kShort(600);
 const std::string kSilent = "process 1 is gone: its host has not answered for 0.6 s";
 
-// Its packets come, but it takes none.
+// The packets of the host arrive, but the host accepts no packets.
 TEST(TcpSilenceTest, AHostThatSendsAndAcknowledgesNothingIsGone) {
   Node a(0, "eth1", kShort);
   Raw raw(a, 1);
@@ -33,7 +33,7 @@ TEST(TcpSilenceTest, AHostThatReadNothingBeforeIsGone) {
   const Bytes data(Transport::kMaxMessage);
   for (uint32_t i = 0; i < 100; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
   a.transport->Flush();
-  std::this_thread::sleep_for(kShort);  // its buffers are full
+  std::this_thread::sleep_for(kShort);  // time to fill the buffers of the peer
   DropPackets(raw.connection());
   EXPECT_EQ(a.AwaitGone(1).find(kSilent), 0u);
 }

@@ -1,5 +1,5 @@
-// libFuzzer target: whatever bytes a connection brings, in whatever pieces, and whatever is posted and cancelled in
-// between, nothing is stored outside the posted spans, nor of another call than theirs, and every callback runs once.
+// libFuzzer target: any bytes arrive in any pieces, with any Posts and cancels in between. Nothing is stored outside
+// the posted spans or in the spans of another call. Every callback runs once.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@ class Fuzz {
         case 1:
           Cancel();
           break;
-        case 2:  // a header, which mutations would seldom find
+        case 2:  // a header: mutations of the input would seldom make one
           Feed(Header(), kHeaderBytes);
           break;
         default: {

@@ -96,13 +96,13 @@ void TcpTransport::Fence(uint32_t process, const Status& why) {
   Peer& peer = *found->second;
   gate_.Close(lock);
   if (peer.gone.ok()) {
-    ResetAtClose(peer.socket);  // else the kernel would go on sending bytes that no process reads
+    ResetAtClose(peer.socket);  // otherwise the kernel would keep sending bytes that no process reads
     Close(peer, why);
   }
   peer.reader.TakeArrival();
   inbox_.Drop(process);
   gate_.Open();
-  if (!callbacks_.empty()) Wake();  // of unsent messages; a new connection waits for them
+  if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
 SendProgress TcpTransport::ProgressTo(uint32_t process) {

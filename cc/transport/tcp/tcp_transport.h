@@ -1,14 +1,14 @@
-// A transport over TCP: one connection to each of the other processes.
+// A transport over TCP: one connection to each other process.
 //
 //   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
-//   Status status = made.value()->AddPeer(3, socket);   // connected to process 3 and authenticated; ours from now on
+//   Status status = made.value()->AddPeer(3, socket);   // takes a connected, authenticated socket
 //
-// socket_transport.h describes threads, callbacks and Help. The memory of a large message is read until it has
-// left. Only messages that came early are given as views; holding one costs memory, and delays no sender.
+// socket_transport.h describes threads, callbacks and Help. The spans of a large message are read until the message has
+// been sent. Only early messages are delivered as views. A held view costs memory, but blocks no sender.
 //
-// Leave gives queued frames some seconds to get out and sends a goodbye; then all other processes are gone. So does the
-// destructor, but runs no callback any more. Neither may be called from a callback. A process that ends without a
-// goodbye is gone, and so is one that breaks the protocol, or whose host is silent (socket.h).
+// Leave sends the queued frames and a goodbye. This takes a few seconds at most. After Leave all other processes are
+// gone. The destructor does the same, but runs no callback. Callbacks must call neither Leave nor the destructor. A
+// process is gone if it ends without a goodbye or breaks the protocol, or if its host is silent (socket.h).
 #pragma once
 
 #include <chrono>
@@ -29,12 +29,12 @@ namespace jaxcomm {
 
 class TcpTransport : public SocketTransport {
  public:
-  // `rail`: its name for errors, if there are several.
+  // `rail`: the rail's name in error texts, if there are several rails.
   static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events, std::string rail = "",
                                                       std::chrono::nanoseconds silence = kSilence);
   ~TcpTransport() override;
 
-  // Each process once, and again after a Fence. After an error the socket is closed.
+  // Owns the socket, and closes it after an error. A process may be added once, and once more after each Fence.
   Status AddPeer(uint32_t process, int socket);
 
   void Cancel(const CallId& call) override;
@@ -67,7 +67,7 @@ class TcpTransport : public SocketTransport {
   bool HasDeparted(Lock& lock, Peer& peer);
   void SetInterest(Peer& peer);
 
-  // Of the base's lock.
+  // The lock of the base class guards the following. `gate_` releases this lock while a thread waits.
   Gate gate_;
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
 };

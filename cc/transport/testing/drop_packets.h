@@ -1,7 +1,7 @@
-// A host that falls silent, in a test: packets to one of its sockets disappear before the kernel answers them.
+// Simulates a silent host in a test. Packets to a socket are dropped before the kernel can answer them.
 //
-//   DropPackets(socket);                          // all of it
-//   DropPackets(socket, /*longer_than=*/1000);    // bytes, headers of TCP and UDP included
+//   DropPackets(socket);                         // drops all packets
+//   DropPackets(socket, /*longer_than=*/1000);   // drops packets of more than 1000 bytes, TCP or UDP header included
 #pragma once
 
 #include <linux/filter.h>

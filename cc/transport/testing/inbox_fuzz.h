@@ -1,11 +1,11 @@
-// For fuzzers of transports: the input, and messages that are posted and cancelled as the input says.
+// Helps fuzzers of transports: reads the fuzzer's input, and posts and cancels messages as the input says.
 //
 //   FuzzedInbox fuzzed(input);                  // an Inbox for the bytes that the fuzzer feeds
-//   Status status = fuzzed.Post();              // an error: the message that had come did not fit
+//   Status status = fuzzed.Post();              // an error: the early message did not fit the Post
 //   const CallId call = fuzzed.Id().call; ...; fuzzed.Cancel(call);
 //   fuzzed.CheckEnds();                         // each callback ran once, or its call was cancelled
 //
-// Aborts if a callback runs twice, or after its call was cancelled, or if memory changes after that.
+// Aborts if a callback runs twice or after its call was cancelled, or if the memory of a cancelled call changes.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +72,7 @@ class FuzzedInbox : public Transport::Events {
 
   Status Post() {
     const MessageId id = Id();
-    if (inbox_.IsCancelled(id.call)) return Status();  // as the transport does
+    if (inbox_.IsCancelled(id.call)) return Status();  // SocketTransport does the same
     auto request = std::make_shared<Request>();
     request->call = id.call;
     std::vector<Span> spans;
@@ -127,7 +127,7 @@ class FuzzedInbox : public Transport::Events {
   }
 
  private:
-  // Each span is an allocation of its own, which nothing may reach beyond.
+  // Each span is a separate allocation, so that an access beyond the span can be detected.
   struct Request {
     std::vector<std::vector<std::byte>> memory, when_cancelled;
     CallId call;

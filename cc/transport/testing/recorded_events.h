@@ -1,6 +1,6 @@
-// Records the events of a process of a test, alike for all kinds of transport.
+// Records the events of a process in a test. The test may use any kind of transport.
 //
-//   class Node : public RecordedEvents { ... };                 // with a transport, whose Events this is
+//   class Node : public RecordedEvents { ... };   // owns a transport that reports its events to this node
 //   node.transport->Post(1, Id(1, 1, 0, 0), All(into), false, node.OnReceived());
 //   node.Await([&] { return node.received == 1; });
 #pragma once
@@ -28,9 +28,9 @@ namespace jaxcomm {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr std::chrono::seconds kTestLimit(60);  // a wait that ends by it has failed
+constexpr std::chrono::seconds kTestLimit(60);  // a longer wait fails the test
 
-// The index-th message of a call, from one rank to another.
+// Returns the name of the message with this index that rank `from` sends to rank `to` in a call.
 inline MessageId Id(uint32_t call, uint32_t from, uint32_t to, uint32_t index = 0) {
   return {{1, call, 0, 0}, from, to, index, 0};
 }
@@ -41,7 +41,7 @@ inline Bytes Pattern(size_t size, size_t seed) {
   return bytes;
 }
 
-// Element by element, which == does, takes long under sanitizers.
+// Compares with memcmp, because == compares element by element, which is slow under sanitizers.
 inline bool Same(const Bytes& a, const Bytes& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
@@ -98,7 +98,6 @@ class RecordedEvents : public Transport::Events {
     std::lock_guard<std::mutex> lock(mutex_);
     return gone_;
   }
-  // Those of them that have left.
   std::set<uint32_t> left() {
     std::lock_guard<std::mutex> lock(mutex_);
     return left_;
@@ -106,7 +105,7 @@ class RecordedEvents : public Transport::Events {
 
   const uint32_t process;
   int received = 0, sent = 0, failed = 0;
-  std::vector<int64_t> early;  // bytes
+  std::vector<int64_t> early;  // number of bytes in each early message
   std::string last_error;
 
  private:

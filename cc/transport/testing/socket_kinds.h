@@ -1,4 +1,4 @@
-// The kinds of transport over sockets, with the same names for tests that all of them must pass.
+// The kinds of transport over sockets. Their types have common names, for tests that all kinds must pass.
 //
 //   template <typename Kind>
 //   class SocketTransportTest : public testing::Test {};

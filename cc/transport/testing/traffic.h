@@ -1,4 +1,4 @@
-// Traffic that every transport over sockets must carry, between two processes (recorded_events.h) of a test.
+// Traffic between the processes (recorded_events.h) of a test. Every transport over sockets must carry this traffic.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace jaxcomm {
 
-// Messages of all sizes between processes 0, 1, …, sent and posted in any order, and notices between them.
+// Exchanges notices and messages between processes 0, 1, …. The messages have all sizes, and a random order.
 template <typename Node>
 void ExchangeMany(const std::vector<Node*>& nodes, unsigned seed, uint32_t messages) {
   struct Transfer {
@@ -55,7 +55,7 @@ void ExchangeMany(const std::vector<Node*>& nodes, unsigned seed, uint32_t messa
                                     });
     }
   });
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> notices;  // by sender and receiver
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> notices;  // number of notices, by sender and receiver
   for (Transfer* const t : shuffled()) {
     Node& sender = *nodes[t->from];
     sender.transport->Send({{t->to, Id(1, t->from, t->to, t->index)}}, All(std::as_const(t->data)), sender.OnSent());
@@ -75,7 +75,8 @@ void ExchangeMany(const std::vector<Node*>& nodes, unsigned seed, uint32_t messa
   for (const Transfer& transfer : transfers) EXPECT_TRUE(Same(transfer.into, transfer.data));
 }
 
-// Process 0 ends while a message of its is under way, which arrives. `connect` connects it to process 1.
+// Ends process 0 while its message is in flight, and checks that the message arrives. `connect` connects processes 0
+// and 1.
 template <typename Node, typename ConnectNodes>
 void LeaveBehindAMessage(const ConnectNodes& connect) {
   Node b(1);
@@ -90,7 +91,7 @@ void LeaveBehindAMessage(const ConnectNodes& connect) {
     a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
   }
   if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(2)) {
-    GTEST_SKIP() << "it waits no longer than that, and the machine was too slow";
+    GTEST_SKIP() << "the machine was too slow: an ending process waits at most 2 s";
   }
   EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
   b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
@@ -102,7 +103,7 @@ void LeaveBehindAMessage(const ConnectNodes& connect) {
   EXPECT_EQ(b.last_error, "process 0 has left");
 }
 
-// A receiver's calls, as the executor makes them. Returns whether this thread took the message.
+// Makes the calls of a receiver in the executor's order. Returns whether this thread received the message.
 template <typename Node>
 bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::nanoseconds limit) {
   const Bytes sent = Pattern(1000, index);
@@ -125,7 +126,7 @@ bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::
   return helped;
 }
 
-// More than may be early, which waits for its posts; the notice behind it too.
+// Sends more bytes than may arrive before their Posts. The other messages, and the notice after them, wait for Posts.
 template <typename Node>
 void TakeMoreThanMayBeEarly(Node& a, Node& b) {
   constexpr uint32_t kEarly = Transport::kMaxEarlyBytes / Transport::kMaxMessage, kMessages = kEarly + 16;
@@ -141,10 +142,10 @@ void TakeMoreThanMayBeEarly(Node& a, Node& b) {
     ASSERT_TRUE(Same(into, data));
   }
   EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
-  a.Await([&] { return a.sent == kMessages; });  // until then it may be read
+  a.Await([&] { return a.sent == kMessages; });  // until then the transport may read `data`
 }
 
-// Posts rank 0's messages, each in the callback of the one before; returns when all have come.
+// Posts the messages of rank 0, each in the callback of the previous message. Returns when all messages have arrived.
 template <typename Node>
 void PostFromCallbacks(Node& b, Bytes& into, uint32_t messages) {
   std::promise<void> done;
@@ -157,7 +158,7 @@ void PostFromCallbacks(Node& b, Bytes& into, uint32_t messages) {
   done.get_future().wait();
 }
 
-// All of it is early, so each Post could run the next one inside.
+// All messages arrive before their Posts, so that each Post could run its callback, and the next Post, recursively.
 template <typename Node>
 void PostEarlyFromCallbacks(Node& a, Node& b, uint32_t steps) {
   Bytes into(8);
@@ -169,7 +170,7 @@ void PostEarlyFromCallbacks(Node& a, Node& b, uint32_t steps) {
   PostFromCallbacks(b, into, steps);
 }
 
-// One side of calls that one or both sides give up at any moment; every third call is carried through.
+// Runs one side of several calls. Every third call completes. Both sides cancel the other calls at any moment.
 template <typename Node>
 void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
   constexpr uint32_t kCalls = 60, kMessages = 6;
@@ -181,7 +182,7 @@ void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
       out.push_back(Pattern(i % 2 ? 300 : 100000, call + i));
       in.emplace_back(out[i].size());
     }
-    struct Ends {  // stays as long as a callback that has begun before the cancel
+    struct Ends {  // shared, because a callback that began before the cancel may still use it
       std::mutex mutex;
       std::condition_variable changed;
       uint32_t count = 0;
@@ -206,12 +207,11 @@ void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
       for (uint32_t i = 0; i < kMessages; ++i) EXPECT_TRUE(Same(in[i], out[i]));
     } else {
       for (auto rounds = random() % 20; rounds > 0; --rounds) std::this_thread::yield();
-      node.transport->Cancel(Id(call, 0, 0, 0).call);  // then the memory is given back
+      node.transport->Cancel(Id(call, 0, 0, 0).call);  // the memory is freed after this
     }
   }
 }
 
-// Processes 0 and 1 at once.
 template <typename Node>
 void CancelInTraffic(Node& a, Node& b) {
   std::thread other([&] { RunAndCancel(b, 0, 2); });

@@ -30,10 +30,11 @@ Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_
   return Status();
 }
 
-// Lossy messages of which nothing more comes for the first time may be over.
+// Finishes each lossy message that the process has now sent completely, if enough of the message has arrived.
 void Assembler::See(uint16_t sent) {
   const uint64_t now = messages_.oldest + static_cast<uint16_t>(sent - static_cast<uint16_t>(messages_.oldest));
-  if (now <= messages_.sent || now > messages_.oldest + kMaxFrames) return;  // the second: the packet is an old one
+  // If the number is beyond the limit, it has wrapped around: the packet is older than messages_.oldest.
+  if (now <= messages_.sent || now > messages_.oldest + kMaxFrames) return;
   auto at = messages_.arrivals.lower_bound(messages_.sent);
   messages_.sent = now;
   while (at != messages_.arrivals.end() && at->first < now) {
@@ -50,26 +51,27 @@ bool Assembler::IsOver(uint64_t frame, const Arrival& arrival) const {
 
 Status Assembler::Check(const PacketHeader& header, size_t size) const {
   const auto wrong = [&](const std::string& what) {
-    return InvalidArgument("a packet with " + std::to_string(size) + " bytes at " + std::to_string(header.offset) +
-                           " of a frame of " + std::to_string(header.bytes) + what);
+    return InvalidArgument("a packet with " + std::to_string(size) + " bytes at offset " +
+                           std::to_string(header.offset) + " of a frame of " + std::to_string(header.bytes) + " bytes" +
+                           what);
   };
-  if (header.kind == PacketKind::kProbe) return size == 0 && header.bytes == 0 ? Status() : wrong(" as a probe");
+  if (header.kind == PacketKind::kProbe) return size == 0 && header.bytes == 0 ? Status() : wrong(", sent as a probe");
   const bool is_message = header.kind != PacketKind::kOrdered;
   const size_t front = header.kind == PacketKind::kLossy ? fragment_ : kHeaderBytes;
   const size_t most = front + (is_message ? static_cast<size_t>(Transport::kMaxMessage) : Transport::kMaxNotice);
   if (header.bytes < kHeaderBytes || header.bytes > most) {
-    return wrong(", which has " + std::to_string(kHeaderBytes) + " to " + std::to_string(most));
+    return wrong("; frames have " + std::to_string(kHeaderBytes) + " to " + std::to_string(most));
   }
   if (header.offset % fragment_ != 0 || header.offset >= header.bytes ||
       size != std::min<size_t>(fragment_, header.bytes - header.offset)) {
-    return wrong(", which is sent in fragments of " + std::to_string(fragment_));
+    return wrong("; its fragments have " + std::to_string(fragment_));
   }
   const Stream& stream = is_message ? messages_ : ordered_;
-  if (header.frame >= stream.oldest + kMaxFrames) return wrong(", too far ahead of others");
+  if (header.frame >= stream.oldest + kMaxFrames) return wrong(", too far ahead of the oldest incomplete frame");
   return Status();
 }
 
-// Returns whether the packet was taken; if not, it must be sent again.
+// Returns whether the packet was taken. If it was not, the process must retransmit it.
 Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte* bytes, size_t size) {
   Stream& stream = header.kind == PacketKind::kOrdered ? ordered_ : messages_;
   if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
@@ -105,13 +107,13 @@ Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte
   return true;
 }
 
-// The first fragment names the message: now the kept bytes go to their place.
+// Reads the message's name from the first fragment, and moves kept bytes to the message's spans.
 Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();
   const bool is_whole = arrival.is_lossy || kHeaderBytes + frame.value().bytes == header.bytes;
   if (frame.value().type != FrameType::kMessage || !is_whole) {
-    return InvalidArgument("a frame that is not the message that its packets say");
+    return InvalidArgument("a message frame whose type or size does not match its packets");
   }
   if (arrival.is_lossy) {
     if (Status status = BeginLossy(frame.value(), bytes, size, arrival); !status.ok()) return status;
@@ -136,14 +138,14 @@ Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes,
   return true;
 }
 
-// The first packet of a lossy message also holds its number of reliable bytes and the order of its spans.
+// Besides the name, the first packet of a lossy message holds the number of reliable bytes and the spans' order.
 Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Lossy> lossy = DecodeLossy(bytes, size, arrival.bytes);
   if (!lossy.ok()) return lossy.status();
   const std::vector<bool>& important = lossy.value().important;
   arrival.front = static_cast<uint32_t>(LossyFrontBytes(important.size()));
   if (arrival.front + frame.bytes != arrival.bytes) {
-    return InvalidArgument("a frame that is not the lossy message that its packets say");
+    return InvalidArgument("a lossy message frame whose size does not match its packets");
   }
   Result<Incoming> begun = inbox_->BeginLossy(process_, frame.id, frame.bytes, lossy.value().may_lose);
   if (!begun.ok()) return begun.status();
@@ -158,13 +160,13 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   int64_t first = 0;
   for (size_t i = 0; i < std::min(spans.size(), important.size()); ++i) first += important[i] ? spans[i].bytes : 0;
   if (spans.size() != important.size() || arrival.front + first != arrival.reliable) {
-    return InvalidArgument("a lossy message of other spans than are expected");
+    return InvalidArgument("a lossy message whose spans are not the expected ones");
   }
   spans = ImportantFirst(spans, important);
   return Status();
 }
 
-// The missing bytes are zeros from now on.
+// Zeroes the missing bytes and lists them as lost.
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;
@@ -181,13 +183,13 @@ void Assembler::Lose(Arrival& arrival) {
   std::sort(lost.begin(), lost.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
 }
 
-// The notice that the others wait for always finds room.
+// The next notice in order always finds room, because later notices wait for it.
 bool Assembler::Keep(const PacketHeader& header, Arrival& arrival) {
   if (arrival.kept) return true;
   const bool is_next = header.kind == PacketKind::kOrdered && header.frame == ordered_.oldest;
   if (!is_next && kept_ + arrival.bytes > kMaxKept) return false;
   kept_ += arrival.bytes;
-  arrival.kept.reset(new std::byte[arrival.bytes]);  // not zeroed
+  arrival.kept.reset(new std::byte[arrival.bytes]);  // without zeroing the bytes
   return true;
 }
 
@@ -222,7 +224,7 @@ Status Assembler::DeliverOrdered() {
     if (!frame.ok()) return frame.status();
     const size_t bytes = frame.value().bytes;
     if (frame.value().type == FrameType::kMessage || kHeaderBytes + bytes != arrival.bytes) {
-      return InvalidArgument("a frame that is not the notice that its packets say");
+      return InvalidArgument("a notice frame whose type or size does not match its packets");
     }
     at_end_ = frame.value().type == FrameType::kGoodbye;
     if (!at_end_) {

@@ -1,13 +1,14 @@
-// Puts the frames that one process sends together, from packets in any order, some of them twice.
+// Reassembles the frames of one process from packets that arrive in any order, some of them twice.
 //
-//   Status status = assembler.Take(header, bytes, size, arrived);   // a packet that OpenPacket has let in
+//   Status status = assembler.Take(header, bytes, size, arrived);   // a packet that OpenPacket accepted
 //   if (assembler.owes_answer()) ... assembler.Answer(now, &header, bits) ...
 //
-// The bytes of a message go straight into its spans as soon as the packet has come that names it; until then they are
-// kept. A lossy message is over when its reliable part has come, and a packet that was sent after the whole message:
-// the missing bytes are zeros then, and later packets of it are dropped. An error names the mistake of the process, in
-// words that follow "it sent"; nothing more may be taken from it. Memory is bounded: a packet without room is not
-// taken, and the process sends it again. Not thread-safe.
+// The first packet of a message contains the message's name. Bytes that arrive after the first packet go straight into
+// the message's spans. Bytes that arrive before it are kept until then. A lossy message ends when its reliable part has
+// arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was sent. The missing
+// bytes are then zeroed, and later packets of the message are dropped. Error texts continue a sentence that ends in "it
+// sent". After an error no more packets of the process may be taken. Memory is bounded: a packet for which there is
+// no room is not taken, and the process retransmits the packet. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -30,53 +31,55 @@ namespace jaxcomm {
 
 class Assembler {
  public:
-  // Bytes of messages that are not named yet, and of notices behind one that is not whole.
+  // The maximum number of bytes kept in all: of messages whose first packet is missing, and of notices that wait for an
+  // earlier notice.
   static constexpr int64_t kMaxKept = int64_t{8} << 20;
 
-  // `fragment`: bytes of a frame that each of its packets carries, but the last; no less than kHeaderBytes.
+  // `fragment`: frame bytes in each packet except a frame's last packet. It is at least kHeaderBytes.
   Assembler(uint32_t process, size_t fragment, Inbox* inbox) : process_(process), fragment_(fragment), inbox_(inbox) {}
 
-  // `arrived`: when, in nanoseconds of the clock that Answer is given.
+  // `arrived`: when the packet arrived, in nanoseconds of the clock that Answer's `now` uses.
   Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
 
-  // Whether packets have come since the last answer; whether enough have, or one that asks for it.
+  // owes_answer: whether packets have arrived since the last acknowledgement. owes_answer_now: whether kUnanswered
+  // packets have arrived since then, or a packet that requests an acknowledgement at once.
   bool owes_answer() const { return unanswered_ > 0; }
   bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
   void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]);
 
-  // A message found no room among those that came early.
+  // Whether a message arrived before its Post and found no room.
   bool waits() const { return waits_; }
-  // There may be room now: asks for an answer that says so.
+  // Makes an acknowledgement due, to tell the process that there may be room again.
   void Resume();
 
-  bool at_end() const { return at_end_; }  // the goodbye has come
+  bool at_end() const { return at_end_; }  // the goodbye has arrived
   int64_t duplicates() const { return duplicates_; }
-  int64_t kept() const { return kept_; }  // bytes
+  int64_t kept() const { return kept_; }  // number of bytes kept
 
-  // The missing bytes of messages of this call are dropped.
+  // From now on, drops the arriving bytes of the call's messages.
   void Cancel(const CallId& call);
   std::vector<Incoming> TakeArrivals();
 
  private:
   struct Arrival {
     uint32_t bytes = 0;
-    std::vector<bool> has;      // by fragment
-    size_t missing = 0;         // fragments that must come
-    int64_t missing_bytes = 0;  // of all
-    uint32_t reliable = 0;      // bytes that must come, from the first one on
+    std::vector<bool> has;      // `has[i]`: whether fragment i has arrived
+    size_t missing = 0;         // reliable fragments that have not arrived
+    int64_t missing_bytes = 0;  // bytes of all fragments that have not arrived
+    uint32_t reliable = 0;      // leading bytes that must arrive
     uint32_t may_lose = 0;
     bool is_lossy = false;
-    uint32_t front = kHeaderBytes;  // bytes before the message's own
+    uint32_t front = kHeaderBytes;  // bytes before the payload
     std::optional<Incoming> message;
-    std::unique_ptr<std::byte[]> kept;  // the frame so far; null: it goes to the message's spans
+    std::unique_ptr<std::byte[]> kept;  // the bytes that have arrived; null if they go to spans
     PackedCursor cursor;
   };
-  // The frames of one kind.
+  // The frames of one kind: either the messages, or the notices and the goodbye.
   struct Stream {
-    uint64_t oldest = 0;  // that is not whole
+    uint64_t oldest = 0;  // number of the oldest incomplete frame
     std::set<uint64_t> whole;
     std::map<uint64_t, Arrival> arrivals;
-    uint64_t sent = 0;  // frames that were sent whole
+    uint64_t sent = 0;  // number of messages that the process has sent completely
   };
 
   static constexpr int kUnanswered = 16;
@@ -98,7 +101,7 @@ class Assembler {
   Inbox* inbox_;
   ReplayWindow window_;
   Stream messages_, ordered_;
-  int64_t kept_ = 0;  // bytes
+  int64_t kept_ = 0;  // number of bytes kept
   int unanswered_ = 0;
   bool is_asked_ = false, waits_ = false, at_end_ = false;
   uint64_t answers_ = 0;

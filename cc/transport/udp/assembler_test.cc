@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t kFragment = 1 << 10;
 
-// The packets of a process, each with a mark if it was not taken.
+// Feeds an assembler with the packets of one process.
 class AssemblerTest : public testing::Test {
  protected:
-  // A notice of this number, of the most bytes; whether all of it was taken.
+  // Sends a notice of maximal size with number `frame`. Returns whether all of its packets were taken.
   bool SendNotice(uint64_t frame) {
     Bytes bytes(kHeaderBytes + Transport::kMaxNotice);
     EncodeHeader({FrameType::kNotice, static_cast<uint32_t>(Transport::kMaxNotice), MessageId()}, bytes.data());

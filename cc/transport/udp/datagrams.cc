@@ -16,18 +16,20 @@
 namespace jaxcomm {
 namespace {
 
-// Of linux/udp.h, which older headers lack.
+// Constants of linux/udp.h that older headers lack.
 constexpr int kUdpSegment = 103, kUdpGro = 104;
-constexpr size_t kMaxRunBytes = 65000, kMaxRun = 64;  // that the kernel cuts at once
-constexpr size_t kMaxRuns = 64;                       // in one system call
-constexpr int kSendRoom = 1 << 20;                    // bytes: answers must find room behind a window of packets
+// The maximum numbers of bytes and packets that the kernel splits at once.
+constexpr size_t kMaxRunBytes = 65000, kMaxRun = 64;
+constexpr size_t kMaxRuns = 64;     // maximum number of runs in one system call
+constexpr int kSendRoom = 1 << 20;  // bytes of the send buffer: acknowledgements must fit behind a window of packets
 
 bool SetFragmenting(int socket, int value) {
   return setsockopt(socket, IPPROTO_IP, IP_MTU_DISCOVER, &value, sizeof(value)) == 0 ||
          setsockopt(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &value, sizeof(value)) == 0;
 }
 
-// The packets from `first` on that go as one: all of one size, but the last may be smaller.
+// Returns the number of packets from `first` on that the kernel can take as one. Their sizes are equal, except that the
+// last packet may be smaller.
 size_t RunOf(const std::vector<size_t>& sizes, size_t first, bool may_batch) {
   if (!may_batch) return 1;
   size_t count = 1, bytes = sizes[first];
@@ -39,9 +41,11 @@ size_t RunOf(const std::vector<size_t>& sizes, size_t first, bool may_batch) {
   return count;
 }
 
-// Whether the call can be made again: its error is not about these packets, or has been seen to.
+// Returns whether to repeat the system call: its error has nothing to do with these packets, or a changed option avoids
+// the error.
 bool IsCured(int socket, int error, DatagramOptions* options) {
-  if (error == EINTR || error == ECONNREFUSED) return true;  // the second: of earlier ones; anybody may say so
+  // ECONNREFUSED reports an earlier packet, and can be forged.
+  if (error == EINTR || error == ECONNREFUSED) return true;
   if (!options->may_batch) {
     const bool is_marked = options->may_mark && (error == EINVAL || error == EPERM || error == EOPNOTSUPP);
     return is_marked && !(options->may_mark = false);
@@ -64,10 +68,10 @@ Status PrepareDatagrams(int socket, DatagramOptions* options) {
   if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &type_length) != 0 ||
       getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) != 0) {
-    return InvalidArgument(std::string("no connected UDP socket: ") + std::strerror(errno));
+    return InvalidArgument(std::string("not a connected UDP socket: ") + std::strerror(errno));
   }
   if (type != SOCK_DGRAM || (peer.ss_family != AF_INET && peer.ss_family != AF_INET6)) {
-    return InvalidArgument("no UDP socket");
+    return InvalidArgument("not a UDP socket");
   }
   options->is_ipv6 = peer.ss_family == AF_INET6;
   set(SOL_SOCKET, SO_TIMESTAMPNS, 1);
@@ -92,7 +96,7 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
       runs[count] = RunOf(sizes, packet, options->may_batch);
       size_t run_bytes = 0;
       for (size_t i = 0; i < runs[count]; ++i) run_bytes += sizes[packet + i];
-      vectors[count] = {const_cast<std::byte*>(from), run_bytes};  // sendmmsg only reads it
+      vectors[count] = {const_cast<std::byte*>(from), run_bytes};  // sendmmsg only reads the bytes
       from += run_bytes;
       msghdr& message = messages[count].msg_hdr;
       message = msghdr{};

@@ -1,10 +1,10 @@
-// Many packets with one system call, over a connected UDP socket.
+// Sends or receives many packets with one system call, over a connected UDP socket.
 //
 //   Status status = PrepareDatagrams(socket, &options);
-//   const size_t taken = SendDatagrams(socket, bytes, sizes, kImportant, &options);   // one behind the other
-//   for (const Datagram& packet : received.Receive(socket)) ...             // valid until the next call
+//   const size_t taken = SendDatagrams(socket, bytes, sizes, kImportant, &options);   // `bytes`: contiguous packets
+//   for (const Datagram& packet : received.Receive(socket)) ...   // `packet` is valid until the next Receive
 //
-// Packets that the kernel can cut apart or join (UDP_SEGMENT, UDP_GRO) go through it as one. No function blocks.
+// The kernel handles several packets as one where it can split or join them (UDP_SEGMENT, UDP_GRO). No function blocks.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,43 +19,43 @@
 
 namespace jaxcomm {
 
-// The byte of a packet's IP header that switches read: its three highest bits are the packet's queue, of which the
-// highest goes first; important packets are marked ECN-capable. Source: Wang et al., "Towards Domain-Specific Network
-// Transport for Distributed DNN Training", section 5.2.
+// The byte of a packet's IP header that switches read. Its three highest bits select the packet's queue. Switches serve
+// the highest queue first. Important packets are marked ECN-capable. Source: Wang et al., "Towards Domain-Specific
+// Network Transport for Distributed DNN Training" (MLT), section 5.2.
 enum class TrafficClass : uint8_t {
   kOrdinary = 0x00,
   kImportant = 0x02,
-  kUrgent = 0xC2,  // important, and before all others
+  kUrgent = 0xC2,  // important, and sent before all others
 };
 
 // The capabilities of a socket.
 struct DatagramOptions {
   bool is_ipv6 = false;
-  bool may_batch = true;  // the kernel cuts and joins packets
-  bool may_mark = true;   // it lets packets say of which class they are
+  bool may_batch = true;  // the kernel can split and join packets
+  bool may_mark = true;   // the kernel accepts a TrafficClass for each packet
 };
 
-// An error: it is no connected UDP socket.
+// Fails if `socket` is not a connected UDP socket.
 Status PrepareDatagrams(int socket, DatagramOptions* options);
 
-// Returns the number of packets sent: all, unless the kernel takes no more for now. A packet that it refuses for
-// another reason is lost.
+// Returns the number of packets sent. Some packets remain unsent only if the kernel takes no more for now. A packet
+// that the kernel refuses for another reason counts as sent, and is lost.
 size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, TrafficClass traffic_class,
                      DatagramOptions* options);
 
 struct Datagram {
   const std::byte* bytes;
   size_t size;
-  int64_t arrived;  // by WallClock()
+  int64_t arrived;  // time of arrival, in nanoseconds of WallClock()
 };
 
 class ReceivedDatagrams {
  public:
   ReceivedDatagrams();
 
-  // Some of the packets that have come; empty: no more have.
+  // Returns some of the packets that have arrived, or an empty vector if there are none.
   const std::vector<Datagram>& Receive(int socket);
-  // Whether packets may have come beyond those of the last call.
+  // Whether there may be packets that have arrived but that the last call did not return.
   bool may_have_more() const { return may_have_more_; }
 
  private:
@@ -66,7 +66,7 @@ class ReceivedDatagrams {
   bool may_have_more_ = false;
 };
 
-// Nanoseconds, of the clock with which the kernel stamps packets.
+// Returns the time in nanoseconds, by the clock with which the kernel stamps packets.
 int64_t WallClock();
 
 }  // namespace jaxcomm

@@ -36,8 +36,9 @@ Result<Lossy> DecodeLossy(const std::byte* front, size_t size, uint32_t bytes) {
   const size_t most = size >= kBitsAt ? (size - kBitsAt) * 8 : 0;
   if (spans > most || LossyFrontBytes(spans) > size || lossy.reliable < LossyFrontBytes(spans) ||
       lossy.reliable > bytes || lossy.may_lose > bytes) {
-    return InvalidArgument("a frame of " + std::to_string(bytes) + " bytes, " + std::to_string(lossy.reliable) +
-                           " of them important, that may lose " + std::to_string(lossy.may_lose));
+    return InvalidArgument("an invalid lossy frame of " + std::to_string(bytes) +
+                           " bytes: " + std::to_string(lossy.reliable) + " must arrive, " +
+                           std::to_string(lossy.may_lose) + " may be lost");
   }
   for (size_t i = 0; i < spans; ++i) {
     lossy.important.push_back((front[kBitsAt + i / 8] & static_cast<std::byte>(1 << (i % 8))) != std::byte{0});

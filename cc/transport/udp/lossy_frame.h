@@ -1,12 +1,13 @@
-// The frame of a message of which some may get lost (PacketKind::kLossy): its header, what may be lost, which spans are
-// important, and then the bytes of the important spans before those of the others.
+// The frame of a message that may lose a part (PacketKind::kLossy). It contains, in this order: the header; the number
+// of leading bytes that must arrive; the number of later bytes that may be lost; the number of spans; one bit for each
+// span, set if the span is important; the bytes of the important spans; and the bytes of the other spans.
 //
 //   std::vector<std::byte> front = EncodeLossy(header, lossy);
-//   Result<Lossy> lossy = DecodeLossy(front, size, frame_bytes);   // an error: none that EncodeLossy has written
+//   Result<Lossy> lossy = DecodeLossy(front, size, frame_bytes);   // an error: EncodeLossy did not write it
 //   spans = ImportantFirst(std::move(spans), lossy.important);
 //
-// The front is in the frame's first packet. Its size is a multiple of 8, as the packets' are, so that no element is
-// divided between two of them.
+// The front of a frame is everything before the bytes of the spans. The frame's first packet holds the whole front. The
+// sizes of the front and of the fragments are multiples of 8, so that no element is split between packets.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +22,15 @@
 namespace jaxcomm {
 
 struct Lossy {
-  uint32_t reliable = 0;        // bytes of the frame, from its beginning, that must come
-  uint32_t may_lose = 0;        // bytes of the others at most
-  std::vector<bool> important;  // by span
+  uint32_t reliable = 0;        // leading bytes of the frame that must arrive
+  uint32_t may_lose = 0;        // at most this many bytes after the reliable ones may be lost
+  std::vector<bool> important;  // `important[i]`: whether span i must arrive
 };
 
-// Bytes of the front for `spans` spans.
 size_t LossyFrontBytes(size_t spans);
 
 std::vector<std::byte> EncodeLossy(const Header& header, const Lossy& lossy);
-// `front`: the first `size` bytes of a frame of `bytes`.
+// `front`: the first `size` bytes of a frame of `bytes` bytes.
 Result<Lossy> DecodeLossy(const std::byte* front, size_t size, uint32_t bytes);
 
 template <typename Byte>

@@ -1,9 +1,10 @@
-// The bytes that spans carry, as if they lay one behind the other.
+// Visits the bytes of spans as if the spans were contiguous.
 //
-//   PackedCursor cursor;                                    // remembers where it was: what follows is found at once
-//   VisitPacked(spans, offset, bytes, &cursor, [](std::byte* data, int64_t size, int64_t at) { ... });   // in order
+//   PackedCursor cursor;
+//   VisitPacked(spans, offset, bytes, &cursor, [](std::byte* data, int64_t size, int64_t at) { ... });
 //
-// `at`: the byte of the message that `data` is.
+// The parts are visited in order. `at` is the offset of `data` in the message. The cursor remembers where the last
+// visit ended, so that the next bytes are found at once.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace jaxcomm {
 
 struct PackedCursor {
   size_t span = 0;
-  int64_t at = 0;  // bytes before that span
+  int64_t at = 0;  // bytes before `span`
 };
 
 template <typename Byte, typename Visit>

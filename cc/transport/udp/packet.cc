@@ -7,13 +7,13 @@
 namespace jaxcomm {
 namespace {
 
-// The number stands above the first byte, which holds the kind and kAsks. The tag stands behind the header's fields, in
-// front of the frame's bytes.
+// The first byte holds the kind and kAsks. The next seven bytes hold the number. The tag is between the header's fields
+// and the frame's bytes.
 constexpr size_t kFrameAt = 8, kOffsetAt = 16, kBytesAt = 20, kTagAt = 24;
-constexpr int kSentBit = 48;  // above the frame's number
+constexpr int kSentBit = 48;  // `sent` is stored from this bit on, above the frame's number
 constexpr uint8_t kAsks = 0x80;
 
-// The fields and the rest, without the tag between them: so nothing is copied.
+// Hashes the fields and the frame's bytes, but not the tag between them, without copying.
 uint64_t Tag(const SipKey& key, const std::byte* packet, size_t size) {
   return SipHash(key, packet, kTagAt, packet + kPacketHeaderBytes, size - kPacketHeaderBytes);
 }

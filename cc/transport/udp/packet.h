@@ -1,10 +1,11 @@
-// The packets between two processes over UDP: each is a header of fixed size and a part of a frame (frame.h).
+// The packets that two processes exchange over UDP. A packet is a header of fixed size and a part of a frame (frame.h).
 //
-//   SealPacket(header, key, packet, size);     // its bytes from kPacketHeaderBytes on are there already
-//   std::optional<PacketHeader> header = OpenPacket(packet, size, key);   // none: its sender does not have the key
+//   SealPacket(header, key, packet, size);     // the bytes from kPacketHeaderBytes on are set already
+//   std::optional<PacketHeader> header = OpenPacket(packet, size, key);   // nullopt: the sender lacks the key
 //
-// A packet names the place of its bytes, so the order of packets does not matter. Its tag covers all of it; no field
-// is believed before. All numbers are little-endian. Each direction of a connection has a key of its own.
+// A packet's header names a frame and the place of the packet's bytes in the frame, so packets may arrive in any order.
+// The packet's tag covers the whole packet and is verified before any field is used. All numbers are little-endian.
+// Each direction of a path has its own key.
 #pragma once
 
 #include <cstddef>
@@ -17,27 +18,34 @@ namespace jaxcomm {
 
 enum class PacketKind : uint8_t {
   kMessage = 1,  // a part of a message's frame
-  kOrdered = 2,  // a part of a notice's or a goodbye: these are taken in the order of their numbers
-  kProbe = 3,    // asks for an answer
-  kAnswer = 4,   // the packets that have come: kAnswerBytes of bits, the i-th of packet `frame` - i
+  kOrdered = 2,  // a part of a notice's or goodbye's frame: these frames are taken in the order of their numbers
+  kProbe = 3,    // requests an acknowledgement
+  kAnswer = 4,   // an acknowledgement, with kAnswerBytes of bits; bit i: whether packet `frame` - i was taken
   kLossy = 5,    // a part of the frame of a lossy message (lossy_frame.h)
 };
 
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
-  bool asks = false;    // for an answer at once; of an answer: only probes may come until the next one
-  uint64_t number = 0;  // below 2^48; answers have numbers of their own; no number is used twice
-  uint64_t frame = 0;   // below 2^48: the frame's number among the messages, or the notices and goodbyes
-  uint32_t offset = 0;  // in the frame; of an answer: nanoseconds since packet `frame` came
-  uint32_t bytes = 0;   // of the whole frame; of an answer: when that was, in microseconds of a clock, modulo 2^32
-  uint16_t sent = 0;    // frames of messages that have been sent whole, modulo 2^16, with this packet
+  // Requests an acknowledgement at once. In an acknowledgement: the receiver has no room, so that only probes should be
+  // sent until the next acknowledgement.
+  bool asks = false;
+  uint64_t number = 0;  // below 2^48, and never used twice; acknowledgements have numbers of their own
+  // Below 2^48: the frame's number among messages, or among notices and goodbyes. In an acknowledgement: the number of
+  // the newest packet that has arrived.
+  uint64_t frame = 0;
+  // The place of the packet's bytes in the frame. In an acknowledgement: nanoseconds since packet `frame` arrived.
+  uint32_t offset = 0;
+  // The size of the frame. In an acknowledgement: when packet `frame` arrived, in microseconds modulo 2^32.
+  uint32_t bytes = 0;
+  uint16_t sent = 0;  // messages that have been sent completely, this packet included, modulo 2^16
 
   bool operator==(const PacketHeader& other) const;
 };
 
 constexpr size_t kPacketHeaderBytes = 32;
 constexpr size_t kAnswerBytes = 128;
-// A process has no more messages, or notices, under way than this, counted from the oldest that is not whole.
+// The maximum number of messages in flight to a process, counted from the oldest incomplete message. The same limit
+// holds for notices.
 constexpr uint64_t kMaxFrames = 4096;
 constexpr uint64_t kAnsweredPackets = 8 * kAnswerBytes;
 

@@ -54,7 +54,7 @@ TEST(PacketTest, UnknownKindsAreRefused) {
   }
 }
 
-// Beside a list of all that has been taken.
+// Compares the window with a plain list of all taken numbers.
 TEST(ReplayWindowTest, TakesEachNumberOnce) {
   for (const unsigned seed : {1u, 2u, 3u}) {
     std::mt19937_64 random(seed);

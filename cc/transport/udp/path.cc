@@ -1,4 +1,4 @@
-// One path of UdpTransport: reading, answering, writing, and its ends.
+// One path of UdpTransport: reading, acknowledging, writing and ending.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,12 +23,13 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int kReads = 8;                  // of one process before the next one is read
-constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wait for more packets
-constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
+constexpr int kReads = 8;                  // at most this many reads from one process before the next process is read
+constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an acknowledgement may wait for more packets
+constexpr int64_t kHold = 50000000;        // nanoseconds until packets are sent again to a process without room
 constexpr size_t kMaxBatchPackets = 64;
-constexpr int kFlushedBatches = 4;  // by a thread that has other things to do, such as serving another rail
-constexpr int kLeastHere = 4;       // answers over the connection alone, to as many probes, until a path has ended
+// The maximum number of batches per Write on a thread that has other work, such as another rail.
+constexpr int kFlushedBatches = 4;
+constexpr int kLeastHere = 4;  // a path ends after at least this many replies over TCP alone
 
 }  // namespace
 
@@ -97,16 +98,18 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.answered = peer.unanswered_since = now;
   peer.unanswered = peer.only_here = 0;
   const int64_t response = arrived - answered.value().sent;
-  if (answered.value().sent == 0 || response < header.offset) return Status();  // the second: a clock has been set
+  // A response that is shorter than the receiver's delay shows that a clock was set.
+  if (answered.value().sent == 0 || response < header.offset) return Status();
   peer.deviation = (3 * peer.deviation + std::abs(response - peer.response)) / 4;
   peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
   Answered counted = answered.value();
-  if (header.asks) counted.lost = 0;  // not on the way
+  if (header.asks) counted.lost = 0;  // the receiver had no room, and the network lost nothing
   peer.rate.Take(counted, {response - header.offset, static_cast<uint32_t>(counted.sent / 1000), header.bytes}, now);
   return Status();
 }
 
-// The answer is repeated once if no packet follows, as it may get lost; after that the process asks for another.
+// Repeats an acknowledgement once if no packet follows, because the acknowledgement may get lost. If the second one
+// gets lost too, the peer sends a probe.
 void UdpTransport::Answer(Peer& peer) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
   PacketHeader header;
@@ -127,7 +130,7 @@ void UdpTransport::Probe(Peer& peer) {
 
 void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   Peer& peer = static_cast<Peer&>(its);
-  if (peer.writing || peer.blocked) return;  // that thread, or the event, will also write the new frames
+  if (peer.writing || peer.blocked) return;  // the writing thread, or the next EPOLLOUT, also writes new frames
   peer.writing = true;
   ++peer.users;
   int batches = server_ == std::this_thread::get_id() ? INT_MAX : kFlushedBatches;
@@ -149,13 +152,14 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   CloseUnused(peer);
   if (peer.blocked) SetInterest(peer);
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
-  // An answer would wake the polling thread; this is for answers that get lost.
+  // Wakes the polling thread if it would sleep too long for a probe, because the acknowledgement that would wake it may
+  // get lost.
   constexpr int64_t kSlack = 4000000;
   if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
   if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
 }
 
-// Copies the packets that may go now, so that callers' memory is read only with the lock.
+// Copies the packets that may be sent now, so that callers' memory is read only under the lock.
 bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
@@ -164,7 +168,7 @@ bool UdpTransport::FillBatch(Peer& peer) {
     peer.answered = peer.unanswered_since = now;
     peer.only_here = 0;
   }
-  // Not if all packets that this rate allows have been answered: a slow flow would never be measured.
+  // A delay by the rate alone is no pause. Otherwise the arrival rate of a slow flow would never be measured.
   if (peer.queue.has_paused()) peer.rate.Pause(now);
   peer.sizes.clear();
   peer.headers.clear();
@@ -185,13 +189,13 @@ bool UdpTransport::FillBatch(Peer& peer) {
   return bytes > 0;
 }
 
-// Reads kAsk, kHere and the end of the connection; other bytes are an error.
+// Reads kAsk, kHere or the end of the connection. Any other byte is an error.
 void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
   std::array<std::byte, 64> come;
   const ssize_t bytes = recv(peer.path.connection, come.data(), come.size(), MSG_DONTWAIT);
   const int error = bytes < 0 ? errno : 0;
   if (error == EAGAIN || error == EINTR) return;
-  Read(lock, peer);  // its packets from before
+  Read(lock, peer);  // reads the packets that arrived before these bytes
   if (!peer.gone.ok()) return;
   const auto count = [&](std::byte byte) {
     return bytes < 0 ? 0 : std::count(come.begin(), come.begin() + bytes, byte);
@@ -202,12 +206,13 @@ void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
     return;
   }
   Fail(lock, peer,
-       bytes > 0 ? CutOff(peer.process, InvalidArgument("bytes over the connection that shows that it lives"))
+       bytes > 0 ? CutOff(peer.process,
+                          InvalidArgument("unexpected bytes over the connection that shows whether it is alive"))
                  : Gone(peer.process, DescribeEnd(error)));
   RunCallbacks(lock);
 }
 
-// The process runs, and has read the packets that had come to it before this answer.
+// Handles kHere: the process runs, and had read all arrived packets before it replied.
 void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
@@ -231,9 +236,8 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
-  if (peer.silent_looks > 0)
-    ResetAtClose(peer.path.connection);  // an orderly end would be as lost as the bytes before it
-  // First, so that failing messages can name the process.
+  if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // a FIN would get lost like the bytes before it
+  // This callback runs before the callbacks of failed messages, so that the caller knows by then which process is gone.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
     left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
   });
@@ -253,7 +257,7 @@ void UdpTransport::End(Peer& peer, const Status& why) {
   }
 }
 
-// The sockets of a process that is gone, once no thread uses them.
+// Closes the sockets of a process that is gone, unless a thread uses them.
 void UdpTransport::CloseUnused(Peer& peer) {
   if (peer.gone.ok() || peer.users > 0) return;
   for (int* const socket : {&peer.path.socket, &peer.path.connection}) {

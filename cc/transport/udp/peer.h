@@ -1,4 +1,4 @@
-// Another process, for UdpTransport.
+// The state of UdpTransport for one other process.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct UdpTransport::Peer : SocketPeer {
   bool waits() const override { return assembler.waits(); }
   bool is_used() const override { return users > 0; }
 
-  // For a new path: the sockets of the last one have been closed.
+  // Starts a new path. The sockets of the previous path are closed already.
   void Restart(const UdpPath& its, Inbox* inbox) {
     path = its;
     assembler = Assembler(process, FragmentBytes(path), inbox);
@@ -52,16 +52,18 @@ struct UdpTransport::Peer : SocketPeer {
     gone = Status();
   }
 
-  // Of a frame, in each packet: no element is divided between two.
+  // Returns the number of frame bytes in each packet. It is a multiple of 8, so that no element is split between
+  // packets.
   static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
 
-  // After this time without an answer to packets under way one is asked for: longer each time that none comes.
+  // Returns the time after which a probe requests a missing acknowledgement. The time doubles with each unanswered
+  // probe.
   int64_t AnswerTimeout() const {
     constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
     return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
   }
 
-  // Long packets get lost, over and over, while shorter ones come.
+  // Whether long packets repeatedly get lost while shorter packets arrive.
   bool loses_long() const { return lost_bytes > 0 && !queue.empty(); }
   void NoteLongLost(const Answered& answered) {
     if (answered.longest_come >= lost_bytes) lost_bytes = 0;
@@ -73,34 +75,33 @@ struct UdpTransport::Peer : SocketPeer {
   SendQueue queue;
   RateControl rate;
   DatagramOptions datagrams;
-  int users = 0;           // threads in system calls with its sockets
-  int64_t held_until = 0;  // the process has no room
-  // Of the batch that is being written.
+  int users = 0;           // number of threads in system calls on the sockets
+  int64_t held_until = 0;  // no packet is sent until then, because the process has no room
+  // The batch that is being written.
   TrafficClass traffic_class = TrafficClass::kImportant;
   std::vector<std::byte> bytes;
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
-  // Nanoseconds of the steady clock.
-  int64_t answered = 0;   // the time when the last answer came, or the first packet after it was sent
-  int64_t response = 0;   // until an answer comes, smoothed
-  int64_t deviation = 0;  // from that
+  // The next four are in nanoseconds. `answered` and `answer_at` are times of the steady clock. AnswerTimeout starts at
+  // `answered`, the time of the last acknowledgement, of the last probe, or of the first packet in flight.
+  int64_t answered = 0;
+  int64_t response = 0;   // smoothed RTT, including the time that the receiver took to acknowledge
+  int64_t deviation = 0;  // smoothed deviation of the RTT from `response`
   int64_t answer_at = 0;
-  int unanswered = 0;  // probes in a row
-  // For finding that UDP does not pass: the time when the last packet was answered, or the first one after that was
-  // sent; whether the process was asked over the connection beside the last probe; and the number of its answers there
-  // since the last answered packet.
-  int64_t unanswered_since = 0;
-  bool is_asked = false;
-  int only_here = 0;
-  // Packets that have come, over all paths, now and at the last ProgressTo.
+  int unanswered = 0;  // unanswered probes in a row
+  // The next three detect a path on which UDP packets do not get through.
+  int64_t unanswered_since = 0;  // time of the last acknowledgement or, if later, of the first packet in flight
+  bool is_asked = false;         // whether the process owes a reply over TCP
+  int only_here = 0;             // replies over TCP since the last acknowledgement
+  // Number of packets acknowledged over all paths: until now, and until the last call of ProgressTo.
   uint64_t confirmed = 0, reported_confirmed = 0;
-  uint64_t reported = 0;  // by ProgressTo
-  size_t lost_bytes = 0;  // of a frame, in packets that get lost while shorter ones come; 0: none do
+  uint64_t reported = 0;  // the progress that ProgressTo last returned
+  // Frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.
+  size_t lost_bytes = 0;
   ConnectionWatch watch;
   int64_t forged = 0;
 };
 
-// Of the steady clock.
 inline int64_t NowNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();

@@ -1,4 +1,4 @@
-// Progress of UdpTransport: arrivals, work that is due by the clock, and the end.
+// Progress of UdpTransport: arrivals, timers and departure.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -15,12 +15,13 @@ namespace jaxcomm {
 namespace {
 
 constexpr std::chrono::seconds kDeparture{2};
-constexpr int kUnansweredProbes = 6;  // until the process is asked in another way: an eighth of a second, at least
+// A process that left this number of probes in a row unanswered, for at least 1/8 s, is asked over TCP.
+constexpr int kUnansweredProbes = 6;
 
 }  // namespace
 
 void UdpTransport::Work() {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds: packets are paced by this thread's timers
+  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds, because this thread's timers pace the packets
   SocketTransport::Work();
 }
 
@@ -52,8 +53,7 @@ void UdpTransport::RunTimers(Lock& lock) {
       if (peer->answer_at <= now) Answer(*peer);
       if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
     }
-    if (peer->queue.has_next() && !peer->blocked &&
-        !peer->writing) {  // a thread that writes wakes this one when it ends
+    if (peer->queue.has_next() && !peer->blocked && !peer->writing) {  // a writing thread wakes this one when done
       Write(lock, *peer);
       if (peer->queue.has_next()) {
         const int64_t next = std::max(peer->rate.NextAt(), peer->held_until);
@@ -80,11 +80,11 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   if (!callbacks_.empty() && !stopping_) return;
   const int64_t nanoseconds = std::max<int64_t>(0, sleeps_until_ - NowNanoseconds());
   lock.unlock();
-  // epoll_wait counts in milliseconds.
+  // Uses ppoll, because epoll_wait counts in milliseconds.
   pollfd ready{epoll_, POLLIN, 0};
   const timespec timeout{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
-  // Packets that come shortly before the next batch wait for it: a wake-up takes the processor for as long as ten
-  // packets.
+  // Packets that arrive shortly before the next batch are read when the batch is due, because a wake-up costs the CPU
+  // time of ten packets.
   const bool is_paced = next_batch_ <= sleeps_until_ && nanoseconds <= RateControl::kBatchTime;
   if (is_paced) nanosleep(&timeout, nullptr);
   const bool has_come = is_paced || ppoll(&ready, 1, &timeout, nullptr) > 0;
@@ -110,7 +110,8 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   }
 }
 
-// Waits until the other processes have all queued messages, and then the goodbye.
+// Waits until the other processes have acknowledged all queued messages. Then sends the goodbyes, and waits until they
+// are acknowledged. Both waits together end after kDeparture.
 void UdpTransport::Depart(Lock& lock) {
   const auto deadline = Clock::now() + kDeparture;
   const auto is_done = [](const auto& entry) { return !entry.second->gone.ok() || entry.second->queue.empty(); };
@@ -118,7 +119,7 @@ void UdpTransport::Depart(Lock& lock) {
     for (const auto& [process, peer] : peers_) {
       if (!says_goodbye || !peer->gone.ok()) continue;
       peer->queue.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
-      Write(lock, *peer);  // once, even if it is late
+      Write(lock, *peer);  // each goodbye is written once, even after the deadline
     }
     while (!std::all_of(peers_.begin(), peers_.end(), is_done) && Clock::now() < deadline) {
       Await(lock, deadline - Clock::now());

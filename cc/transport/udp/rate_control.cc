@@ -8,36 +8,39 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
-constexpr double kDepth = 1e-3;                      // seconds of the rate that may go at once after a pause
-constexpr int64_t kMaxBatch = 60000;                 // bytes: one datagram to be cut by the kernel
-constexpr int64_t kQueue = 500 * kMicrosecond;       // faster if packets wait for less, slower if for more
-constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // above the wait that two batches make by themselves
-constexpr double kRaise = 4e3;  // bytes per second: faster, each millisecond, by the root of this times the rate
-// One more such step for each millisecond that packets have waited for less than kEmpty, after this many milliseconds:
-// other flows have left the line. The rate without these steps counts for this long after the last one.
-constexpr double kMostRaise = 0.1;  // of the rate
+constexpr double kDepth = 1e-3;                      // maximum size of a burst after a pause, as seconds of the rate
+constexpr int64_t kMaxBatch = 60000;                 // bytes: the kernel splits one datagram of this size into packets
+constexpr int64_t kQueue = 500 * kMicrosecond;       // target queueing delay; a longer delay lowers the rate
+constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // added to the delay that two batches cause by themselves
+constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
+// If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, each further
+// millisecond makes the step larger by its original size. A pause takes these larger steps back if the last
+// acknowledgement arrived within kUsualFor of the last step.
+constexpr double kMostRaise = 0.1;  // the largest such step, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
-constexpr double kUsed = 0.7;                 // faster only where this part of the rate is used
-constexpr double kDrain = 12 * kMillisecond;  // in which a queue must be gone
-constexpr double kLeastFactor = 0.5;          // of the rate at which bytes come, or of the rate if packets get lost
-constexpr int64_t kFull = 4 * kMillisecond;   // if packets wait for more, no slower than
-constexpr double kFloor = 0.25;               // of the best rate at which they have come
-// Other flows keep the queue full if packets have waited this much longer than they may, all the time for this long;
-// until there is no queue for this long.
+constexpr double kUsed = 0.7;                 // the rate rises only if more than this share of the rate arrives
+constexpr double kDrain = 12 * kMillisecond;  // time within which a queue must drain
+// A slow-down leaves at least this share of the arrival rate or, after a loss, at least this share of the rate.
+constexpr double kLeastFactor = 0.5;
+constexpr int64_t kFull = 4 * kMillisecond;  // queueing delay above which kFloor limits slow-downs
+constexpr double kFloor = 0.25;              // minimum rate above kFull, as a share of the best arrival rate
+// Other flows count as keeping the queue full once the delay has exceeded its target by kOthers for all of kFullFor.
+// They count as gone once the delay has met its target for all of kGoneFor.
 constexpr int64_t kOthers = 2 * kMillisecond, kFullFor = 100 * kMillisecond, kGoneFor = 150 * kMillisecond;
-constexpr int64_t kMostBetween = 5 * kMillisecond;  // of that which counts from one answer to the next
-// Then, at a loss, down to a part of the rate as CUBIC, and from the first one on smaller steps up.
+constexpr int64_t kMostBetween = 5 * kMillisecond;  // a longer time between two acknowledgements counts as this time
+// While other flows keep the queue full, a loss multiplies the rate by kContendFactor, as in CUBIC. After such a loss,
+// steps up are multiplied by kContendRaise.
 constexpr double kContendFactor = 0.7, kContendRaise = 1.0 / 16;
-constexpr int64_t kMeasure = 1000;     // microseconds, at least, or
-constexpr int64_t kShortMeasure = 50;  // if enough bytes have come
+constexpr int64_t kMeasure = 1000;     // microseconds: the shortest measurement
+constexpr int64_t kShortMeasure = 50;  // microseconds: the shortest measurement of kMeasureBytes or more
 constexpr int64_t kMeasureBytes = 128 << 10;
-constexpr int64_t kPeriod = 5000 * kMillisecond;  // of the shortest way
-constexpr double kDue = 0.75;                     // of a batch
-constexpr double kLoss = 0.01;                    // slower above, so that random loss alone does not slow down
-constexpr int64_t kLossPackets = 200;             // to judge by
-constexpr int64_t kLossPause = 2 * kMillisecond;  // beside round trips
+constexpr int64_t kPeriod = 5000 * kMillisecond;  // time after which the minimum one-way delay is measured anew
+constexpr double kDue = 0.75;                     // share of a batch that must be allowed before bytes are sent
+constexpr double kLoss = 0.01;         // tolerated share of lost packets: random loss alone does not reduce the rate
+constexpr int64_t kLossPackets = 200;  // packets in one loss measurement
+constexpr int64_t kLossPause = 2 * kMillisecond;  // pause between decisions about loss, in addition to round trips
 
-// Of two times modulo 2^32.
+// Both times are modulo 2^32.
 int32_t Difference(uint32_t later, uint32_t earlier) { return static_cast<int32_t>(later - earlier); }
 
 }  // namespace
@@ -46,7 +49,6 @@ int64_t RateControl::Allowance(int64_t now) {
   const double most = std::max(rate_ * kDepth, 2.0 * static_cast<double>(batch()));
   tokens_ = std::min(most, tokens_ + 1e-9 * static_cast<double>(std::max<int64_t>(0, now - filled_)) * rate_);
   filled_ = now;
-  // Several flows that are due at nearly one time go at once.
   return tokens_ >= kDue * static_cast<double>(batch()) ? static_cast<int64_t>(tokens_) : 0;
 }
 
@@ -74,7 +76,7 @@ void RateControl::Pause(int64_t now) {
   looked_ = now;
 }
 
-// By the receiver's clock, as answers may come in bursts.
+// Measures by the receiver's clock, because acknowledgements may arrive in bursts.
 std::optional<double> RateControl::Measure(const Answered& answered, uint32_t came) {
   const int64_t since = measured_ ? Difference(came, *measured_) : -1;
   measured_bytes_ += answered.bytes;
@@ -87,10 +89,10 @@ std::optional<double> RateControl::Measure(const Answered& answered, uint32_t ca
   return coming;
 }
 
-// The wait of packets on their way: their time beyond the shortest one. After a clock has been set, the round trip is
-// more exact.
+// Returns the queueing delay. This is the one-way delay minus its minimum, or the RTT minus its minimum if that is
+// smaller. Setting a clock changes only the one-way delay.
 int64_t RateControl::Queued(const Trip& trip, int64_t now) {
-  // While others keep the queue full, the wait in it would be taken for the way.
+  // No period ends while other flows keep the queue full, because the new minimum delay would include their queue.
   if (now - period_ >= kPeriod && !contends_) {
     earlier_least_way_ = std::exchange(least_way_, std::nullopt);
     earlier_best_ = std::exchange(best_, 0);
@@ -101,12 +103,14 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   int64_t beside = Difference(way, *least_way_);
   if (earlier_least_way_) beside = std::max<int64_t>(beside, Difference(way, *earlier_least_way_));
   least_round_ = std::min(least_round_, trip.round);
-  // A queue lasts; a thread that waited for its core is late once.
+  // The smaller of the newest delays counts: a queue delays several packets, but a thread that waited for its core
+  // delays only one packet.
   queued_[answers_++ % queued_.size()] = std::min(beside * kMicrosecond, trip.round - least_round_);
   return answers_ == 1 ? 0 : *std::min_element(queued_.begin(), queued_.end());
 }
 
-// Each flow takes its steps up also while packets queue, so that of the flows on a line the slow ones gain.
+// Adjusts the rate to the queue. Also raises the rate by steps while packets queue, so that slow flows gain bandwidth
+// on a shared line.
 void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int64_t now) {
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
   const int64_t excess = queued - std::max(kQueue, 2 * batch_time + kBatchSlack);
@@ -114,12 +118,13 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const double best = std::max(best_, earlier_best_);
   const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
   FollowOthers(excess, passed);
-  // The queue shows nothing on a line that drops packets before they wait, or if they waited on the shortest way.
+  // Loss also shows that the line is full. The delay alone may not: some lines drop packets without queueing, and the
+  // minimum delay may include a queue.
   const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
   const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
   if (coming && !loses && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
-  // The most, as a sender that waits for its core sends less for once.
+  // Slow-downs start from the largest recent arrival rate, because a sender that waits for its core briefly sends less.
   const double most = *std::max_element(coming_.begin(), coming_.end());
   best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
   if (excess <= 0 || most == 0 || contends_) return;
@@ -139,8 +144,8 @@ void RateControl::Raise(double step, int64_t now) {
   rate_ += is_starting_ ? rate_ : step;
 }
 
-// A queue that stays although this flow slows down is kept full by other flows, as by TCP; they would take all the
-// line. Then only loss slows this flow down, as it does them.
+// If the queue persists although this flow slows down, other flows keep the queue full. Such flows, for example TCP,
+// would take the whole line. Therefore this flow then slows down only after a loss, as TCP does.
 void RateControl::FollowOthers(int64_t excess, int64_t passed) {
   full_for_ = excess > kOthers ? full_for_ + passed : 0;
   gone_for_ = excess <= 0 ? gone_for_ + passed : 0;

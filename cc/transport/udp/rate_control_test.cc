@@ -15,19 +15,19 @@ namespace {
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, kSecond = 1000 * kMillisecond;
 constexpr int64_t kPacket = 1400;
 
-// Flows that share a line with a queue of limited bytes, packet by packet; only the loss is random.
-// Answers come each millisecond, and may wait on their own way.
+// Simulates flows that share a line with a byte-limited queue, packet by packet. Acknowledgements are sent every
+// millisecond and may be delayed.
 class Line {
  public:
-  // `begin`: so long after the line's own beginning the flows' is.
+  // The flows start `begin` nanoseconds after the line starts.
   Line(double bytes_per_second, int64_t queue, size_t flows, int64_t answers_wait = 0, int64_t begin = 0)
       : speed_(bytes_per_second), queue_(queue), answers_wait_(answers_wait), begin_(kSecond + begin), flows_(flows) {}
 
-  // From now on a TCP flow shares the line, until it stops.
+  // Starts and stops a TCP flow on the same line.
   void StartTcp() { tcp_.window = 10 * kPacket; }
   void StopTcp() { tcp_ = Tcp(); }
 
-  // The flows from this one on have nothing to send; then all begin once more.
+  // Stops flow number `flow` and all flows with higher numbers. Resume restarts all flows.
   void StopFrom(size_t flow) { sending_ = flow; }
   void Resume() {
     sending_ = flows_.size();
@@ -60,7 +60,8 @@ class Line {
   }
 
  private:
-  static constexpr int64_t kBase = 100 * kMicrosecond, kClocks = 77 * kSecond;  // one is ahead
+  // kBase is the RTT. The receiver's clock is ahead of the sender's clock by kClocks.
+  static constexpr int64_t kBase = 100 * kMicrosecond, kClocks = 77 * kSecond;
   static uint32_t Microseconds(int64_t time) { return static_cast<uint32_t>(time / kMicrosecond); }
 
   struct Packet {
@@ -79,17 +80,17 @@ class Line {
     int64_t come = 0, lost = 0;
   };
 
-  // Each has the answer to its first notice.
+  // Takes the acknowledgement of each flow's first notice.
   void Begin() {
     const Trip trip = {kBase + queued(), Microseconds(now_), Microseconds(now_ + queued() + kClocks)};
     for (Flow& flow : flows_) flow.rate.Take({0, kPacket, 1, 0}, trip, now_);
   }
 
-  // It sends when packets have come, until the queue is full.
+  // A TCP flow that sends more when packets arrive and slows down when the queue drops packets.
   struct Tcp {
     double window = 0;
     bool is_starting = true;
-    int64_t slowed = 0;  // when
+    int64_t slowed = 0;  // time of the last slow-down
     std::deque<Packet> packets;
   };
 
@@ -150,7 +151,7 @@ class Line {
 TEST(RateControlTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
   for (const double speed : {12.5e6, 62.5e6, 125e6, 1.25e9}) {
     Line line(speed, /*queue=*/1 << 20, 1);
-    line.Run(3 * kSecond);  // the first is for finding the rate
+    line.Run(3 * kSecond);  // time for the flow to find the rate
     line.Forget();
     line.Run(5 * kSecond);
     EXPECT_GT(line.come(0), 0.9 * 2 * speed) << speed;
@@ -192,7 +193,7 @@ TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
   }
 }
 
-// Ten times over, as a share of a few milliseconds is chance.
+// Repeats the measurement kTimes times, because one flow's share of a few milliseconds varies by chance.
 TEST(RateControlTest, FreedBandwidthIsTakenAndGivenBack) {
   constexpr double kSpeed = 62.5e6;
   constexpr int kTimes = 10;
@@ -232,7 +233,7 @@ TEST(RateControlTest, ALineThatDropsBeforePacketsWaitIsNotFlooded) {
   }
 }
 
-// Packets waited on the shortest way, so no queue is seen.
+// The flows' minimum delay includes TCP's queue, so the flows see no queue.
 TEST(RateControlTest, ManyFlowsThatBeganBehindTcpDoNotFloodItsQueue) {
   constexpr double kSpeed = 125e6;
   constexpr size_t kFlows = 15;
@@ -288,7 +289,7 @@ TEST(RateControlTest, PacketsGoInBatches) {
   RateControl rate(kPacket);
   const int64_t until = kSecond + 100 * RateControl::kBatchTime;
   int batches = 0;
-  double bytes = -1e-3 * rate.rate();  // that may go at once in the beginning
+  double bytes = -1e-3 * rate.rate();  // the initial burst allowance
   for (int64_t now = kSecond; now < until; now += 10 * kMicrosecond) {
     const int64_t allowed = std::min(rate.Allowance(now), rate.batch());
     if (allowed <= 0) {
@@ -305,7 +306,7 @@ TEST(RateControlTest, PacketsGoInBatches) {
   EXPECT_NEAR(bytes, 100e-9 * RateControl::kBatchTime * rate.rate(), 2.0 * static_cast<double>(rate.batch()));
 }
 
-// In either order of arrival.
+// The flows share the line with TCP whether TCP or the flows start first.
 TEST(RateControlTest, ItSharesALineWithTcp) {
   for (const size_t flows : {1, 3}) {
     for (const bool tcp_is_first : {false, true}) {
@@ -314,7 +315,7 @@ TEST(RateControlTest, ItSharesALineWithTcp) {
       line.Run(6 * kSecond);
       if (!tcp_is_first) line.StartTcp();
       line.Run(9 * kSecond);
-      for (const int64_t until : {14, 19, 24, 29}) {  // also once the shortest way is forgotten
+      for (const int64_t until : {14, 19, 24, 29}) {  // the last intervals end after the minimum delay has expired
         line.Forget();
         line.Run(until * kSecond);
         double come = 0, lost = 0;
@@ -338,7 +339,7 @@ TEST(RateControlTest, ItSharesALineWithTcp) {
   }
 }
 
-// A flow whose packets take 100 us, and whose bytes come at 14 MB/s.
+// A flow with an RTT of 100 us whose bytes arrive at 14 MB/s.
 class AnsweredFlow {
  public:
   AnsweredFlow() {
@@ -367,7 +368,7 @@ TEST(RateControlTest, OnlyTwoLateAnswersSlowItDown) {
   EXPECT_GE(flow.rate(), before);
   for (int i = 0; i < 2; ++i) flow.Take(50 * kMillisecond);
   EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 1e6);
-  for (int i = 0; i < 20; ++i) flow.Take(50 * kMillisecond);  // it comes no slower
+  for (int i = 0; i < 20; ++i) flow.Take(50 * kMillisecond);  // bytes still arrive at 14 MB/s
   EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 1e6);
 }
 
@@ -385,7 +386,7 @@ TEST(RateControlTest, AClockThatIsSetDoesNotSlowItDown) {
 TEST(RateControlTest, AClockThatDriftsDoesNotSlowItDownForLong) {
   AnsweredFlow flow;
   double before = flow.rate();
-  for (int64_t i = 0; i < 60000; ++i) {  // a minute, in which one clock gains 6 ms
+  for (int64_t i = 0; i < 60000; ++i) {  // one minute, in which one clock gains 6 ms
     flow.Take(0, i * 100);
     EXPECT_GE(flow.rate(), before);
     before = flow.rate();

@@ -1,9 +1,10 @@
-// Remembers the numbers of packets that have come: none is taken twice, and answers list the missing ones.
+// Remembers the numbers of arrived packets, so that no packet is taken twice and acknowledgements list missing packets.
 //
-//   if (window.IsNew(number)) { window.See(number); ... window.Take(number); }   // seen, and then kept
-//   window.Bits(bits);                                                         // bit i: newest() - i has been taken
+//   if (window.IsNew(number)) { window.See(number); ... window.Take(number); }
+//   window.Bits(bits);   // bit i: whether packet newest() - i was taken
 //
-// Remembers the kRemembered packets up to the newest; older ones are not new.
+// See says that a packet has arrived. Take says that its bytes have been stored.
+// Only the newest kRemembered numbers are remembered. IsNew returns false for older numbers.
 #pragma once
 
 #include <bitset>
@@ -22,7 +23,7 @@ class ReplayWindow {
     if (!any_ || number > newest_) return true;
     return newest_ - number < kRemembered && !taken_[number % kRemembered];
   }
-  // It need not be taken: its bytes may have found no room.
+  // A packet that was seen counts as missing until Take, because there may have been no room for its bytes.
   void See(uint64_t number) {
     if (any_ && number <= newest_) return;
     const uint64_t steps = any_ ? number - newest_ : kRemembered;
@@ -39,7 +40,7 @@ class ReplayWindow {
   uint64_t newest() const { return newest_; }
   bool any() const { return any_; }
 
-  // The kAnsweredPackets up to the newest.
+  // Writes the bits of the newest kAnsweredPackets numbers.
   void Bits(std::byte (&bits)[kAnswerBytes]) const {
     for (size_t i = 0; i < kAnsweredPackets; ++i) {
       if (i % 8 == 0) bits[i / 8] = std::byte{0};

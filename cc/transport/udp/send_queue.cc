@@ -51,7 +51,7 @@ bool SendQueue::has_next() const {
   return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
 }
 
-// A packet that goes out again must come.
+// Retransmitted packets must always arrive.
 bool SendQueue::IsNextImportant() const {
   return !lost_.empty() || unsent_.empty() || !MayLose({unsent_.front(), unsent_.front()->sent});
 }
@@ -93,12 +93,12 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   const uint32_t offset = fragment.offset;
   under_way_bytes_ += static_cast<int64_t>(*size);
   under_way_.push_back(std::move(fragment));
-  // A caller waits for the end of a message that was not copied; answers to other messages may take their time.
+  // Requests an acknowledgement only where a caller waits for it: at the end of a message that was not copied.
   const bool asks = frame.message != nullptr && !has_next();
   return PacketHeader{kind, asks, number, frame.number, offset, frame.bytes, SentWhole()};
 }
 
-// The number of messages that have been sent whole, for the first time.
+// Returns the number of messages that have been sent completely at least once, modulo 2^16.
 uint16_t SendQueue::SentWhole() const {
   for (const Fragment& fragment : lost_) {
     if (!fragment.is_unsent) break;
@@ -125,7 +125,7 @@ void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out)
 }
 
 PacketHeader SendQueue::Probe(int64_t now) {
-  while (under_way_.size() + 1 >= kAnsweredPackets) {  // no answer would list them
+  while (under_way_.size() + 1 >= kAnsweredPackets) {  // an acknowledgement could not list the oldest packet
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.front()));
     if (under_way_.front().frame) lost_.push_back(std::move(under_way_.front()));
     under_way_.pop_front();
@@ -137,8 +137,7 @@ PacketHeader SendQueue::Probe(int64_t now) {
 }
 
 void SendQueue::Unsend(size_t count) {
-  for (; count > 0 && !under_way_.empty();
-       --count) {  // fewer, if the process has confirmed packets that were never sent
+  for (; count > 0 && !under_way_.empty(); --count) {  // stops early if some of these packets were acknowledged
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
     if (under_way_.back().frame) {
       lost_.push_front(std::move(under_way_.back()));
@@ -172,7 +171,7 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       answered.bytes += static_cast<int64_t>(size);
       answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
-    } else if (!answer.asks && MayLose(fragment)) {  // if it asks, the other side may have thrown it away
+    } else if (!answer.asks && MayLose(fragment)) {  // if `answer` asks, the receiver may have dropped the packet
       fragment.frame->may_lose -= static_cast<uint32_t>(size);
       Come(*fragment.frame, done);
     } else {

@@ -1,13 +1,13 @@
-// The frames for one process, in packets, until the process has confirmed them.
+// Splits the frames for one process into packets, and keeps each frame until the process has acknowledged the frame.
 //
 //   queue.Push(header, message);                          // or PushCopy
-//   const PacketHeader packet = *queue.Next(now, bytes, &size);   // the next one's bytes, to be sealed and sent
-//   Result<Answered> answered = queue.Take(answer, bits, &done);  // `done`: the messages that have come whole
+//   const PacketHeader packet = *queue.Next(now, bytes, &size);   // `bytes`: the payload of the packet to send
+//   Result<Answered> answered = queue.Take(answer, bits, &done);  // `done`: the completely acknowledged messages
 //
-// Packets that were sent before a confirmed one, and have not come, go out again, with new numbers: of a lossy message
-// only the reliable part. Every packet bears the number of messages that had been sent whole before it: once the
-// receiver has the reliable part of a lossy message, and a packet that was sent after the whole of it, both sides know
-// that the rest will not come. Not thread-safe.
+// The acknowledgement of a packet also reports which earlier packets are missing. Missing packets are retransmitted
+// with new numbers, unless a lossy message may lose them. Every packet carries the number of messages that have been
+// sent completely, this packet included. When the receiver has the reliable part of a lossy message, and a packet that
+// counts the message as sent, both sides know that the rest of the message is lost. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -28,83 +28,87 @@
 
 namespace jaxcomm {
 
-// The result of an answer about the packets under way.
+// New facts from one acknowledgement about the packets in flight.
 struct Answered {
-  int64_t sent = 0;               // when the newest was, in nanoseconds; 0: the answer is older than one before
-  int64_t bytes = 0;              // that have come
-  int64_t packets = 0, lost = 0;  // of all packets in the answer
-  // Bytes of a frame in a packet: the most of those that have come, and the fewest of those that have been lost
-  // kOftenLost times; 0: none.
+  int64_t sent = 0;               // time when the newest packet was sent, in nanoseconds; 0 if it was reported before
+  int64_t bytes = 0;              // frame bytes in the packets that arrived
+  int64_t packets = 0, lost = 0;  // packets reported, including the `lost` packets that are missing
+  // `longest_come`: the maximum number of frame bytes in a packet that arrived. `often_lost`: the minimum number of
+  // frame bytes in a packet that was lost kOftenLost times. Both are 0 if there is no such packet.
   size_t longest_come = 0, often_lost = 0;
 };
 
 class SendQueue {
  public:
-  // `fragment`: bytes of a frame in each of its packets, but the last. `window`: bytes that may be under way.
+  // `fragment`: frame bytes in each packet, except that a frame's last packet may hold fewer. `window`: maximum number
+  // of frame bytes in flight.
   SendQueue(size_t fragment, int64_t window) : fragment_(fragment), window_(window) {}
 
-  // The payload is read until it has come, and must stay until then.
+  // The payload must stay valid until the process has acknowledged all of it, because retransmissions read it.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
-  // `important`: by span of the message's, which this puts in the order in which they are sent.
+  // `important[i]`: whether span i of the message must arrive. Reorders the message's spans, because important spans
+  // are sent first.
   void PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
                  std::shared_ptr<Outgoing> message);
 
-  // Writes up to a fragment to `bytes`; none: nothing waits, or no more may be under way. `now`: in nanoseconds.
+  // Writes the payload of the next packet, at most `fragment` bytes, to `bytes`. Returns nullopt if nothing waits or if
+  // no more packets may be in flight. `now` is in nanoseconds.
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size);
   bool has_next() const;
-  // Whether the next packet must come.
+  // Whether the next packet must arrive.
   bool IsNextImportant() const;
-  // A packet of no frame, so that there is an answer.
+  // Returns a packet without payload that requests an acknowledgement.
   PacketHeader Probe(int64_t now);
-  // The newest packets have not been sent after all.
+  // Takes back the newest `count` packets that Next returned, because they could not be sent.
   void Unsend(size_t count);
 
   Result<Answered> Take(const PacketHeader& answer, const std::byte* bits,
                         std::vector<std::shared_ptr<Outgoing>>* done);
 
-  // Takes messages of the call away. A message that has begun to go out is copied, and goes on.
+  // Removes the call's messages. A message that is partly sent is copied instead, and is still sent completely.
   void Cancel(const CallId& call);
-  // Takes everything away: the messages that will never come whole.
+  // Removes all frames. Returns the messages that were not completely acknowledged.
   std::vector<std::shared_ptr<Outgoing>> Clear();
 
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way() const { return !under_way_.empty(); }
-  size_t under_way() const { return under_way_.size(); }  // packets
-  // Whether no packet is left to send, and a message waits for the last one: only a packet behind it shows that it has
-  // been lost, and of a lossy message, that all of it has been sent.
+  size_t under_way() const { return under_way_.size(); }  // packets in flight
+  // Whether nothing is left to send and the last packet sent belongs to a message. The caller then sends a
+  // probe: only a later packet can show that this packet is lost and, for a lossy message, that the whole message was
+  // sent.
   bool ends_message() const { return ends_message_ && lost_.empty() && unsent_.empty(); }
-  // There was nothing to send or to answer before the next packet.
+  // Whether, since the last packet, there was a time when nothing waited to be sent or acknowledged.
   bool has_paused() const { return has_paused_; }
   size_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  // First `own`, then the bytes of `message`.
+  // The bytes of a frame are `own`, followed by the spans of `message`.
   struct Frame {
     Header header;
     std::vector<std::byte> own;
     std::shared_ptr<Outgoing> message;
     uint32_t bytes;
-    uint64_t number = 0;    // once it has been begun
-    uint32_t sent = 0;      // bytes, for the first time
-    uint32_t missing = 0;   // fragments that have not come and are not given up
-    uint32_t reliable;      // bytes that must come
-    uint32_t may_lose = 0;  // bytes of the others, still
+    uint64_t number = 0;    // set when its first packet is sent
+    uint32_t sent = 0;      // bytes sent at least once
+    uint32_t missing = 0;   // fragments neither acknowledged nor given up
+    uint32_t reliable;      // leading bytes that must arrive
+    uint32_t may_lose = 0;  // bytes after the reliable ones that may still be lost
     bool is_lossy = false;
     PackedCursor cursor;
   };
-  // A packet that is under way; of no frame: a probe.
+  // A packet that is in flight, lost or taken back. The packet of a probe has no frame.
   struct Fragment {
     std::shared_ptr<Frame> frame;
     uint32_t offset = 0;
     int64_t sent = 0;
     int losses = 0;
-    bool is_unsent = false;  // it was about to be
+    bool is_unsent = false;  // Unsend took the packet back
   };
 
-  static constexpr int kOftenLost = 8;  // by chance where a fifth of all packets is lost: 3 of a million
+  static constexpr int kOftenLost = 8;  // if 20 % of packets get lost at random, 3 in a million get lost this often
 
-  // Of frames_ and next_frame_.
+  // Returns the index of the frame's kind in frames_ and next_frame_.
   static size_t KindOf(const Frame& frame) { return frame.header.type == FrameType::kMessage ? 0 : 1; }
   bool MayBegin(const Frame& frame) const;
   bool MayLose(const Fragment& fragment) const;
@@ -116,14 +120,15 @@ class SendQueue {
 
   size_t fragment_;
   int64_t window_;
-  std::deque<std::shared_ptr<Frame>> unsent_;  // of the first a part may have been sent
+  std::deque<std::shared_ptr<Frame>> unsent_;  // the first frame may be partly sent
   std::deque<Fragment> lost_;
-  std::deque<Fragment> under_way_;  // by number, from oldest_
+  std::deque<Fragment> under_way_;  // in the order of packet numbers, which begin with oldest_
   uint64_t oldest_ = 0;
   int64_t under_way_bytes_ = 0;
   uint64_t newest_answer_ = 0;
   bool ends_message_ = false, has_paused_ = true;
-  std::set<uint64_t> frames_[2];  // numbers of those begun and not whole: messages; others
+  // Numbers of the frames that are begun but not acknowledged: [0] of messages, [1] of other frames.
+  std::set<uint64_t> frames_[2];
   uint64_t next_frame_[2] = {0, 0};
   size_t copied_bytes_ = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kFragment = 64;
 
-// A queue, and a process that has all of its packets but those that the test loses.
+// A queue, and a receiver that gets all packets of the queue except those that the test loses.
 class SendQueueTest : public testing::Test {
  protected:
   void Push(uint32_t bytes) {
@@ -23,14 +23,13 @@ class SendQueueTest : public testing::Test {
     queue_.Push({FrameType::kMessage, bytes, MessageId()},
                 std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr}));
   }
-  // That number of packets, or all that may go.
   int Send(int most = 1000) {
     int count = 0;
     for (std::optional<PacketHeader> header; count < most && (header = Next()); ++count) newest_ = header->number;
     return count;
   }
   void Probe() { newest_ = queue_.Probe(++now_).number; }
-  // To the newest packet; `lost`: how many before it the i-th of these was.
+  // Acknowledges all packets up to the newest one, except the packets that are `lost[i]` places before the newest one.
   Answered Answer(const std::vector<size_t>& lost = {}) {
     std::array<std::byte, kAnswerBytes> bits;
     bits.fill(std::byte{0xFF});
@@ -66,7 +65,7 @@ TEST_F(SendQueueTest, BehindTheLastPacketOfAMessageAProbeIsDueAlsoWhenItIsSentAg
   EXPECT_TRUE(queue_.ends_message());
   Probe();
   EXPECT_FALSE(queue_.ends_message());
-  const Answered answered = Answer(/*lost=*/{1});  // the last packet, whose loss only the probe shows
+  const Answered answered = Answer(/*lost=*/{1});  // only the probe shows that the last packet is lost
   EXPECT_EQ(answered.lost, 1);
   EXPECT_EQ(done_, 0u);
   EXPECT_EQ(Send(), 1);

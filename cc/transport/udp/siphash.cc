@@ -9,7 +9,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 uint64_t Rotate(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
 
-// Up to 8 bytes, the first one lowest.
+// Loads up to 8 bytes as a little-endian number.
 uint64_t Load(const void* from, size_t size) {
   uint64_t word = 0;
   std::memcpy(&word, from, size);

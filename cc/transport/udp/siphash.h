@@ -1,6 +1,6 @@
-// SipHash-2-4 of bytes under a key: without the key nobody can compute the hash of other bytes.
+// Computes SipHash-2-4 of bytes under a key. Without the key, the hash of other bytes cannot be computed.
 //
-//   const uint64_t tag = SipHash(key, head, head_bytes, body, body_bytes);   // of the two, one behind the other
+//   const uint64_t tag = SipHash(key, head, head_bytes, body, body_bytes);   // the hash of `head` followed by `body`
 //
 // Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.
 #pragma once

@@ -8,7 +8,7 @@
 namespace jaxcomm {
 namespace {
 
-// vectors_sip64 of the authors' reference implementation: key 00 01 … 0f, message i is 00 01 … i-1.
+// The vectors_sip64 of the authors' reference implementation. The key is 00 01 … 0f, and message i is 00 01 … i-1.
 TEST(SipHashTest, PublishedVectors) {
   const std::pair<size_t, uint64_t> vectors[] = {
       {0, 0x726fdb47dd0e0e31}, {1, 0x74f839c593dc67fd},  {2, 0x0d6c8009d9a94f5a},  {3, 0x85676696d7fb7e2d},

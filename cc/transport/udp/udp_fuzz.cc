@@ -1,6 +1,6 @@
 // libFuzzer target: a process that has the key sends any packets in any order, while receives are posted and cancelled.
-// Nothing is stored outside the posted spans, or in those of another call; every callback runs once; false
-// acknowledgements do no harm. Packets without its tag are never accepted.
+// No byte is stored outside the posted spans, or in the spans of another call. Every callback runs once. False
+// acknowledgements do no harm. Packets without a valid tag are never accepted.
 
 #include <algorithm>
 #include <cstdint>
@@ -59,7 +59,7 @@ class Fuzz {
   }
 
  private:
-  // A packet that is nearly right; mutations would seldom find one.
+  // Delivers a nearly valid packet. Mutations of the input would seldom make such a packet.
   void Feed() {
     const uint8_t shape = input_.Next();
     PacketHeader header{shape % 3 ? PacketKind::kMessage : PacketKind::kOrdered,
@@ -128,7 +128,7 @@ class Fuzz {
     queue_.Cancel(call);
   }
 
-  // To the process.
+  // Queues a message to the process, and sends some of its packets.
   void Send() {
     const MessageId id = fuzzed_.Id();
     const uint32_t bytes = input_.Number() % 1000;

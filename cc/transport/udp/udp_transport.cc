@@ -33,7 +33,7 @@ UdpTransport::~UdpTransport() {
 void UdpTransport::Leave() {
   if (!Stop()) return;
   Lock lock(mutex_);
-  for (const auto& [process, peer] : peers_) Fail(lock, *peer, Status());  // for the reason that this process leaves
+  for (const auto& [process, peer] : peers_) Fail(lock, *peer, Status());  // the reason says that this process has left
   stopping_ = false;
   RunCallbacks(lock);
 }
@@ -45,8 +45,9 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
   DatagramOptions datagrams;
   if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams);
   if (status.ok() && (path.packet_bytes < kMinPacketBytes || path.packet_bytes > kMaxPacketBytes)) {
-    status = InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; they have " +
-                             std::to_string(kMinPacketBytes) + " to " + std::to_string(kMaxPacketBytes));
+    status =
+        InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; " +
+                        std::to_string(kMinPacketBytes) + " to " + std::to_string(kMaxPacketBytes) + " are allowed");
   }
   if (status.ok()) {
     Lock lock(mutex_);
@@ -69,7 +70,7 @@ Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path, 
   peer->datagrams = datagrams;
   peer->gone = Watch(KeyOf(process, /*is_connection=*/false), path.socket);
   if (peer->gone.ok()) peer->gone = Watch(KeyOf(process, /*is_connection=*/true), path.connection);
-  if (!peer->gone.ok()) peer->path.socket = peer->path.connection = -1;  // the caller closes them
+  if (!peer->gone.ok()) peer->path.socket = peer->path.connection = -1;  // the caller closes the sockets
   return peer->gone;
 }
 
@@ -118,7 +119,7 @@ void UdpTransport::Withdraw(uint32_t process, const MessageId& id) {
   inbox_.Withdraw(process, id);
 }
 
-// Bytes are stored, and read, with the lock only.
+// Holding the lock is enough to keep threads off messages' memory: bytes are stored and read only under the lock.
 void UdpTransport::Fence(uint32_t process, const Status& why) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);
@@ -131,11 +132,11 @@ void UdpTransport::Fence(uint32_t process, const Status& why) {
   }
   peer.assembler.TakeArrivals();
   inbox_.Drop(process);
-  if (!callbacks_.empty()) Wake();  // of unsent messages; a new path waits for them
+  if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
-// If no packet is answered, the process may be stopped or too busy, and so may be the thread here that reads the
-// answers: then the host still answers on the connection.
+// If no packet is acknowledged, the process may be stopped or busy, or the local thread that reads acknowledgements may
+// be. In both cases the process's host still acknowledges bytes on the TCP connection.
 SendProgress UdpTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);

@@ -1,20 +1,23 @@
-// A transport over UDP: packets that are sent again until they have come, at a rate that follows their delay.
+// A transport over UDP. Packets are retransmitted until they arrive. The packet rate follows the delay of the packets.
 //
 //   Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, &events);
-//   Status status = made.value()->AddPeer(3, path);   // the sockets are ours from now on
+//   Status status = made.value()->AddPeer(3, path);   // takes ownership of the sockets
 //   made.value()->Fence(3, why); status = made.value()->AddPeer(3, new_path);   // with new keys
 //
-// A lost packet costs one round trip, and delays no other packet. Threads, callbacks, views, Leave and Help are as with
-// TcpTransport, with two differences: the memory of a large message is read until the receiver has confirmed all of it,
-// and notices may overtake messages.
+// A lost packet costs one round trip, and delays no other packet. Threads, callbacks, views, Leave and Help work as in
+// TcpTransport. There are two differences: the memory of a large message is read until the receiver has acknowledged
+// the whole message, and notices may overtake messages.
 //
-// Each process also keeps a TCP connection to each other process, which carries no message: it shows that a process has
-// ended, or that its host is silent (socket.h); if several rails lead to a process, bytes go over it that the other
-// kernel answers even if its process is stopped. A process that answers no packet may be stopped or slow, which is left
-// to deadlines, or its packets get lost: it is asked over the connection, too, and answers there behind all packets
-// that it can read. If it answers only there for half of `silence`, or a tenth on one rail of several, the path has
-// ended: some networks pass TCP and no UDP. A path has also ended if long packets get lost for `silence` while shorter
-// ones come. Packets without the tag of the path's key are counted and dropped, and so are repeated ones.
+// Each pair of processes also keeps a TCP connection, which carries no messages. The connection shows that a process
+// has ended or that its host is silent (socket.h). With several rails, the transport also sends bytes over the
+// connection, because the other kernel acknowledges these bytes even if its process is stopped.
+//
+// If a process acknowledges no packet, it may be stopped or slow, or the network may lose UDP packets. Deadlines handle
+// processes that are stopped or slow. To tell the cases apart, the transport also asks the process over TCP. The
+// process replies over TCP after it has read all packets that have arrived. A path ends if the process replies only
+// over TCP for half of `silence`, or for a tenth of `silence` if there are several rails: some networks pass TCP but
+// not UDP. A path also ends if long packets get lost for `silence` while shorter packets arrive. A packet is counted
+// and dropped if it arrived before, or if its tag was not made with the path's key.
 #pragma once
 
 #include <chrono>
@@ -37,34 +40,34 @@
 
 namespace jaxcomm {
 
-// The path to a process, which both sides have agreed on.
+// The path to a process. Both processes have agreed on it.
 struct UdpPath {
   int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
   int socket;      // a UDP socket, connected
   SipKey sends, receives;
-  uint32_t packet_bytes;  // of each packet but the last of a frame
-  uint32_t window;        // bytes that may be under way to the process
+  uint32_t packet_bytes;  // size of each packet, except that a frame's last packet may be smaller
+  uint32_t window;        // bytes that may be in flight to the process
 };
 
-// Bytes that ask the host's kernel and the process for an answer, and the answer of the process.
+// The other kernel acknowledges kAsk, and the other process replies to kAsk with kHere.
 constexpr std::byte kAsk{'?'}, kHere{'!'};
 
 class UdpTransport : public SocketTransport, public LossyTransport {
  public:
-  // Packets that came over a path and were dropped.
+  // Numbers of packets that arrived over a path and were dropped.
   struct Dropped {
-    int64_t forged = 0;    // without the tag of its key
-    int64_t repeated = 0;  // came again
+    int64_t forged = 0;    // the tag was not made with the path's key, or the packet is too long
+    int64_t repeated = 0;  // the packet arrived before
   };
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
 
-  // `rail`: its name for errors, if there are several.
+  // `rail`: the rail's name in error texts; empty if there is only one rail.
   static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "",
                                                       std::chrono::nanoseconds silence = kSilence);
   ~UdpTransport() override;
 
-  // Each process once, and again after a Fence. After an error the sockets are closed.
+  // Must be called once for each process, and may be called again after a Fence. Closes the sockets after an error.
   Status AddPeer(uint32_t process, const UdpPath& path);
 
   LossyTransport* lossy() override { return this; }
@@ -118,12 +121,12 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   void TakeHere(Lock& lock, Peer& peer);
   void SetInterest(Peer& peer);
 
-  ReceivedDatagrams received_;  // of the polling thread
+  ReceivedDatagrams received_;  // used by the polling thread only
 
-  // Of the base's lock.
+  // The base's lock guards the following.
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  int64_t sleeps_until_ = 0;  // the polling thread, or the next one
-  int64_t next_batch_ = 0;    // goes then
+  int64_t sleeps_until_ = 0;  // time at which the polling thread wakes up, or at which a thread polls next
+  int64_t next_batch_ = 0;    // time at which the next batch is due
 };
 
 }  // namespace jaxcomm

@@ -1,6 +1,6 @@
 """Argument types of the commands: sizes, ranges of ranks, rates, rails, uplinks, NICs, late ranks.
 
-Each names the bad word and shows a good one.
+Each error names the bad word and shows a valid one.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _SIZE_STEP = 4
 
 
 class Late(NamedTuple):
-    """A rank that is made late, and by how many seconds."""
+    """A rank, and the seconds by which it is made late."""
 
     rank: int
     seconds: float
 
 
 class PartRate(NamedTuple):
-    """A rail, or a rack's uplink, that is made slower or faster, and by how many times."""
+    """A rail or a rack's uplink, and the factor on its rate."""
 
     name: str
     rate: Fraction
 
 
 class RailTransport(NamedTuple):
-    """A network of its own that all ranks share, and what it speaks."""
+    """A separate network that all ranks share, and its transport."""
 
     name: str
     transport: str
 
 
 class NicRate(NamedTuple):
-    """A rank whose NIC is made slower or faster, and by how many times."""
+    """A rank, and the factor on its NIC's rate."""
 
     rank: int
     rate: Fraction
@@ -64,7 +64,7 @@ def size(text: str) -> int:
 
 
 def sizes(text: str) -> list[int]:
-    """Bytes of a list of sizes; `1KiB..1GiB` goes from the first to the last in steps of 4x."""
+    """Bytes of a list of sizes. `1KiB..1GiB` stands for the sizes from 1 KiB to 1 GiB in steps of 4x."""
     found: list[int] = []
     for word in text.split(","):
         first, dots, last = word.partition("..")
@@ -111,15 +111,15 @@ def seconds(text: str) -> float:
 
 
 def slowness(text: str) -> float:
-    """The time of a byte between hosts or racks, relative to within one, at least 1."""
+    """The time of a byte between hosts or racks, divided by the time within a host or rack; at least 1."""
     found = _number(text)
     if not 1 <= found <= 1e6:
-        raise ArgumentTypeError(f"{text!r} is not how many times as long a byte takes, 1 to 1e6; write for example 4")
+        raise ArgumentTypeError(f"{text!r} is not a factor from 1 to 1e6; write for example 4")
     return found
 
 
 def counts(text: str) -> list[int]:
-    """Positive integers of a list such as `2..32,64,128`."""
+    """The positive integers in a list such as `2..32,64,128`."""
     found: list[int] = []
     for word in text.split(","):
         first, dots, last = word.partition("..")
@@ -134,7 +134,7 @@ def counts(text: str) -> list[int]:
 
 
 def milliseconds(text: str) -> list[float]:
-    """Seconds of a list of milliseconds such as `0,5,20`."""
+    """The seconds in a list of milliseconds such as `0,5,20`."""
     try:
         found = [float(word) / 1e3 for word in text.split(",")]
     except ValueError:
@@ -160,7 +160,7 @@ def fractions(text: str) -> list[float]:
     """Ascending shares above 0, written `1%,5%,10%`."""
     found = [fraction(word) for word in text.split(",")]
     if not found[0] or any(low >= high for low, high in itertools.pairwise(found)):
-        raise ArgumentTypeError(f"{text!r} does not ascend from above 0; write for example 1%,5%,10%")
+        raise ArgumentTypeError(f"{text!r} is not a list of ascending shares above 0; write for example 1%,5%,10%")
     return found
 
 
@@ -225,7 +225,7 @@ def late(text: str) -> Late:
 
 
 def _number(text: str) -> float:
-    """NaN, which is in no range, for text that is no number."""
+    """The number in the text. If the text is not a number, NaN, which no range contains."""
     try:
         return float(text)
     except ValueError:

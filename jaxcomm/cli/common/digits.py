@@ -1,4 +1,4 @@
-"""A Flax classifier of scikit-learn's handwritten digits, trained data-parallel one step at a time."""
+"""A Flax classifier of scikit-learn's handwritten digits, which is trained data-parallel, one step at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PIXELS, _CLASSES = 64, 10
 
 
 class Perceptron(nn.Module):
-    """Two hidden layers; with 2048 units its gradient has 4.35 million numbers, 16.6 MiB."""
+    """A network with two hidden layers. With 2048 units each, its gradient has 4.35 million numbers, 16.6 MiB."""
 
     hidden: int
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits [batch, 10] of images [batch, 64]."""
-        # Smooth units: at the kink of a ReLU, sums that differ in the last bit would send two trainings separate ways.
+        # Smooth units: at the kink of a ReLU, sums that differ in the last bit would make two trainings diverge.
         for _ in range(2):
             images = nn.gelu(nn.Dense(self.hidden)(images))
         logits: jax.Array = nn.Dense(_CLASSES)(images)
@@ -35,7 +35,7 @@ class Perceptron(nn.Module):
 
 
 def gradient_bytes(hidden: int) -> int:
-    """Size of the gradient, which is that of the parameters."""
+    """Bytes of the gradient, equal to those of the parameters."""
     image = jax.ShapeDtypeStruct((1, _PIXELS), jnp.float32)
     params = jax.eval_shape(Perceptron(hidden).init, jax.random.key(0), image)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
@@ -44,7 +44,7 @@ def gradient_bytes(hidden: int) -> int:
 class Training:
     """One training run: its parameters, its place in the data, and the loss and seconds of each step so far.
 
-    Two runs with the same arguments but `pmean` start alike and see the same images in the same order.
+    Runs that differ only in `pmean` start from the same parameters and see the same images in the same order.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Training:
         """Compiles the step.
 
         Args:
-          pmean: `jax.lax.pmean` or one with its meaning.
-          delay: identity on a device's loss and gradient, late where a rank is to be late.
-          devices: data-parallel width.
-          hidden: units of the two hidden layers.
-          batch: images per device and step.
-          seed: of the parameters and of the order of the images.
+          pmean: `jax.lax.pmean` or an equivalent.
+          delay: returns a device's gradient and loss unchanged, but delays the late ranks.
+          devices: number of data-parallel devices.
+          hidden: units of each hidden layer.
+          batch: number of images per device and step.
+          seed: seed of the parameters and of the order of the images.
         """
         images, labels = load_digits(return_X_y=True)
         self._images, self._labels = (images / 16).astype(np.float32), labels.astype(np.int32)
@@ -95,7 +95,7 @@ class Training:
         self.seconds: list[float] = []
 
     def step(self) -> None:
-        """Takes one step on the next images and waits for its end; appends to `losses` and `seconds`."""
+        """Takes one step on the next images and waits for the step's end; appends to `losses` and `seconds`."""
         chosen = self._order.choice(len(self._labels), self._count, replace=False)
         batch = spmd.wait(spmd.place((self._images[chosen], self._labels[chosen]), self._mesh, SPLIT))
         start = time.perf_counter()

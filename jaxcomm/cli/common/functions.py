@@ -15,7 +15,7 @@ from jaxcomm.files import mistake
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Imports the file, as `python path/file.py` finds its neighbours, or the module, as `python -m module` does.
+    """Finds the function. Imports its file like `python path/file.py`, or its module like `python -m module`.
 
     Raises:
       JaxcommError: no such file, module or function.
@@ -29,20 +29,20 @@ def function(name: str) -> Callable[..., Any]:
         known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
         problem = f"has no function {attribute!r}; it has: {', '.join(known) or 'none'}"
         raise JaxcommError(mistake(home, problem, "name one of them"))
-    return found  # type: ignore[no-any-return]  # whatever is callable
+    return found  # type: ignore[no-any-return]  # any callable will do
 
 
 def _file(path: str) -> ModuleType:
     if not Path(path).is_file():
         raise JaxcommError(mistake(path, "there is no such file", "check the path"))
-    name = str(Path(path).resolve())  # no module's name, so it takes no other's place
+    name = str(Path(path).resolve())  # not a module's name, so it replaces no module
     if name in sys.modules:
         return sys.modules[name]
     sys.path.insert(0, str(Path(name).parent))
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # a .py has both
+    assert spec is not None and spec.loader is not None  # both exist for a .py file
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses and pickle look for it
+    sys.modules[spec.name] = module  # dataclasses and pickle look the module up here
     spec.loader.exec_module(module)
     return module
 

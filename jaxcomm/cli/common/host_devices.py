@@ -1,4 +1,4 @@
-"""Gives JAX several host devices; to be called before JAX is imported."""
+"""Gives JAX several host devices. To be called before JAX is imported."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 
 from jaxcomm.errors import JaxcommError
 
-_MOST = 1024  # JAX starts these in 10 s, and four times this number in 100 s
+_MOST = 1024  # JAX starts 1024 devices in 10 s, and four times this number in 100 s
 _COUNT = "--xla_force_host_platform_device_count"
 
 
 def use_host_devices(count: int) -> None:
-    """Makes JAX show `count` CPU devices, keeping the user's other XLA flags.
+    """Makes JAX show `count` CPU devices. The user's other XLA flags stay.
 
     Args:
       count: number of devices, 2 to 1024.
 
     Raises:
-      JaxcommError: fewer or more devices than that, or JAX already runs with too few.
+      JaxcommError: `count` is out of this range, or JAX already runs with too few devices.
     """
     if count < 2:
         raise JaxcommError(f"--devices is {count}; a collective needs at least 2.\n  Cure: --devices 2, or more.")
@@ -29,7 +29,7 @@ def use_host_devices(count: int) -> None:
         others = re.sub(rf"{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
         os.environ["XLA_FLAGS"] = " ".join([*others, f"{_COUNT}={count}"])
         os.environ["JAX_PLATFORMS"] = "cpu"
-        # XLA:CPU may stop for ever with fewer than two threads a device in its pool; this is twice that.
+        # XLA:CPU may deadlock with fewer than two pool threads per device; this sets twice that.
         os.environ["PJRT_NPROC"] = str(max(4 * count, int(os.environ.get("PJRT_NPROC") or 0)))
     import jax
 

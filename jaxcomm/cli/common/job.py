@@ -1,4 +1,4 @@
-"""A command that several processes run together, as `jaxcomm launch`, SLURM and Open MPI start them."""
+"""Commands that several processes run together, started by `jaxcomm launch`, SLURM or Open MPI."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.launch.job import is_job
 
 
 def use_devices(count: int) -> int:
-    """Gives JAX its devices: those of all processes of the job, or `count` host devices where there is one process.
+    """Gives JAX its devices: all devices of the job, or `count` host devices if there is only one process.
 
     Returns:
-      How many there are.
+      The number of devices.
 
     Raises:
-      JaxcommError: as `use_host_devices`.
+      JaxcommError: as for `use_host_devices`.
     """
     if not is_job():
         use_host_devices(count)
@@ -29,14 +29,14 @@ def use_devices(count: int) -> int:
 
 
 def is_first() -> bool:
-    """Whether this process speaks for all: the only one, or the first."""
+    """Whether this process prints for all: the only process, or the first process of a job."""
     import jax
 
     return jax.process_index() == 0
 
 
 def agree(value: float) -> float:
-    """The first process's value, in all of them. All must call it; they come together there."""
+    """Returns the first process's value in all processes. Blocks until all processes have called this."""
     import jax
     from jax.experimental import multihost_utils
 
@@ -47,7 +47,7 @@ def agree(value: float) -> float:
 
 
 def barrier() -> None:
-    """Returns once all processes have called it."""
+    """Blocks until all processes have called this."""
     import jax
     from jax.experimental import multihost_utils
 
@@ -56,7 +56,7 @@ def barrier() -> None:
 
 
 def total(value: float) -> float:
-    """The sum of all processes' values, in all of them. All must call it."""
+    """Returns the sum of all processes' values in all processes. All processes must call this."""
     import jax
     from jax.experimental import multihost_utils
 
@@ -67,7 +67,7 @@ def total(value: float) -> float:
 
 
 def greatest(value: float) -> float:
-    """The greatest of all processes' values, in all of them. All must call it."""
+    """Returns the greatest of all processes' values in all processes. All processes must call this."""
     import jax
     from jax.experimental import multihost_utils
 

@@ -10,7 +10,7 @@ from jaxcomm.cli.common import arguments
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import Profile
 
-_SLOWER = 4.0  # time of a byte between hosts or racks, relative to within one
+_SLOWER = 4.0  # time of a byte between hosts or racks, divided by the time within a host or rack
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--hosts", type=arguments.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
     )
     parser.add_argument(
-        "--nic", choices=["rank", "host"], help="with --hosts: a NIC for each rank (rank), or one for a host's ranks"
+        "--nic", choices=["rank", "host"], help="with --hosts: one NIC per rank, or one per host (rank)"
     )
     parser.add_argument(
         "--slow",
@@ -39,15 +39,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def apply(args: Namespace, measured: Profile) -> Profile:
-    """The profile with its ranks where the options say.
+    """Returns the profile with its ranks placed by the options.
 
     Raises:
-      JaxcommError: the hosts or racks do not have the profile's ranks, a rack cuts a host, or an option needs another
-        one.
+      JaxcommError: the hosts or racks do not have the profile's ranks, a host is in two racks, or an option needs
+        another option.
     """
     for name, needs in (("nic", "hosts"), ("slow", "hosts"), ("uplink", "racks")):
         if getattr(args, name) is not None and getattr(args, needs) is None:
-            raise JaxcommError(f"--{name} says nothing without --{needs}.\n  Cure: add --{needs}, such as 4+4.")
+            raise JaxcommError(f"--{name} has no effect without --{needs}.\n  Cure: add --{needs}, such as 4+4.")
     fields: dict[str, Any] = {}
     for name in ("hosts", "racks"):
         given = getattr(args, name)
@@ -75,7 +75,7 @@ def apply(args: Namespace, measured: Profile) -> Profile:
         )
     if not fields:
         return measured
-    return profile.validate({**measured.model_dump(), **fields, "timed_schedules": None}, args.profile)
+    return profile.validate({**measured.model_dump(), **fields, "timed_schedules": None, "trials": []}, args.profile)
 
 
 def _words(homes: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Options that several commands have: one name, one type and one text for each."""
+"""Options that several commands share, so that each has the same name, type and text everywhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def as_json(parser: ArgumentParser) -> None:
 
 
 def sizes(parser: ArgumentParser, default: str, of: str) -> None:
-    """`--sizes`, of several calls; `of` says of which buffer."""
+    """`--sizes`, the sizes of several calls. `of` says which buffer has these sizes."""
     parser.add_argument(
         "--sizes",
         type=arguments.sizes,
@@ -31,23 +31,23 @@ def sizes(parser: ArgumentParser, default: str, of: str) -> None:
 
 
 def collective(parser: ArgumentParser, meaning: str) -> None:
-    """`--collective`, by the kind of its schedules."""
+    """`--collective`, a kind of collective."""
     kinds = get_args(CollectiveKind)
     parser.add_argument("--collective", choices=kinds, default="all_reduce", help=f"{meaning} (all_reduce)")
 
 
 def size(parser: ArgumentParser, of: str) -> None:
-    """`--size`, of one call."""
+    """`--size`, the size of one call."""
     parser.add_argument("--size", type=arguments.size, metavar="SIZE", help=of)
 
 
 def late(parser: ArgumentParser, default: Late | None, meaning: str) -> None:
-    """`--late`, one rank."""
+    """`--late`, one late rank."""
     parser.add_argument("--late", type=arguments.late, default=default, metavar="rank=R,ms=T", help=meaning)
 
 
 def late_ranks(parser: ArgumentParser, meaning: str) -> None:
-    """`--late`, any number of ranks."""
+    """`--late`, any number of late ranks."""
     repeated(parser, "--late", arguments.late, "rank=R,ms=T", meaning)
 
 
@@ -58,7 +58,7 @@ def repeated(parser: ArgumentParser, name: str, type: Callable[[str], Any], meta
 
 
 def ports(parser: ArgumentParser) -> None:
-    """`--ports` of the model."""
+    """`--ports`, the number of peers with which a rank exchanges at once."""
     help = f"peers that a rank exchanges with at once ({simulate.PORTS})"
     parser.add_argument("--ports", type=arguments.whole(1, _MOST_PORTS), default=simulate.PORTS, metavar="N", help=help)
 
@@ -70,6 +70,6 @@ def considered(parser: ArgumentParser) -> None:
 
 
 def model_bytes(parser: ArgumentParser, default: str) -> None:
-    """`--model-bytes` of the groups that average a model."""
+    """`--model-bytes`, the size of the model that groups average."""
     help = f"bytes that groups average ({default})"
     parser.add_argument("--model-bytes", type=arguments.size, metavar="SIZE", help=help)

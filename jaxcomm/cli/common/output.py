@@ -18,13 +18,13 @@ from jaxcomm.log import printable
 
 
 class Printable:
-    """Standard output on which control characters of names appear as their escapes; ends of lines and tabs stay."""
+    """Standard output that escapes control characters, except line ends and tabs."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Writes it, and returns its length."""
+        """Writes the text, and returns its length."""
         self.stream.write(printable(text, keep="\n\t"))
         return len(text)
 
@@ -33,7 +33,7 @@ class Printable:
 
 
 def of_programs() -> TextIO:
-    """Standard output for lines of other programs, whose colours and bars are theirs."""
+    """Standard output for other programs' lines, without escapes, so that colours and bars stay."""
     stream: Any = sys.stdout
     return stream.stream if isinstance(stream, Printable) else stream
 

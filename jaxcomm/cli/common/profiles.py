@@ -1,4 +1,4 @@
-"""The end of commands that make a profile."""
+"""The last steps of commands that make a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress on standard error: bars for counted work, a clock for work that does not say how far it is."""
+"""Progress on standard error: bars for counted work, a clock for work of unknown length."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from types import TracebackType
 from typing import Final, Self, TextIO
 
 _WIDTH: Final = 30
-_APART_S: Final = 0.1  # between two states of a bar
+_APART_S: Final = 0.1  # minimum seconds between two updates of a bar
 _TICK_S: Final = 0.2
 
 
 class Bar:
-    """A line on a terminal that is removed at the end; without a terminal nothing.
+    """A line on a terminal, removed at the end; without a terminal, nothing is shown.
 
     Attributes:
-      n: the part that is done.
+      n: the amount of work that is done.
     """
 
     def __init__(self, total: float, label: str) -> None:
         """Shows nothing yet.
 
         Args:
-          total: of what is to be done; 0 shows the elapsed time alone.
-          label: stands before it.
+          total: the amount of work; with 0, only the elapsed time is shown.
+          label: text before the bar.
         """
         self.n = 0.0
         self._total, self._label = total, label
@@ -42,7 +42,7 @@ class Bar:
         self._print("")
 
     def update(self, more: float = 1) -> None:
-        """Adds to what has been done."""
+        """Adds to the work that is done."""
         self.n += more
         if time.monotonic() - self._shown_at >= _APART_S:
             self.refresh()
@@ -76,7 +76,7 @@ class Bar:
 
 @contextlib.contextmanager
 def clock(label: str) -> Iterator[None]:
-    """Shows on a terminal that work goes on, and for how long it has."""
+    """Shows the label and the elapsed time on a terminal while the block runs."""
     done = threading.Event()
     with Bar(0, label) as shown:
 

@@ -14,13 +14,13 @@ from jaxcomm.profile import Profile
 from jaxcomm.profile.cluster import Cluster
 
 _MAX_RANKS: Final = 1024
-LATE: Final = (0.0, 0.02)  # seconds, the delays of cases that name none
+LATE: Final = (0.0, 0.02)  # default delays in seconds
 
 
 class Simulated(NamedTuple):
-    """Numbers of ranks, their links, the delays of one late rank in seconds, and the profile and plan that were named.
+    """The simulated cluster: numbers of ranks, links, one late rank's delays in seconds, and a named profile and plan.
 
-    `delays` is None where neither an option nor the profile has any.
+    `delays` is None if neither an option nor the profile gives delays.
     """
 
     ranks: list[int]
@@ -55,7 +55,7 @@ def read(args: Namespace) -> Simulated:
     """Loads the files and applies the options.
 
     Raises:
-      JaxcommError: a number of ranks out of range, or a plan for none of them.
+      JaxcommError: a number of ranks is out of range, or the plan is for another number.
     """
     if min(args.ranks) < 2 or max(args.ranks) > _MAX_RANKS:
         raise JaxcommError(
@@ -76,7 +76,7 @@ def read(args: Namespace) -> Simulated:
         planned = plan.load(args.plan)
         if planned.ranks not in ranks:
             raise JaxcommError(
-                f"{args.plan} is for {planned.ranks} ranks, which are not among those predicted: "
+                f"{args.plan} is for {planned.ranks} ranks; the numbers to predict are: "
                 f"{', '.join(map(str, ranks))}.\n  Cure: --ranks {planned.ranks}"
             )
         if not measured:

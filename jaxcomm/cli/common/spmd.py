@@ -1,4 +1,4 @@
-"""One mesh axis of host devices, and how values lie on it. Imports JAX: to be imported after `use_host_devices`."""
+"""One mesh axis of host devices, and values placed on it. Imports JAX: import it after `use_host_devices`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def mesh(devices: int) -> Mesh:
 
 
 def place(values: Any, mesh: Mesh, spec: Any) -> Any:
-    """A tree of arrays on the mesh: `SPLIT` along the first dimension, or the `SAME` on every device.
+    """Puts a tree of arrays on the mesh: `SPLIT` along the first dimension, or the `SAME` on every device.
 
-    In a job of several processes all bring the same values.
+    In a job of several processes, all processes must pass the same values.
     """
     sharding = NamedSharding(mesh, spec)
     if jax.process_count() == 1:
-        return jax.device_put(values, sharding)  # which checks that processes agree, by a collective
+        return jax.device_put(values, sharding)  # not in a job: it would check the values by a collective
 
     def put(value: Any) -> jax.Array:
         whole = np.asarray(value)
@@ -42,5 +42,5 @@ def here(array: jax.Array) -> np.ndarray[Any, Any]:
 
 
 def wait(values: Any) -> Any:
-    """The values, once they are computed."""
+    """Blocks until the values are computed, and returns them."""
     return _wait(values)

@@ -1,4 +1,4 @@
-"""Timing of several sides in one process, turn by turn, so that what disturbs the machine disturbs all of them."""
+"""Times several sides in one process, in turns, so that other work on the machine disturbs all sides."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _MOST_CALLS = 50
 
 
 class Side:
-    """A jitted step whose donated outputs are its next inputs; a call waits for the outputs."""
+    """A jitted step whose outputs are donated as its next inputs. A call waits for the outputs."""
 
     def __init__(self, step: Callable[[Any], Any], start: Any) -> None:
-        """Runs the step twice, which compiles it and touches its memory.
+        """Runs the step twice, to compile it and to touch its memory.
 
         Args:
-          step: takes and returns values of one kind.
+          step: returns values of the shapes and types that it takes.
           start: the first inputs; donated.
         """
         self._step, self._values = step, start
@@ -27,25 +27,27 @@ class Side:
             self()
 
     def __call__(self) -> float:
-        """One call; the seconds it took."""
+        """Makes one call, and returns its seconds."""
         start = time.perf_counter()
         self._values = spmd.wait(self._step(self._values))
         return time.perf_counter() - start
 
 
-def take_turns(sides: Mapping[str, Side], rounds: int, each_round: Callable[[], object]) -> dict[str, list[float]]:
-    """Seconds of each call: in every round each side has a turn of about 0.1 s.
+def take_turns(
+    sides: Mapping[str, Side], rounds: int, each_round: Callable[[], object]
+) -> dict[str, list[list[float]]]:
+    """Returns, for each side and turn, the seconds of each call. In every round each side has a turn of about 0.1 s.
 
     Args:
       sides: the functions to time, by name.
       rounds: number of turns of every side.
       each_round: called after every round, for a progress bar.
     """
-    slowest = job.agree(max(side() for side in sides.values()))  # processes take turns together
+    slowest = job.agree(max(side() for side in sides.values()))  # all processes make the same number of calls
     calls = min(_MOST_CALLS, max(2, round(_BLOCK_S / slowest)))
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: dict[str, list[list[float]]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
-            seconds[name] += [side() for _ in range(calls)]
+            seconds[name].append([side() for _ in range(calls)])
         each_round()
     return seconds

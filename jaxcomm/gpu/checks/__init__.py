@@ -1,5 +1,6 @@
-"""The checks of `jaxcomm check` on a machine with GPUs: sections, each a process of its own (sections).
+"""The checks of `jaxcomm check` on a machine with GPUs. Each section runs in its own process (sections).
 
-The GPUs (machine), the fused kernel on one GPU (virtual), the masks' kernel (kernels), psum over GPUs of a process
-(devices) and between processes (ranks starts nccl_rank). Only the command imports this folder.
+The sections check the GPUs (machine), the fused kernel on one GPU (virtual), the masks' kernel (kernels), psum over
+GPUs of one process (devices), and psum between processes (ranks, which starts rank). Only the command imports this
+folder.
 """

@@ -1,4 +1,4 @@
-"""The section about several GPUs of one process: jaxcomm.psum over them beside jax.lax's.
+"""The section about several GPUs of one process: compares jaxcomm.psum with jax.lax.psum.
 
 python -m jaxcomm.gpu.checks.devices RESULT.json
 """
@@ -29,7 +29,7 @@ ELEMENTS, TIMED_BYTES = 100_003, (1 << 20, 64 << 20)
 
 
 def devices() -> Iterator[Row]:
-    """Bit for bit against NumPy, twice with other data; then times of the direct schedule and of XLA's own sum."""
+    """Compares the sums of two data sets with NumPy bit for bit. Then times the direct schedule and XLA's own sum."""
     ranks = jax.device_count()
     if ranks < 2:
         print("there is one GPU, and nothing to reduce over")

@@ -1,4 +1,4 @@
-"""The bits that a schedule's program gives, by NumPy: GPUs are compared with these, whatever runs it on them."""
+"""Computes the exact result of a schedule's program with NumPy. The checks compare every result of GPUs with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.ndarray:
-    """The ranks' data after it: combined in the program's order, 16-bit floats in float32, rounded once per op."""
+    """The ranks' data after a schedule, computed in program order.
+
+    16-bit floats are combined in float32 and rounded once per op.
+    """
     program = Program.decode(compile(schedule))
     held = x.copy()
     lines = -(-held[0].nbytes // 64)
@@ -28,6 +31,6 @@ def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.nd
 
 
 def different(got: np.ndarray, expected: np.ndarray) -> int:
-    """The number of elements with other bits."""
+    """The number of elements whose bits differ."""
     same = np.ascontiguousarray(got).view(np.uint8) == np.ascontiguousarray(expected).view(np.uint8)
     return int((~same.reshape(*got.shape, got.itemsize).all(axis=-1)).sum())

@@ -1,4 +1,4 @@
-"""Shared by the processes of a check: where they are, their data, and waiting for each other."""
+"""Ranks, data, barriers and times that the processes of a check share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Step = Callable[[jax.Array], Any]
 
 
 class Job(NamedTuple):
-    """The place of this process, which is one rank."""
+    """This process's rank, the number of ranks, and the folder that all ranks share."""
 
     rank: int
     ranks: int
@@ -29,32 +29,32 @@ class Job(NamedTuple):
 
     @classmethod
     def from_arguments(cls) -> Job:
-        """The arguments that `ranks.run` gave this process behind its part."""
+        """Reads the arguments that `ranks.run` passes after the section."""
         return cls(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
 
     def barrier(self, where: str) -> None:
-        """Waits until all ranks are there."""
+        """Waits until all ranks have arrived."""
         self.arrive(where)
         self.await_others(where)
 
     def arrive(self, where: str) -> None:
-        """Records for the others that this rank is there."""
+        """Records for the other ranks that this rank has arrived."""
         (self.folder / f"{where} {self.rank}").touch()
 
     def await_others(self, where: str) -> None:
-        """Waits until all others are there."""
+        """Waits until all other ranks have arrived."""
         others = set(range(self.ranks)) - {self.rank}
         while not all((self.folder / f"{where} {rank}").exists() for rank in others):
             time.sleep(0.01)
 
 
 def mesh_of(devices: Any) -> Mesh:
-    """Their mesh, over one axis."""
+    """A mesh of these devices over one axis."""
     return Mesh(np.array(devices), ("data",))
 
 
 def median_seconds(step: Step, x: jax.Array, calls: int) -> float:
-    """The median of some calls after a warm one, the launch and the wait for the end included."""
+    """The median seconds of a call after a warm-up call, including the launch and the wait for the end."""
     jax.block_until_ready(step(x))
     times = []
     for _ in range(calls):
@@ -65,7 +65,7 @@ def median_seconds(step: Step, x: jax.Array, calls: int) -> float:
 
 
 def seconds_after_arrival(job: Job, step: Step, x: jax.Array, late_s: float, calls: int, name: str) -> float:
-    """The median time from the arrival of the last rank, which is late, to the last end, by the host's clock."""
+    """The median seconds from the arrival of the late rank, the last one, to the last end, by the host's clock."""
     jax.block_until_ready(step(x))
     times = []
     for call in range(calls):
@@ -81,19 +81,19 @@ def seconds_after_arrival(job: Job, step: Step, x: jax.Array, late_s: float, cal
 
 
 def stepped(mesh: Mesh, reduce: Callable[[Any], Any]) -> Step:
-    """A jitted reduction of the rows, each on its device."""
+    """A jitted reduction of rows. Each device has one row."""
     rows: Any = PartitionSpec("data")
     return jax.jit(jax.shard_map(reduce, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False))
 
 
 def placed(unsharded: np.ndarray, mesh: Mesh) -> jax.Array:
-    """Row r on device r of the mesh, of which this process has its own."""
+    """An array with row r on device r of the mesh. This process makes only the rows of its own devices."""
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     return jax.make_array_from_callback(unsharded.shape, sharding, lambda index: unsharded[index])
 
 
 def rows_of(result: jax.Array, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """This process's part of a result, and the expected one."""
+    """Yields this process's parts of a result, each with the expected part."""
     for shard in result.addressable_shards:
         yield np.asarray(shard.data), wanted[shard.index]
 
@@ -106,7 +106,7 @@ def data(ranks: int, count: int, dtype: str, seed: int) -> np.ndarray:
 
 
 def require_equal(label: str, got: np.ndarray, wanted: np.ndarray) -> None:
-    """Ends this process if one bit differs."""
+    """Ends this process if any bit differs."""
     different = np.flatnonzero(np.ascontiguousarray(got).view(np.uint8) != np.ascontiguousarray(wanted).view(np.uint8))
     if len(different):
         sys.exit(f"{label}: {len(different)} bytes differ, the first at {different[0]}")
@@ -114,7 +114,7 @@ def require_equal(label: str, got: np.ndarray, wanted: np.ndarray) -> None:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Ends this process where it fails. By itself it would wait for the others of `jax.distributed`, for minutes."""
+    """Ends this process at once if it fails. Otherwise `jax.distributed` would wait minutes for the other processes."""
     try:
         yield
     except BaseException as error:

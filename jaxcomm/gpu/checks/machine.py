@@ -1,4 +1,4 @@
-"""The first section: which GPUs there are, which memory XLA gives, who reaches it, and so what could run.
+"""The first section: the GPUs, the kind of XLA's memory, the GPUs that reach this memory, and what could run.
 
 python -m jaxcomm.gpu.checks.machine RESULT.json
 """
@@ -19,7 +19,7 @@ from jaxcomm.gpu.core import CUDA
 
 
 def machine() -> Iterator[Row]:
-    """Rows of a subject and what was found; nothing of it fails."""
+    """Yields rows that have a subject and a finding. No finding fails the section."""
     yield ["subject", "found"]
     gpus = jax.local_devices(backend="cuda")
     kinds = sorted({gpu.device_kind for gpu in gpus})
@@ -45,7 +45,7 @@ def machine() -> Iterator[Row]:
 
 
 def could(fault: str | None) -> str:
-    """Whether something could run, in words."""
+    """Words that say whether something could run; `fault` is the reason why not."""
     return f"cannot run: {fault}" if fault else "could run"
 
 

@@ -1,9 +1,9 @@
-"""One process of the sections "nccl" and "permutes", which jaxcomm.gpu.checks.ranks starts: it is one rank.
+"""One process of the sections "nccl" and "permutes". It is one rank, and jaxcomm.gpu.checks.ranks starts it.
 
-    # section, rank, ranks, a folder that all ranks share, "bits", or "times" as well
+    # section, rank, number of ranks, a folder that all ranks share, "bits" or "times" (which includes bits)
     python -m jaxcomm.gpu.checks.rank nccl 0 8 /tmp/folder times
 
-It ends with 0 if it found what it should; process 0 leaves rows for the report in the folder.
+Exits with 0 if all results are right. Process 0 writes the report's rows into the folder.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 from jax import lax
 
 from jaxcomm import schedules
-from jaxcomm.collectives.permute_programs import compiled
-from jaxcomm.collectives.permute_rounds import Ranks, run
-from jaxcomm.collectives.permute_steps import in_lines
+from jaxcomm.collectives.permutes.programs import compiled
+from jaxcomm.collectives.permutes.rounds import Ranks, run
+from jaxcomm.collectives.permutes.steps import in_lines
 from jaxcomm.collectives.request import Request
 from jaxcomm.gpu import lowering, nccl
 from jaxcomm.gpu.checks.expected import by_numpy
@@ -45,14 +45,14 @@ from jaxcomm.schedules import Schedule
 
 DTYPES = ("float32", "bfloat16", "int32")
 SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 28)  # bytes of a rank
-LATE_S, LATE_BYTES = 0.05, 1 << 26  # how late the last rank comes, and bytes of a rank
+LATE_S, LATE_BYTES = 0.05, 1 << 26  # seconds by which the last rank is late, and bytes of a rank
 ELEMENTS, CALLS, REPEATS = 100_003, 3, 21
 
 By = Callable[[Schedule], Step]
 
 
 def all_schedules(ranks: int) -> dict[str, Schedule]:
-    """The plain ones, and one for a late rank, whose messages other ranks wait for."""
+    """The plain schedules, and a schedule for a late rank, in which other ranks wait for the late rank's messages."""
     return {
         "direct": schedules.direct(ranks),
         "ring": schedules.ring(ranks),
@@ -61,7 +61,7 @@ def all_schedules(ranks: int) -> dict[str, Schedule]:
 
 
 def bits(job: Job, by: By) -> Iterator[Row]:
-    """Sums of every schedule, call after call, bit for bit against NumPy."""
+    """Compares the sums of every schedule with NumPy bit for bit, in several calls."""
     for name, schedule in all_schedules(job.ranks).items():
         step = by(schedule)
         for dtype in DTYPES:
@@ -74,7 +74,7 @@ def bits(job: Job, by: By) -> Iterator[Row]:
 
 
 def times(job: Job, by: By) -> Iterator[Row]:
-    """The median call by size, of each schedule and of XLA's own sum; then the time after a late rank's arrival."""
+    """Times each schedule and XLA's own sum: first the median call of each size, then the time after a late rank."""
     steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
     steps["jax.lax"] = stepped(mesh(), partial(lax.psum, axis_name="data"))
     for nbytes in SIZES:
@@ -89,7 +89,7 @@ def times(job: Job, by: By) -> Iterator[Row]:
 
 
 def by_nccl(schedule: Schedule) -> Step:
-    """A jitted sum of the rows by this schedule, as one custom call."""
+    """A jitted sum of the rows that runs this schedule in one custom call."""
     groups = lowering.gpus([[*mesh().devices]])
     request = Request("psum", "all_reduce", "sum", "data", "", groups)
     attributes: Any = nccl.attributes(request, (schedule,))
@@ -103,7 +103,7 @@ def by_nccl(schedule: Schedule) -> Step:
 
 
 def by_permutes(schedule: Schedule) -> Step:
-    """A jitted sum of the rows by this schedule, as XLA's collective-permutes."""
+    """A jitted sum of the rows that runs this schedule as XLA's collective-permutes."""
     ranks = Ranks(("data",), [range(schedule.ranks)], schedule.ranks)
 
     def psum(x: jax.Array) -> jax.Array:
@@ -119,7 +119,7 @@ BY: dict[str, By] = {"nccl": by_nccl, "permutes": by_permutes}
 
 
 def mesh() -> jax.sharding.Mesh:
-    """Of all GPUs, the first process's first, and then from the last process to the second."""
+    """A mesh of all GPUs: first the GPU of process 0, then the GPUs of the last process down to process 1."""
     first, *others = jax.devices()
     return mesh_of([first, *reversed(others)])
 
@@ -129,7 +129,7 @@ def _listed(seconds: dict[str, float]) -> str:
 
 
 def main() -> None:
-    """Does all of the section on this process's GPU."""
+    """Runs the whole section on this process's GPU."""
     job, by = Job.from_arguments(), BY[sys.argv[1]]
     jax.distributed.initialize(os.environ["JAXCOMM_COORDINATOR"], job.ranks, job.rank)
     rows: list[Row] = []
@@ -140,7 +140,7 @@ def main() -> None:
                 if job.rank == 0:
                     (job.folder / "rows").write_text(json.dumps(rows))
     job.barrier("end")
-    # The first process, through which the others meet, must end last.
+    # The first process is the coordinator, so it must end last.
     time.sleep(2.0 * (job.rank == 0))
     sys.stdout.flush()
     os._exit(0)

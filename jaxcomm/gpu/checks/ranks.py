@@ -1,9 +1,10 @@
-"""The sections about GPUs of several processes: starts a process for each GPU, waits, and gathers what they found.
+"""The sections about GPUs of several processes: starts a process for each GPU, waits, and gathers the results.
 
-    python -m jaxcomm.gpu.checks.ranks nccl 240 result.json      # section, seconds, the file that its result goes into
+    python -m jaxcomm.gpu.checks.ranks nccl 240 result.json      # section, seconds, the file for the result
 
-On a machine of one GPU some processes share it, where NCCL can: that shows their bits, and no times.
-Exits with 1 if a process fails or time is up, and with 77 where it cannot run, say without NCCL.
+If there is one GPU, several processes share it if NCCL allows this. The section then checks bits, but no times.
+Exits with 1 if a process fails or the time limit passes. Exits with 77 if the section cannot run, for example without
+NCCL.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from typing import NamedTuple
 
 from jaxcomm.gpu import core, nccl
 
-CANNOT = 77  # the exit code of what finds that it cannot run; its last line is the reason
+CANNOT = 77  # exit code of a section that cannot run; its last line of output is the reason
 PROGRAM = (sys.executable, "-m", "jaxcomm.gpu.checks.rank")
-SHARING = 4  # processes that share one GPU
-SHARED_FROM = (2, 30)  # the first NCCL that lets them
+SHARING = 4  # number of processes that share one GPU
+SHARED_FROM = (2, 30)  # the first version of NCCL that lets processes share a GPU
 # The environment of processes that share one GPU.
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
 class Outcome(NamedTuple):
-    """Whether all processes found what they should, and the report's rows."""
+    """Whether all processes got the right results, and the report's rows."""
 
     passed: bool
     rows: list[list[str]]
@@ -50,7 +51,7 @@ def main(section: str, seconds: float, out: Path) -> int:
 
 
 def why_off(gpus: int) -> str | None:
-    """The needs of the sections that this machine lacks, in one line."""
+    """The reason why the sections cannot run on this machine, in one line; None if they can."""
     if not core.is_built():
         return "jaxcomm was built without CUDA"
     if gpus == 0:
@@ -62,14 +63,14 @@ def why_off(gpus: int) -> str | None:
 
 
 def gpus() -> int:
-    """The number of GPUs, counted in another process, so that this one holds none."""
+    """The number of GPUs. Another process counts them, so that this process holds no GPU."""
     script = "import jax; print(len(jax.devices('cuda')))"
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     return int(asked.stdout) if asked.returncode == 0 else 0
 
 
 def run(section: str, ranks: int, gpus: int, seconds: float, program: list[str]) -> Outcome:
-    """Starts the processes and waits for their end, at most until the limit; there is a GPU for each, or one."""
+    """Starts the processes and waits at most `seconds` for their end. Each process has a GPU, or all share one GPU."""
     end = time.monotonic() + seconds
     with socket.create_server(("localhost", 0)) as free:
         job = {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}", **(SHARED if gpus < ranks else {})}
@@ -95,11 +96,11 @@ def _last(log: Path, count: int) -> str:
 
 
 def _await(running: list[subprocess.Popen[bytes]], end: float) -> None:
-    """Waits until all have ended; ends those that still run then, or soon after another has failed."""
+    """Waits until all processes have ended. Kills processes that still run at `end`, or 10 s after a process failed."""
     failed = False
     while any(each.poll() is None for each in running) and time.monotonic() < end:
         if not failed and any(each.poll() for each in running):
-            failed, end = True, min(end, time.monotonic() + 10)  # the others will not get further
+            failed, end = True, min(end, time.monotonic() + 10)  # the other processes cannot proceed
         time.sleep(0.05)
     for each in running:
         if each.poll() is None:

@@ -1,4 +1,4 @@
-"""Writes the results of a section row by row, so that a crash loses none of them."""
+"""Writes the results of a section row by row, so that a crash loses no row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = list[str]
 
 
 def write(rows: Iterable[Row], out: Path) -> None:
-    """Writes all rows so far whenever there is one more; the first is the table's head."""
+    """After each row, rewrites the file with all rows so far. The first row is the head of the table."""
     found: list[Row] = []
     for row in rows:
         found.append(row)

@@ -1,7 +1,8 @@
-"""The sections of `jaxcomm check`, and running one: a process of its own with a deadline, which leaves nothing behind.
+"""The sections of `jaxcomm check`. Each runs in its own process with a deadline, and leaves no process behind.
 
-Each writes its rows as it finds them, so that one that fails, hangs or crashes takes neither the others along nor what
-it had found. For psum to be ours in it, it gets a certificate of its own that says that everything was shown.
+Each section writes its rows as it finds them. So a failure, a hang or a crash loses neither these rows nor other
+sections. Each section gets its own certificate, which says that all sections passed. Without this certificate,
+jaxcomm.psum would use neither the fused kernel nor NCCL's sends and receives.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxcomm.environment import CERTIFICATE
+from jaxcomm.environment import CERTIFICATE, GPU_SMALL
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import certificate
 
-BUDGET = 1190.0  # seconds of all sections: twenty minutes
-CANNOT = 77  # a section's exit code where it finds that it cannot run; the last line that it says is the reason
+BUDGET = 1190.0  # seconds of all sections together: twenty minutes
+CANNOT = 77  # exit code of a section that cannot run; its last line of output is the reason
 
 Result = dict[str, Any]  # "state", "seconds", "rows"
 
 
 class Section(NamedTuple):
-    """A section: its claim, time limit, module, the program around that, and its environment.
+    """A section: its title, time limit, module, arguments, wrapper program and environment.
 
-    The module is called with these arguments and the file that its result goes into: {"rows": [...]}.
+    The module gets the arguments and the path of the file for its result: {"rows": [...]}.
     """
 
     title: str
@@ -49,19 +50,17 @@ def _virtual(name: str, seconds: int, title: str) -> Section:
 
 def _sanitized(tool: str) -> Section:
     wrapper = ("compute-sanitizer", f"--tool={tool}", "--error-exitcode=9")
-    return Section(
-        f"compute-sanitizer {tool}, small sizes", 90, "virtual", ("exact",), wrapper, {"JAXCOMM_GPU_SMALL": "1"}
-    )
+    return Section(f"compute-sanitizer {tool}, small sizes", 90, "virtual", ("exact",), wrapper, {GPU_SMALL: "1"})
 
 
-# First the machine, then correctness, then speed.
+# The sections about the machine come first, then those about correctness, then those about speed.
 ALL = {
-    "machine": Section("the GPUs, which memory XLA gives, and so what could run", 60, "machine"),
+    "machine": Section("the GPUs, the kind of memory that XLA gives, and what could run", 60, "machine"),
     "exact": _virtual("exact", 150, "every schedule, 8 virtual ranks, bit for bit against NumPy"),
     "types": _virtual("types", 90, "every element type and reduction, bit for bit against NumPy"),
     "deadline": _virtual("deadline", 60, "a rank that misses the deadline is named, and no result is taken for a sum"),
     "devices": Section("psum over the GPUs of this process, by the fused kernel", 120, "devices"),
-    # These end their processes by themselves, before they would be ended.
+    # These two sections end their processes before their own time limit.
     "nccl": Section("psum between processes, by NCCL's sends and receives", 200, "ranks", ("nccl", "190")),
     "permutes": Section("psum between processes, by XLA's permutes", 200, "ranks", ("permutes", "190")),
     "memcheck": _sanitized("memcheck"),
@@ -72,7 +71,7 @@ ALL = {
 
 
 class Machine(NamedTuple):
-    """Why no section can run here, or None; and what a certificate is made for here."""
+    """The reason why no section can run here, or None, and the description of this machine for a certificate."""
 
     off: str | None
     made_for: dict[str, Any]
@@ -80,7 +79,7 @@ class Machine(NamedTuple):
 
 @functools.cache
 def machine() -> Machine:
-    """Asked once, in another process, so that this one holds no GPU memory."""
+    """Asks JAX once, in another process, so that this process holds no GPU memory."""
     script = (
         "import json; from jaxcomm.gpu import certificate, core; off = core.why_off()\n"
         "print(json.dumps([off, {} if off else certificate.here()]))"
@@ -94,7 +93,7 @@ def machine() -> Machine:
 
 
 def lacks(section: Section) -> str | None:
-    """The needs of a section that this machine lacks."""
+    """Says which program of a section is not installed; None if the section needs no program or it is installed."""
     needs = section.wrapper[:1]
     return f"{needs[0]} is not installed" if needs and shutil.which(needs[0]) is None else None
 
@@ -130,7 +129,7 @@ def _left_out(reason: str) -> Result:
 
 
 def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
-    """The exit code, or None after the time limit, and the output. All its processes have ended."""
+    """Runs a command and ends its processes. Returns its output, and its exit code or None after the time limit."""
     running = subprocess.Popen(
         command,
         env=env,
@@ -149,5 +148,5 @@ def _end_with_children(command: list[str], env: dict[str, str], limit: float) ->
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The sections share the GPU's memory with nobody, but allocate only what they need."""
+    """The environment of a section, in which JAX allocates GPU memory only as needed."""
     return {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **extra}

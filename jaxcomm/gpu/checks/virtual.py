@@ -1,11 +1,10 @@
-"""The sections about the fused kernel on one GPU. Each yields the rows of a table, and raises if it does not hold.
+"""The sections about the fused kernel on one GPU. Each yields the rows of a table, and fails if a result is wrong.
 
 python -m jaxcomm.gpu.checks.virtual SECTION RESULT.json
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxcomm import schedules
+from jaxcomm.environment import GPU_SMALL, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import fused
 from jaxcomm.gpu.checks.expected import COMBINE, by_numpy, different
@@ -25,8 +25,8 @@ from jaxcomm.gpu.checks.rows import Row, verdict, write
 from jaxcomm.schedules import Schedule
 
 RANKS, LATE, CALLS = 8, 3, 21
-DELAY_US, LATE_BYTES = 2000, (4 << 20, 64 << 20)  # of a rank
-SMALL = "JAXCOMM_GPU_SMALL" in os.environ
+DELAY_US, LATE_BYTES = 2000, (4 << 20, 64 << 20)  # a delay in microseconds, and bytes of a rank
+SMALL = is_on(GPU_SMALL)
 SIZES = [1003] if SMALL else [1003, 1 << 20]
 MATRIX = {
     "ring": schedules.ring(RANKS),
@@ -44,7 +44,7 @@ INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint3
 
 
 def exact() -> Iterator[Row]:
-    """The kernel against NumPy, op by op, on poisoned results; and once more, counting on from where its flags are."""
+    """Compares the kernel with NumPy on poisoned results in two calls. The second call uses the first call's flags."""
     yield ["schedule", "type", "elements of a rank", "calls", "wrong"]
     total = 0
     for name, schedule in MATRIX.items():
@@ -57,7 +57,7 @@ def exact() -> Iterator[Row]:
 
 
 def types() -> Iterator[Row]:
-    """Every type that can be reduced, with every reduction, on one schedule."""
+    """Compares every element type and reduction with NumPy, with one schedule."""
     yield ["type", "reduction", "calls", "wrong"]
     total = 0
     for dtype in (*FLOATS, *INTEGERS, np.complex64, np.complex128):
@@ -69,7 +69,7 @@ def types() -> Iterator[Row]:
 
 
 def late() -> Iterator[Row]:
-    """Time after the late rank's arrival, by the device's clock."""
+    """Times each schedule from the late rank's arrival to the end, by the device's clock."""
     yield ["schedule", "KiB of a rank", "ms late", "ms after arrival", "of ring's", "target", ""]
     delays = np.zeros(RANKS, np.int32)
     delays[LATE] = DELAY_US
@@ -90,13 +90,13 @@ def late() -> Iterator[Row]:
 
 
 def _calls(nbytes: int) -> dict[str, int]:
-    """The number of calls of this size under each plan; 0 for plans not called yet."""
+    """The number of calls of this size under each plan; 0 for a plan without calls."""
     called = dict.fromkeys((schedule.kind for schedule in MATRIX.values()), 0)
     return called | {site["plan"]: site["calls"] for site in fused.sites() if site["bytes"] == nbytes}
 
 
 def deadline() -> Iterator[Row]:
-    """One rank comes 300 ms late where 50 ms are allowed: it is named, nobody has a sum, and the next call is right."""
+    """A rank is 300 ms late, the deadline 50 ms. The error names it, no rank has a sum, and the next call is right."""
     yield ["message", "sums", "next call"]
     x = random(1000, np.float32, 0)
     step = jax.jit(lambda x, delays: fused.virtual_psum(x, MATRIX["ring"], delays_us=delays))
@@ -120,7 +120,7 @@ def deadline() -> Iterator[Row]:
 
 
 def random(elements: int, dtype: Any, seed: int) -> np.ndarray:
-    """Numbers of every size and sign that the type has, or normal ones if it is a float."""
+    """Random operands: uniform integers over the type's whole range, or normally distributed floats."""
     generator, kind = np.random.default_rng([elements, seed]), np.dtype(dtype).kind
     shape = (RANKS, elements)
     if kind in "iu":
@@ -145,7 +145,7 @@ def _wrong(schedule: Schedule, reduction: str, dtype: Any, elements: int) -> int
 
 
 def _poison(x: jax.Array) -> None:
-    """Leaves set bits, of floats NaN, in the memory that the next result of this size is likely to get."""
+    """Sets all bits (NaN for floats) of the memory that the next result of this size is likely to get."""
     ones = jnp.full(x.nbytes, 0xFF, jnp.uint8)
     jax.block_until_ready(ones)
 

@@ -1,11 +1,11 @@
-"""Plans as files of other executors, one file per byte range: MSCCL++ (JSON) and MSCCL (XML).
+"""Writes plans as files for other executors, one file per byte range: MSCCL++ (JSON) and MSCCL (XML).
 
-An export holds what the plan's schedules send, with roles bound: the messages of the precondition and of the schedule,
-between thread blocks. It does not hold what those formats have no place for: the plan's element types, its predictions
-and their provenance, and decisions other than schedules. The tests execute exported files with readers of their own;
-neither executor itself has run them yet.
+An export holds the messages of a schedule and of its precondition, between thread blocks and with roles bound. It omits
+everything for which the formats have no place: the plan's element types, predictions and provenance, and decisions
+other than schedules. The tests execute exported files with readers of their own. The executors of MSCCL++ and MSCCL
+have not run exported files yet.
 
-Imports plan and schedules; anybody may import it.
+This package imports plan and schedules; any package may import it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FORMATS", "Exported", "Format", "export", "range_name"]
 
 
 class Format(NamedTuple):
-    """A foreign format: its file ending, and what writes a schedule (schedule, name, min_bytes, max_bytes)."""
+    """A foreign format: its file suffix, and its writer, called with (schedule, name, min_bytes, max_bytes)."""
 
     suffix: str
     write: Callable[[Schedule, str, int, int | None], Exported]
@@ -34,15 +34,15 @@ FORMATS: Final = {"mscclpp": Format(".json", mscclpp), "msccl-xml": Format(".xml
 
 
 def export(plan: Plan, index: int, form: Format) -> Exported:
-    """One byte range of a plan in another format: the same plan gives the same bytes.
+    """One byte range of a plan in another format. Equal plans give equal bytes.
 
     Args:
-      plan: a plan that was loaded, and so proved.
-      index: of the entry in `plan.collectives`.
+      plan: a plan from `jaxcomm.plan.load`, which proves plans.
+      index: index of the entry in `plan.collectives`.
       form: one of `FORMATS`.
 
     Raises:
-      PlanError: the format cannot hold the schedule; the message names the entry, the limit and the value.
+      PlanError: the format cannot hold the schedule; the error text names the entry, the limit and the value.
     """
     entry, schedule = plan.collectives[index], plan.schedules[index]
     name = f"jaxcomm-{plan.hash[:12]}-{schedule.kind}-{range_name(plan, index)}"
@@ -55,6 +55,6 @@ def export(plan: Plan, index: int, form: Format) -> Exported:
 
 
 def range_name(plan: Plan, index: int) -> str:
-    """The byte range of an entry, as file names say it: `1024-65535`, or `65536-max`."""
+    """The byte range of an entry as in file names: `1024-65535`, or `65536-max`."""
     entry = plan.collectives[index]
     return f"{entry.min_bytes}-{'max' if entry.max_bytes is None else entry.max_bytes}"

@@ -1,4 +1,4 @@
-"""Shared by the exporters: a schedule's messages in the order in which thread blocks take them, and limits."""
+"""The exporters' common parts: a schedule's messages in the order in which thread blocks process them, and limits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import Table, join, rows
 
-THREAD_BLOCKS: Final = 108  # they wait for each other, so all must run at once: one per multiprocessor of an A100
-LANES: Final = 32  # thread blocks of a GPU that send, if its limits allow: as many as NCCL has channels
-PART: Final = 16 * 1024  # bytes of a chunk from which on several thread blocks gain: what 1024 threads move at once
+THREAD_BLOCKS: Final = 108  # one per multiprocessor of an A100: blocks wait for each other, so all must run at once
+LANES: Final = 32  # sending thread blocks of a GPU, if the limits allow; NCCL has this number of channels
+PART: Final = 16 * 1024  # minimum bytes of each thread block that shares a chunk; 1024 threads move this at once
 
 FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
 FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
@@ -25,7 +25,7 @@ Built = TypeVar("Built")
 
 
 class Message(NamedTuple):
-    """A chunk on its way from `src` to `dst`, which adds it to its own chunk or replaces that."""
+    """A chunk that `src` sends to `dst`, which adds it to its own chunk or replaces that chunk."""
 
     src: int
     dst: int
@@ -33,11 +33,13 @@ class Message(NamedTuple):
     op: Op
 
 
-Round = tuple[Message, ...]  # by chunk; all of a chunk are sent before any is taken in, as they carry the old values
+# A round's messages in order of chunks. All messages of a chunk are sent before any is received, as they carry the
+# chunk's old values.
+Round = tuple[Message, ...]
 
 
 class Exported(NamedTuple):
-    """A file's text, and the sizes that it is for; `max_bytes` None means no limit."""
+    """A file's text, and the sizes that the file is for. A `max_bytes` of None means no limit."""
 
     text: str
     min_bytes: int
@@ -45,7 +47,10 @@ class Exported(NamedTuple):
 
 
 class TooMuchError(PlanError):
-    """A limit that is not kept, by `factor` if that gets less when the chunks are dealt out to more groups."""
+    """A value exceeds its limit.
+
+    `factor` is the value divided by the limit; None if dividing the chunks into more groups does not lower the value.
+    """
 
     def __init__(self, message: str, factor: float | None) -> None:
         super().__init__(message)
@@ -53,15 +58,16 @@ class TooMuchError(PlanError):
 
 
 def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
-    """The messages of every precondition, and last those of the schedule, by round and chunk.
+    """The messages of every precondition, then the messages of the schedule, in order of rounds and chunks.
 
-    When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
-    unfinished step waits for always comes earlier in the order.
+    If every thread block keeps this order, there is no deadlock, even if a link holds only one message: the first
+    unfinished step waits only for steps that are earlier in the order.
 
     Args:
       schedule: any schedule.
-      around: a precondition in which the owner of a chunk receives from all others sends the chunk around a ring that
-        ends there, as long and with as many bytes: so every rank has two peers, but a sum adds in another order.
+      around: whether to replace stars by rings in preconditions. In a star a chunk's owner receives the chunk from all
+        others; in a ring the chunk goes around all ranks to the owner. Both take equal time and move equal numbers of
+        bytes. With a ring each rank has only two peers, but sums add in another order.
     """
     before, after = schedule.phases[:-1], schedule.table()
     tables = [_around(phase) if around else phase.table() for phase in before]
@@ -69,7 +75,7 @@ def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
 
 
 def _around(phase: Schedule) -> Table:
-    """The table with rings for stars: where a chunk is only added, by the ranks that take part, to one of them."""
+    """The phase's table with rings in place of stars (see `phases`)."""
     table = phase.table()
     there = np.array([rank for rank in range(phase.ranks) if rank not in phase.late_ranks])
     rings, rest = [], []
@@ -87,10 +93,10 @@ def _around(phase: Schedule) -> Table:
 
 
 def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> Built:
-    """The result of `build` for the schedule's phases, with rings for preconditions if the limits allow no stars.
+    """The result of `build` for the schedule's phases. If preconditions with stars exceed a limit, they get rings.
 
     Raises:
-      PlanError: it can make nothing of either; the message is about the latter.
+      PlanError: `build` fails with stars and with rings; the error text is for rings.
     """
     try:
         return build(phases(schedule))
@@ -107,10 +113,10 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """The result of `build` for about the fewest groups of chunks in [first, last] that keep the limits.
+    """The result of `build` for a number of groups of chunks in [first, last]: about the least within the limits.
 
     Raises:
-      PlanError: no attempt succeeds; the message is that of the last one.
+      PlanError: no attempt succeeds; the error is the last attempt's error.
     """
     groups = first
     while groups < last:
@@ -124,7 +130,7 @@ def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
 
 
 def check(quantity: str, value: int, limit: int, allows: str, cure: str, *, split: bool = True) -> None:
-    """Raises TooMuchError if a value is beyond its limit; `split` says whether it gets less with more groups."""
+    """Raises TooMuchError if a value exceeds its limit; `split` says whether more groups lower the value."""
     if value > limit:
         message = f"{quantity} is {value}; {allows} at most {limit}.\n  Cure: {cure}."
         raise TooMuchError(message, value / limit if split else None)

@@ -1,4 +1,7 @@
-"""MSCCL's thread blocks: steps in order, each behind the steps of other blocks that it conflicts with."""
+"""Builds MSCCL's thread blocks.
+
+A block runs its steps in order. A step also waits for the steps of other blocks with which it conflicts.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from typing import Final, NamedTuple
 from jaxcomm.plan.exporters.chunk_rounds import Round
 from jaxcomm.schedules import Op
 
-PEERS: Final = 32  # per channel and direction
-COUNT: Final = 71  # chunks of a step
+PEERS: Final = 32  # maximum number of peers per channel and direction
+COUNT: Final = 71  # maximum number of chunks of a step
 
 
 class ChunksMessage(NamedTuple):
@@ -28,7 +31,10 @@ class ChunksMessage(NamedTuple):
 
 @dataclass
 class XmlStep:
-    """One step; `needs` is the block and step that must have finished, `needed` whether another step needs this one."""
+    """One step of a thread block.
+
+    `needs` names the block and the step that must finish first. `needed` says whether another step needs this step.
+    """
 
     kind: str
     chunks: range
@@ -42,14 +48,14 @@ class XmlThreadBlock:
     send: int = -1
     recv: int = -1
     steps: list[XmlStep] = field(default_factory=list)
-    passed: dict[int, int] = field(default_factory=dict)  # block -> its last step that this one has waited for
+    passed: dict[int, int] = field(default_factory=dict)  # by other block: its last step for which this block waited
 
 
 class Gpu:
-    """The thread blocks of one GPU, and who touched which chunk last.
+    """The thread blocks of one GPU, and the last steps that wrote and read each chunk.
 
     Args:
-      both: one thread block sends to a peer and receives from it, instead of two.
+      both: whether a single thread block both sends to a peer and receives from it, instead of one block per direction.
     """
 
     def __init__(self, both: bool) -> None:
@@ -81,7 +87,10 @@ class Gpu:
         return index
 
     def _append(self, index: int, kind: str, chunks: range, readers: list[tuple[int, int]]) -> tuple[int, int]:
-        """Appends a step behind those that wrote these chunks, and behind the readers; where it stands."""
+        """Appends a step that runs after `readers` and after the last writers of the chunks.
+
+        Returns the step's block and number.
+        """
         block = self.blocks[index]
         latest: dict[int, int] = {}
         for other, number in (*(self._writer[chunk] for chunk in chunks if chunk in self._writer), *readers):
@@ -97,7 +106,7 @@ class Gpu:
 
 
 def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: bool) -> list[Gpu]:
-    """The GPUs, in which the link with the most steps has that number of channels, and the others in proportion."""
+    """The GPUs. The link with the most steps has `most` channels. Others have channels in proportion to their steps."""
     channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
     for group in moves:
@@ -110,7 +119,7 @@ def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: 
 
 
 def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int], Iterator[int]]:
-    """By link the channels that its steps take in turn: the first ones that have peers to spare at both ends."""
+    """For each link, the channels that its steps use in turn: the first that allow one more peer at both ends."""
     each = math.ceil(max(steps.values()) / most)
     taken: Counter[tuple[int, int, bool]] = Counter()
     channels: dict[tuple[int, int], Iterator[int]] = {}
@@ -125,10 +134,10 @@ def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int
 
 
 def together(round_: Round) -> list[list[ChunksMessage]]:
-    """A round in groups of moves, of which each is sent before any is taken in.
+    """A round's messages in groups. All messages of a group are sent before any of them is received.
 
-    Consecutive chunks go in one step where no link has more than one in this round; else a group has one chunk, so that
-    nothing that is sent has to wait until something of the same group is taken in.
+    If every link can send its chunks of this round in one step of consecutive chunks, the round is one group. Otherwise
+    there is a group for each chunk, so that no send waits for a receive of the same group.
     """
     moves: list[ChunksMessage] = []
     for src, dst, chunk, op in sorted(round_, key=attrgetter("src", "dst", "op", "chunk")):

@@ -1,14 +1,15 @@
 """Export to MSCCL: the XML algorithm that msccl-executor-nccl runs.
 
-Follows msccl-executor-nccl as of commit 3b40a2a8 (msccl_parser.cc, msccl_kernel.cu) with the limits of commit 206e0c49
-(msccl_struct.h: 64 steps; some relatives allow more), and the attributes that msccl-tools writes (ir.py as of commit
-0448b1d8, `old_format`).
+The format is that of msccl-executor-nccl as of commit 3b40a2a8 (msccl_parser.cc, msccl_kernel.cu), with the limits of
+commit 206e0c49 (msccl_struct.h: 64 steps; some forks allow more). The attributes are the ones that msccl-tools writes
+(ir.py as of commit 0448b1d8, `old_format`).
 
-A thread block sends to one peer, or receives from one, over one channel; only where a GPU would have too many thread
-blocks, one does both. A link has as many channels as its steps need. Steps are `s` (send), `r` (receive) and `rrc`
-(receive and add) of one or several consecutive chunks; steps of different blocks of a GPU that touch the same chunk are
-ordered by `depid` and `deps`, of which a step has one: each further one needs a `nop`. As long as there are thread
-blocks and channels to spare, the buffer is cut into instances: the same steps for each part, over channels of its own.
+A thread block either sends to one peer or receives from one peer, over one channel. It does both only if a GPU would
+otherwise have too many thread blocks. The number of a link's channels depends on the number of its steps. Steps are `s`
+(send), `r` (receive) and `rrc` (receive and add) of one or several consecutive chunks. `depid` and `deps` order steps
+of different blocks of a GPU that touch the same chunk. A step can have one such dependency; each further dependency
+needs a `nop` step. If thread blocks and channels are left, the buffer is cut into parts, called instances. Each
+instance runs the same steps over channels of its own.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from jaxcomm.plan.exporters.chunk_rounds import (
 from jaxcomm.plan.exporters.msccl_blocks import Gpu, XmlStep, gpus, together
 from jaxcomm.schedules import Schedule
 
-STEPS: Final = 64  # per thread block, `nop` included
+STEPS: Final = 64  # maximum number of steps of a thread block, `nop` included
 CHANNELS: Final = 32
-NODES: Final = 4096  # XML elements that the parser keeps for one GPU
-CHUNKS: Final = 2**15 - 1  # offsets are held in 16 bits
+NODES: Final = 4096  # maximum number of XML elements that the parser keeps for one GPU
+CHUNKS: Final = 2**15 - 1  # maximum number of chunks, because offsets are held in 16 bits
 
 
 def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> Exported:
     """An MSCCL algorithm for an in-place allreduce, protocol Simple.
 
     Args:
-      schedule: a schedule that the verifier has proved; late ranks are waited for where their data is needed.
+      schedule: a verified schedule. The algorithm waits for late ranks where their data is needed.
       name: the algorithm's name.
       min_bytes: smallest buffer.
       max_bytes: largest buffer; None means no limit.
@@ -51,7 +52,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
       XML. MSCCL runs it for buffers whose number of elements is a multiple of the chunks of all instances.
 
     Raises:
-      PlanError: a limit of MSCCL that the schedule does not keep however its chunks are dealt out to channels.
+      PlanError: the schedule exceeds a limit of MSCCL however its chunks are divided over channels.
     """
     if max_bytes == 0:
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")
@@ -93,7 +94,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
 
 
 def _instances(made: list[Gpu], channels: int, chunks: int, max_bytes: int | None) -> int:
-    """A power of two, as sizes must be multiples: up to `LANES` sending blocks of a GPU, and parts of `PART` bytes."""
+    """The number of instances, a power of two. `LANES` limits the sending blocks; blocks move at least `PART` bytes."""
     blocks = max(len(gpu.blocks) for gpu in made)
     sending = max(sum(block.send >= 0 for block in gpu.blocks) for gpu in made)
     nodes = max(len(gpu.blocks) + sum(len(block.steps) for block in gpu.blocks) for gpu in made)

@@ -1,20 +1,20 @@
 """Export to MSCCL++: the JSON execution plan that its executor runs.
 
-Follows MSCCL++ as of commit b62daa57 (execution_plan.cc, the parser, which knows neither version nor schema) with the
-limits of commit 00668b4a (execution_common.hpp).
+The format is that of MSCCL++ as of commit b62daa57, with the limits of commit 00668b4a (execution_common.hpp). The
+parser, execution_plan.cc, checks neither version nor schema.
 
-Thread block i of every GPU moves the same chunks, so that no two blocks of a GPU share data. A round's transfer
-from one block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`; the receiver does
-`wait`, then `re` (reduce) or `copy`, and `res` where it sends the sum on at once. A GPU writes to another one's buffers
-only after a signal of that one in this call, as that GPU may still be in its last call: a GPU that would be written to
-before it sends anything sends a signal at its start. A place in scratch is written to again once the
-signals that have reached the sender prove that it was read.
+Thread block i of every GPU moves the same chunks, so no two blocks of a GPU share data. A round's transfer from one
+block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`. The receiver does `wait`,
+then `re` (reduce) or `copy`, or `res` if it forwards the sum at once. A GPU writes to another GPU's buffers only after
+the other GPU has signalled in this call, because the other GPU may still be in its previous call. A GPU to which others
+write before it sends anything therefore signals at its start. A place in scratch is reused once the signals that have
+reached the sender prove that the place was read.
 
-Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). Only scratch is written
-to from outside: for other buffers the executor takes it that they begin at the same offset of their allocations on all
-GPUs. A schedule gets a thread block per chunk up to 32 of them, and more only if its operations need more; with fewer
-chunks, as many thread blocks share each (`tbg_info`) as make 32. There is no loop (`pipeline`): its iterations are as
-many as a whole chunk needs, so that thread blocks that share a chunk would write beyond their parts.
+Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). Other GPUs write only to
+scratch, because the executor assumes that other buffers begin at the same offset of their allocations on all GPUs. A
+schedule gets a thread block per chunk, up to 32, and more only if its operations need more. With fewer chunks, several
+thread blocks share each chunk (`tbg_info`), so that there are up to 32 in total. The export has no loop (`pipeline`). A
+loop always iterates over a whole chunk, so thread blocks that share a chunk would write beyond their parts.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from jaxcomm.schedules import Schedule
 
 IntArray = NDArray[np.int32]
 
-OPERATIONS: Final = 64  # per thread block
-CHANNELS: Final = 16  # per thread block
+OPERATIONS: Final = 64  # maximum number of operations of a thread block
+CHANNELS: Final = 16  # maximum number of channels of a thread block
 ALIGNMENT: Final = 16  # bytes
 OFFSETS: Final = 2**32 - 1  # bytes: the executor holds offsets in 32 bits
-SMALLEST: Final = 2**31 - 1  # bytes: it reads the smallest size into 32 bits with a sign
+SMALLEST: Final = 2**31 - 1  # bytes: the executor reads the smallest size as a signed 32-bit number
 
 _IN_PARTS: Final = "export a range of smaller sizes (--size), and sum larger buffers in parts"
 
@@ -61,18 +61,18 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
     """An MSCCL++ execution plan for an in-place allreduce.
 
     Args:
-      schedule: a schedule that the verifier has proved; late ranks are waited for where their data is needed.
-      name: the plan's name, which must be its own: the executor keeps what it set up for a plan under it.
+      schedule: a verified schedule. The plan waits for late ranks where their data is needed.
+      name: the plan's name, which must be unique: the executor caches its setup of a plan by name.
       min_bytes: smallest buffer.
       max_bytes: largest buffer; None means no limit but the executor's own.
 
     Returns:
-      JSON. Its sizes are those of the range that are multiples of chunks × 16 bytes, the only ones that the executor
-      takes, as far as its 32-bit offsets reach. The scratch buffer has a chunk for every one that may be there at once.
+      JSON for the sizes of the range that the executor accepts: multiples of chunks × 16 bytes, as far as the
+      executor's 32-bit offsets reach. The scratch buffer has room for all chunks that it may hold at once.
 
     Raises:
-      PlanError: a limit of MSCCL++ that the schedule does not keep however its chunks are dealt out to thread blocks,
-        or no size of the range that the executor takes.
+      PlanError: the schedule exceeds a limit of MSCCL++ however its chunks are divided over thread blocks, or the
+        executor accepts no size of the range.
     """
     unit = schedule.num_chunks * ALIGNMENT
     low = max(-(-min_bytes // unit), 1) * unit
@@ -119,13 +119,13 @@ def _checked(plan: _Plan) -> _Plan:
 
 
 class _Scratch:
-    """The scratch buffer of one GPU; a place is reused for a chunk of the same block that surely finds it read."""
+    """The scratch buffer of one GPU; a block reuses a place once the sender knows that the place was read."""
 
     def __init__(self) -> None:
         self.size = 0
         self._read: dict[int, list[tuple[int, int]]] = defaultdict(
             list
-        )  # by block: place, signals sent when it was read
+        )  # by block: each place that was read, and the number of signals sent until then
 
     def take(self, block: int, known: int) -> int:
         """A place for a chunk; the sender knows that `known` of the block's signals were sent."""
@@ -141,7 +141,7 @@ class _Scratch:
 
 
 class _Plan:
-    """All thread blocks; block i of every GPU moves the chunks that are i modulo the number of blocks."""
+    """All thread blocks. Block i of every GPU moves the chunks whose number modulo the number of blocks is i."""
 
     def __init__(self, schedule: Schedule, order: Sequence[Sequence[Round]], blocks: int) -> None:
         self._chunks = schedule.num_chunks
@@ -172,11 +172,11 @@ class _Plan:
 
     @property
     def places(self) -> int:
-        """Chunks in the largest buffer."""
+        """The number of chunks for which the largest buffer of any GPU has room."""
         return max(self._chunks, *(scratch.size for scratch in self._scratch))
 
     def gpu(self, rank: int, instances: int) -> dict[str, Any]:
-        """A GPU in which several thread blocks move a part of each chunk in place of one."""
+        """The JSON of a GPU. Each thread block becomes `instances` blocks, each of which moves part of every chunk."""
         blocks = [row[rank] for row in self._blocks if row[rank].peers]
         written = sorted({peer for block in blocks for peer in block.buffers})
         threadblocks: list[dict[str, Any]] = []
@@ -206,7 +206,7 @@ class _Plan:
         }
 
     def _add(self, index: int, messages: Sequence[Message]) -> None:
-        """A round's operations of the blocks of one index."""
+        """Adds a round's operations to the blocks of one index."""
         row = self._blocks[index]
         place: dict[Message, int] = {}
         known: dict[int, IntArray] = {}
@@ -236,7 +236,7 @@ class _Plan:
 
 
 def _part(operation: dict[str, Any], part: int, instances: int) -> dict[str, Any]:
-    """An operation on a part of its chunks, which the executor finds itself."""
+    """An operation on one part of its chunks; the executor computes the part's bounds."""
     if instances == 1 or "src_buff" not in operation:
         return operation
     return operation | {"tbg_info": {"tb_id": part, "tbg_size": instances}}

@@ -9,14 +9,17 @@ import numpy as np
 
 from jaxcomm.schedules import Op
 
-CHANNELS_AT_ONCE: Final = 8  # per operation: of `signal` and `wait`, peers of a `put`, chunks that a sum adds
+CHANNELS_AT_ONCE: Final = 8  # at most this many channels per `signal` or `wait`, peers per `put`, or chunks per sum
 
-Cell = tuple[str, int]  # buffer, chunk or place
+Cell = tuple[str, int]  # a buffer, and the number of a chunk or place in it
 Item = TypeVar("Item")
 
 
 class Slot(NamedTuple):
-    """A chunk's place in the scratch buffer of a peer that a block puts into, or in its own where a peer has put."""
+    """A chunk's place in scratch.
+
+    If the block puts the chunk, the place is in the peer's scratch. If the peer puts it, in the block's own scratch.
+    """
 
     peer: int
     chunk: int
@@ -24,35 +27,35 @@ class Slot(NamedTuple):
 
 
 class ThreadBlock:
-    """One thread block of one GPU; it names channels and remote buffers by their place in its own lists."""
+    """One thread block of one GPU. Operations name channels and remote buffers by index in `peers` and `buffers`."""
 
     def __init__(self, ranks: int) -> None:
-        self.peers: list[int] = []  # one channel each
-        self.buffers: list[int] = []  # peers whose scratch it puts into
+        self.peers: list[int] = []  # each peer has one channel
+        self.buffers: list[int] = []  # peers into whose scratch this block puts chunks
         self.arrived: set[int] = set()  # peers that are known to be in this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
-        self.known = np.zeros(ranks, np.int32)  # by rank, the signals of its block that came before the next operation
+        self.known = np.zeros(ranks, np.int32)  # by rank: how many of its block's signals precede the next operation
         self._ops: list[dict[str, Any]] = []
-        self._waited = False  # since all threads met, some have waited
-        self._read: set[Cell] = set()  # since then
+        self._waited = False  # whether a thread has waited since all threads last met
+        self._read: set[Cell] = set()  # cells that were read since all threads last met
         self._written: set[Cell] = set()
         self._waits: list[dict[str, Any]] = []  # the last `wait`s, which more peers can join until the block sends
         self._after_waits = 0
-        self._sums: dict[int, dict[str, Any]] = {}  # by chunk: those that can add more, and send what they add up to
+        self._sums: dict[int, dict[str, Any]] = {}  # by chunk: a sum that can still add chunks, and be sent
 
     def operations(self) -> list[dict[str, Any]]:
         return [*(self._token("signal", some) for some in _by(CHANNELS_AT_ONCE, self.announced)), *self._ops]
 
     def await_arrival(self, peers: Sequence[int]) -> None:
-        """Waits until peers to which it will send have announced themselves."""
+        """Waits until the peers to which the block will send have announced themselves."""
         if peers:
             self.close()
             self._wait(peers)
             self.close()
 
     def put(self, chunk: int, slots: Iterable[Slot]) -> None:
-        """Sends a chunk; a sum that has just been made is sent by the operation that makes it."""
+        """Sends a chunk. If the chunk has an open sum, the operation that sums it also sends it."""
         self._waits = []
         for some in _by(CHANNELS_AT_ONCE, list(slots)):
             to = [{"buffer_id": place_of(self.buffers, s.peer), "index": s.place, "size": 1} for s in some]
@@ -74,7 +77,7 @@ class ThreadBlock:
         self.signals += 1
 
     def receive(self, messages: Sequence[tuple[Slot, Op]]) -> None:
-        """Takes in what peers have put into the block's own scratch, each with one signal for all that it has sent."""
+        """Receives what peers have put into the block's scratch; each peer signals once for all its chunks."""
         self._wait(sorted({slot.peer for slot, _ in messages}))
         for (_, chunk, at), op in messages:
             own, place = _local("i", chunk), _local("s", at)
@@ -92,12 +95,12 @@ class ThreadBlock:
                 self._sums[chunk] = sum_
 
     def close(self) -> None:
-        """Ends what more can join: a sum of a precondition must not wait for the late ranks."""
+        """Lets no more items join the last waits and sums, as a precondition's sum must not wait for late ranks."""
         self._waits = []
         self._sums = {}
 
     def _wait(self, peers: Iterable[int]) -> None:
-        """Adds peers to the last waits, before the data operations that follow those, or waits anew."""
+        """Adds peers to the last waits, which precede the peers' data operations, or starts new waits."""
         if not self._waits:
             self._sums, self._after_waits, self._waited = {}, len(self._ops), True
         for peer in peers:
@@ -129,7 +132,7 @@ class ThreadBlock:
 
 
 def place_of(items: list[int], item: int) -> int:
-    """Where an item stands in a list, at whose end it is put if it is not there."""
+    """The index of `item` in `items`. A missing item is appended first."""
     if item not in items:
         items.append(item)
     return items.index(item)

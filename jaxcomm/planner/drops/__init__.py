@@ -1,8 +1,8 @@
-"""The decision about drops: the parts of its gradients that a training may leave out, and a full switch drops first.
+"""The decision about drops: the parts of gradients that training may lose, and the parts that a switch drops first.
 
-`policy` makes it: `budget` shares out what all layers may drop, `queue_thresholds` says when a switch's queues drop,
-and `published_bounds` lists published shares by model. `ring_cost` is the time of a ring on links that lose packets.
-Imports no other decision.
+`policy` makes the decision. `budget` divides the allowed drops among the layers, `queue_thresholds` says when a
+switch's queues drop, and `published_bounds` lists published shares by model. `ring_cost` has the time of a ring on
+links that lose packets. This folder imports no other decision.
 """
 
 from jaxcomm.planner.drops.policy import decide, gradients

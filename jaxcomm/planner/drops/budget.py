@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.planner import cp_sat
-from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
+from jaxcomm import cp_sat
+from jaxcomm.cp_sat import WORK_PER_SECOND, Log
 
-STEPS: Final = 32  # shares of a layer to choose from, from none to the bound
-CHOICES: Final = 8192  # of all layers together, about: more layers have fewer shares to choose from
-TICKS: Final = 2**30  # the cost of everything, in the solver's integers
-UNITS: Final = 2**40  # the bytes of everything, likewise
+STEPS: Final = 32  # shares of a layer to choose from, from 0 to the bound
+CHOICES: Final = 8192  # approximate limit for all layers together: with more layers, each has fewer shares
+TICKS: Final = 2**30  # the total cost in the solver's integers
+UNITS: Final = 2**40  # the total bytes in the solver's integers
 
 Floats = NDArray[np.float64]
-Cost = Callable[[Floats], Floats]  # of a layer, by the share of it that is lost
+Cost = Callable[[Floats], Floats]  # a layer's cost by its lost share
 
 
 class Shares(NamedTuple):
@@ -38,23 +38,25 @@ def cheapest(
     seed: int,
     log: Log = None,
 ) -> Shares:
-    """The shares, in 32nds of the bound (or larger parts with more than 256 layers), of the least total cost.
+    """The shares with the least total cost.
 
-    They lose no more than the budget, and less than it by less than one such step of the largest layer.
+    Each share is a multiple of one step. A step is 1/32 of the bound, or larger if there are more than 256 layers.
+    Together the layers lose at most the budget. What they lose falls short of it by less than one step of the largest
+    layer.
 
     Args:
       sizes: bytes of each layer, in forward order.
-      costs: of each layer.
+      costs: cost of each layer, by its lost share.
       bound: the greatest share of a layer that may be lost.
       budget: the share of all bytes that may be lost, at most `bound`.
-      time_limit: seconds for the solver, roughly: the limit is on its work.
-      seed: of the solver.
+      time_limit: approximate seconds for the solver. What is limited is its work, not its time.
+      seed: seed of the solver.
       log: receives the lines of the solver's log.
 
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    cp_model = cp_sat.load("a budget of drops")
+    cp_model = cp_sat.load("planning a budget of drops")
     steps = max(1, min(STEPS, CHOICES // len(sizes)))
     grid = bound * np.arange(steps + 1) / steps
     priced = np.array([cost(grid) for cost in costs])
@@ -63,7 +65,7 @@ def cheapest(
     units = [-(-nbytes // unit) for nbytes in sizes]
     target = int(sum(sizes) * steps * (budget / bound) / unit)
 
-    start, left = [0] * len(sizes), target  # the cheapest bytes first
+    start, left = [0] * len(sizes), target  # the greedy start loses the cheapest bytes first
     for layer in np.argsort(priced[:, -1] / units, kind="stable").tolist():
         start[layer] = min(steps, left // units[layer])
         left -= start[layer] * units[layer]
@@ -82,7 +84,7 @@ def cheapest(
 
     solver = cp_sat.solver(cp_model, WORK_PER_SECOND * time_limit, seed, log)
     status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # the solver stopped before it read the hint
         return Shares([bound * count / steps for count in start], "GREEDY", 1.0)
     chosen = [next(i for i, literal in enumerate(take) if solver.boolean_value(literal)) for take in taken]
     best, least = solver.objective_value, solver.best_objective_bound

@@ -1,4 +1,4 @@
-"""The parts of its gradients that a training may drop, and those that a full switch drops first."""
+"""Decides which parts of the gradients training may drop, and which of them a full switch drops first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from jaxcomm.cp_sat import Log
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.drops import MAX_LAYERS, Buffer, Drops, Queue, Tolerant, front_first, priority_of, queue_bytes
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, switch_drops
-from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.drops.budget import Shares, cheapest
 from jaxcomm.planner.drops.published_bounds import published
 from jaxcomm.planner.drops.queue_thresholds import Impact, thresholds
@@ -20,9 +20,9 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance
 
-BOUND: Final = 0.1  # the paper trains with it
-QUEUES: Final = 8  # of commodity switches
-LARGE_WEIGHT: Final = 50.0  # ResNet50 bears 20 % of its small gradients or 0.4 % of its large ones (figure 4b)
+BOUND: Final = 0.1  # the bound of the paper's trainings
+QUEUES: Final = 8  # queues of a commodity switch
+LARGE_WEIGHT: Final = 50.0  # ResNet50 tolerates losing 20 % of its small gradients or 0.4 % of its large ones (fig. 4b)
 
 
 def decide(
@@ -35,23 +35,24 @@ def decide(
     seed: int = 0,
     log: Log = None,
 ) -> Drops | None:
-    """The drop policy, if the profile has the drops that the training bears, or the caller asks for one.
+    """The drop policy, if the profile has the tolerance of the training or the caller asks for a policy; else None.
 
-    Layers are those of `profile.tolerance`. Without it they are the gradient buckets; backward reaches the front layers
-    last, so the last bucket to be ready is the first layer.
+    The layers come from `profile.tolerance`, or else each gradient bucket is a layer. Backward reaches the front layers
+    last, so the bucket that is ready last is the first layer.
 
     Args:
       profile: the measurements.
-      bound: the greatest share of a layer that may be dropped; None: the measured, else the published, else 10 %.
-      model: architecture, to look up the published bound; empty: as the profile says.
+      bound: the greatest share of a layer that may be dropped; None: the measured bound, else the published one, else
+        10 %.
+      model: architecture, to look up the published bound; empty: the profile's architecture.
       budget: the share of all bytes that may be dropped; None: the bound.
       time_limit: seconds for the solver, roughly.
-      seed: of the solver.
+      seed: seed of the solver.
       log: receives the lines of the solver's log.
 
     Raises:
-      ProfileError: no gradients are known, two have one name, a model is not known, or no thresholds keep to
-        the bound.
+      ProfileError: no gradients are known, two gradients have one name, the model is not known, or no thresholds keep
+        to the bound.
       JaxcommError: a bound or budget out of range, or OR-Tools is needed and not installed.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 4.2.2 and
@@ -60,7 +61,7 @@ def decide(
     if profile.tolerance is None and bound is None and budget is None and not model:
         return None
     if model and bound is None:
-        published(model)  # a name that nobody knows is the first mistake to mend
+        published(model)  # raises for an unknown model before other mistakes are reported
     bears = profile.tolerance or Tolerance(layers=gradients(profile))
     if len(bears.layers) > MAX_LAYERS:
         raise ProfileError(f"tolerance.layers has {len(bears.layers)} entries; a plan holds {MAX_LAYERS}.")
@@ -113,8 +114,8 @@ def gradients(profile: Profile) -> list[Layer]:
         if not bucket.name or bucket.name in places:
             raise ProfileError(
                 f'buckets[{i}].name is "{bucket.name}"'
-                + (f", that of buckets[{places[bucket.name]}], too" if bucket.name else "")
-                + "; a drop policy finds gradients by name.\n  Cure: give every bucket a name of its own."
+                + (f", like that of buckets[{places[bucket.name]}]" if bucket.name else "")
+                + "; a drop policy finds gradients by name.\n  Cure: give every bucket its own name."
             )
         places[bucket.name] = i
     order = sorted(places.items(), key=lambda item: (profile.buckets[item[1]].ready_s, item[1]), reverse=True)
@@ -155,7 +156,7 @@ def _shares(
 
 
 def _smallest_first(layer: Layer, small_share: float) -> Callable[[Floats], Floats]:
-    """The extra steps by the share of a layer that is dropped: large gradients only when no small one is left."""
+    """The extra steps as a function of a layer's dropped share. Large gradients are dropped after all small ones."""
     small, large = _curve(layer.small), _curve(layer.large)
 
     def cost(share: Floats) -> Floats:
@@ -165,7 +166,10 @@ def _smallest_first(layer: Layer, small_share: float) -> Callable[[Floats], Floa
 
 
 def _curve(points: Sequence[Point]) -> Callable[[Floats], Floats]:
-    """Straight lines through nothing lost and the measured points; beyond the last one on as steeply, never falling."""
+    """A piecewise linear curve through 0 and the measured points.
+
+    Beyond the last point the last slope continues if it is above 0. Otherwise the curve is constant there.
+    """
     shares, rounds = [0.0, *(point.share for point in points)], [0.0, *(point.rounds for point in points)]
     slope = max(0.0, (rounds[-1] - rounds[-2]) / (shares[-1] - shares[-2]))
     ends = [*shares, 1.0], [*rounds, rounds[-1] + slope * (1 - shares[-1])]
@@ -173,7 +177,7 @@ def _curve(points: Sequence[Point]) -> Callable[[Floats], Floats]:
 
 
 def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffer | None:
-    """The thresholds for the profile's switch, and what they drop."""
+    """The thresholds for the profile's switch, and the shares of gradients that the switch then drops."""
     if (switch := bears.switch) is None:
         return None
     held = queue_bytes(layers, switch.queues)
@@ -199,9 +203,10 @@ def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffe
 
 
 def _impact(bears: Tolerance, layers: Sequence[Tolerant], queue: int) -> Impact:
-    """The cost of a queue's drops: extra steps where they were measured.
+    """The cost of a queue's drops: the extra steps if the profile has measurements, otherwise weighted dropped bytes.
 
-    Else bytes, weighted by the layer's place, since front layers bear more, and large gradients above small ones.
+    Bytes are weighted by the layer's place, because front layers tolerate more loss. Bytes of large gradients are also
+    weighted by `LARGE_WEIGHT`.
     """
     here = [(i, layer) for i, layer in enumerate(bears.layers) if layers[i].priority == queue]
     small_share = bears.small_share

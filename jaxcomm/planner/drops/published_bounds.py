@@ -10,7 +10,7 @@ from jaxcomm.files import short
 
 
 class Published(NamedTuple):
-    """Shares of a model's gradients that may be lost: any of them at random; front layers and small ones first."""
+    """Shares of a model's gradients that may be lost: at random, or (selective) front layers and small ones first."""
 
     model: str
     random: float
@@ -40,10 +40,10 @@ PUBLISHED: Final = (
 
 
 def published(model: str) -> Published:
-    """The published bounds of a model of this name, whatever its case and spaces.
+    """The published bounds of a model. Case and spaces of the model's name do not matter.
 
     Raises:
-      ProfileError: nothing is.
+      ProfileError: no bounds of this model are published.
     """
     rows = {_plain(row.model): row for row in PUBLISHED}
     if (row := rows.get(_plain(model))) is not None:
@@ -51,7 +51,7 @@ def published(model: str) -> Published:
     known = ", ".join(row.model for row in PUBLISHED)
     near = [rows[name].model for name in difflib.get_close_matches(_plain(model), rows)]
     raise ProfileError(
-        f"no bound on the drops of {short(model)} is published; known are: {known}.\n"
+        f"no bound on the drops of {short(model)} is published; known models: {known}.\n"
         f"  Cure: {f'did you mean {near[0]}? Else ' if near else ''}name a model that is like yours, give a bound, or "
         "measure it with `jaxcomm profile drop-bound`."
     )

@@ -1,8 +1,9 @@
-"""From which fill level on a switch's queues drop small gradients, and all: the least impact on the training.
+"""Chooses the fill levels at which a switch's queues drop small gradients, and at which they drop all gradients.
 
-Exact dynamic programming over the queues by priority. Its state is the buffer used so far and what the queues above
-leave of the switch's capacity; thresholds are multiples of `step` packets, and the capacity left is rounded down to
-1/1024 of all, so that nothing is lost beyond what is planned with.
+The levels have the least impact on training. Exact dynamic programming over the queues, in order of priority, finds
+them. A state is the buffer used so far and the capacity that higher queues leave. Thresholds are multiples of `step`
+packets. The capacity that is left is rounded down to a multiple of 1/1024 of the total, so that no more is lost than
+planned.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, queue_drops
 
-STEPS: Final = 128  # sizes of a queue to choose from; a buffer of at most this many packets is divided to the packet
-LARGEST: Final = 8192  # packets; of a larger buffer no more is given to the queues
-CAPACITY: Final = 1024
+STEPS: Final = 128  # queue sizes to choose from; in a buffer of at most this number of packets, a step is one packet
+LARGEST: Final = 8192  # the queues get at most this many packets of a buffer
+CAPACITY: Final = 1024  # units of the switch's total capacity
 
 Impact = Callable[[QueueDrops], Floats]
 
 
 class _Option(NamedTuple):
-    """Thresholds of a queue in steps, for a capacity that is left to it (`before`) and what it leaves (`after`)."""
+    """A queue's thresholds in steps, and the capacity that the queue gets (`before`) and leaves (`after`)."""
 
     before: int
     small: int
@@ -35,14 +36,14 @@ class _Option(NamedTuple):
 
 
 class _State(NamedTuple):
-    """By the steps that may be used: the least cost, and the last option that led to it."""
+    """For each number of steps that may be used, the least cost, and the last queue's option with this cost."""
 
     cost: Floats
     option: NDArray[np.int64]
 
 
 class _Search(NamedTuple):
-    """The numbers that all queues share."""
+    """The parameters common to all queues."""
 
     step: int
     room: int
@@ -50,7 +51,7 @@ class _Search(NamedTuple):
     bound: float
 
     def options(self, offered: float, before: int, impact: Impact, last: bool) -> list[_Option]:
-        """The thresholds of a queue that keep to the bound and are best for what they use and leave."""
+        """The thresholds that keep to the bound: for each buffer used and each capacity left, only the cheapest."""
         if not offered:
             return [_Option(before, 0, 0, before, 0.0)]
         if not before:
@@ -73,10 +74,10 @@ class _Search(NamedTuple):
 def thresholds(
     packets: int, offered: Sequence[float], small_share: float, bound: float, impacts: Sequence[Impact]
 ) -> list[tuple[int, int]]:
-    """The thresholds (small, large) of every queue, in packets, of the least total impact.
+    """The thresholds (small, large) of every queue, in packets, with the least total impact.
 
     Args:
-      packets: size of the buffer, which the queues' `large` share.
+      packets: size of the buffer; the `large` thresholds of all queues together are at most this size.
       offered: arriving packets of each queue per packet that the switch can send, by priority.
       small_share: the share of packets with small gradients.
       bound: the greatest share of its packets that a queue may lose.
@@ -111,7 +112,7 @@ def thresholds(
 
 
 def _advance(states: dict[int, Floats], options: Sequence[_Option]) -> dict[int, _State]:
-    """The states behind one more queue."""
+    """The states after one more queue."""
     reached: dict[int, _State] = {}
     for index, option in enumerate(options):
         before = states[option.before]

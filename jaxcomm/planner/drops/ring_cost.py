@@ -1,6 +1,7 @@
-"""Expected seconds of a ring allreduce over links that lose packets at random: all sent again, or some given up.
+"""The expected time of a ring allreduce over links that lose packets at random.
 
-Every round waits for the slowest rank. Bursts of losses and congestion are for a simulation.
+Lost packets are all retransmitted, or some are given up. Every round waits for the slowest rank. Loss bursts and
+congestion are left to simulations.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ import numpy as np
 
 from jaxcomm.profile import PacketLoss
 
-EXACT: Final = 65536  # packets of a message; beyond, the number of lost ones is taken as normal
+EXACT: Final = 65536  # with more packets in a message, the number of losses is taken as normally distributed
 _NEGLIGIBLE: Final = 1e-15
 _DUPLICATES: Final = 3  # later packets that show TCP a loss before its timeout (RFC 5681)
-_REPEAT: Final = 2  # latencies of such a resend: the acknowledgement, the packet
-_QUERY: Final = 3  # latencies of a resend: the query, its answer, the packets
+_REPEAT: Final = 2  # latencies of a retransmission without a timeout: the acknowledgement, the packet
+_QUERY: Final = 3  # latencies of a requested retransmission: the query, the reply, the packets
 
 
 def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None) -> float:
-    """Nothing is given up, as with TCP: a lost packet that three others follow is sent again at once; one of the last
-    three, and one that is lost again, after a timeout. A round takes as many timeouts as its unluckiest packet.
+    """Seconds if all packets are delivered, as by TCP.
+
+    A lost packet that three others follow is retransmitted at once. If a packet is one of the last three, or is lost
+    again, it is retransmitted after a timeout. A round waits for all timeouts of its unluckiest packet.
 
     Args:
       ranks: number of ranks.
       nbytes: bytes of one rank's buffer.
       alpha: seconds per round.
       beta: seconds per byte.
-      packet_loss: of the links; None: none, or it costs nothing.
+      packet_loss: the links' packet loss; None: packets are not lost, or their loss costs nothing.
     """
     message, rate = nbytes / ranks, packet_loss.rate if packet_loss else 0.0
     seconds = alpha + message * beta / (1 - rate)
@@ -36,7 +39,9 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pa
         packets = math.ceil(message / packet_loss.packet_bytes)
         last = min(packets, _DUPLICATES)
         seconds += _any((packets - last) * ranks, rate) * _REPEAT * alpha
-        missing = rate  # the probability that one of the last packets is lost so often; of another, once more
+        # The probability that one of the last packets needs another timeout. An earlier packet needs a timeout only if
+        # it is lost once more.
+        missing = rate
         while True:
             early, late = _any((packets - last) * ranks, missing * rate), _any(last * ranks, missing)
             if (waiting := early + late - early * late) <= _NEGLIGIBLE:
@@ -47,17 +52,18 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pa
 
 
 def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None, share: float) -> float:
-    """A message is done when all but `share` of it has come; only if more is missing, the sender is asked to resend.
+    """Seconds if a message is complete when all of it but the share `share` has arrived.
 
-    Without losses that is a ring over the rest of the buffer.
+    If more is missing, the receiver requests the missing packets. Without losses this is the time of a ring over the
+    rest of the buffer.
 
     Args:
       ranks: number of ranks.
       nbytes: bytes of one rank's buffer.
       alpha: seconds per round.
       beta: seconds per byte.
-      packet_loss: of the links; None: none, or it costs nothing.
-      share: of the buffer, which may be lost.
+      packet_loss: the links' packet loss; None: packets are not lost, or their loss costs nothing.
+      share: share of the buffer that may be lost.
     """
     message, rate = nbytes / ranks, packet_loss.rate if packet_loss else 0.0
     seconds = alpha + message * beta * min(1.0, (1 - share) / (1 - rate))

@@ -1,9 +1,10 @@
 """Chooses the ranks that average together in each iteration, where links between racks or some NICs are slow.
 
-The slowest group of any pattern takes at least what a pair over the slowest link does: every rank must meet another
-through its NIC, and every rack another through its uplink, or they never agree. Pairs attain that, so the least cost
-needs no solver. A training feels how far its ranks are apart, and for how long: among the patterns of the least cost,
-the one is taken that leaves the least disagreement per second, of several kinds that `search` improves.
+In any pattern the slowest group takes at least the time of a pair over the slowest link. Every rank must meet another
+rank through its NIC, and every rack must meet another rack through its uplink, or they never agree. Pairs attain this
+time, so the least cost is known without a solver. Training suffers from how far its ranks are apart, and for how long.
+Among the patterns of the least cost, the one that leaves the least disagreement per second is therefore taken. There
+are candidates of several kinds, and `search` improves them.
 """
 
 from __future__ import annotations
@@ -19,24 +20,23 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile
 from jaxcomm.simulate import baselines
 
-SMALL: Final = 64  # ranks up to which every period to 16 iterations is tried
+SMALL: Final = 64  # all `PERIODS` are tried for up to this many ranks
 PERIODS: Final = range(1, 17)
-LONG: Final = 32  # the period of more ranks
-FEW: Final = 16  # ranks up to which patterns are improved
+LONG: Final = 32  # the period if there are more than `SMALL` ranks
+FEW: Final = 16  # patterns are improved for up to this many ranks
 CURE: Final = "\n  Cure: "
 
 
 def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> Groups | None:
-    """The groups of every iteration whose slowest group is fastest, and of those the least disagreement per second.
+    """The groups of every iteration, chosen for the slowest group's least time, then the least disagreement per second.
 
     Args:
       profile: the measurements; its `racks` and `nics` say which links are slow.
       model_bytes: the bytes that a group averages; None: all gradient buckets, or the profile's collective.
-      seed: of the draws.
+      seed: seed of the draws.
 
     Returns:
-      The groups; None where all ranks are in one rack and no NIC is slow: all divisions are alike there, and none
-      avoids anything.
+      The groups; None if all ranks are in one rack with equal NICs, so that no division avoids a slow link.
 
     Raises:
       ProfileError: it is not known how many bytes are averaged, or there are too many ranks.
@@ -114,7 +114,10 @@ def _slowest(pattern: list[Division], links: GroupCosts) -> float:
 
 
 def _baselines(links: GroupCosts) -> Baselines:
-    """The time of synchronising all ranks; uneven racks count as the largest, unlike links as the slowest."""
+    """The times of synchronising all ranks, by the formulas of the paper.
+
+    Every rack counts as large as the largest rack, and every link as slow as the slowest link of its kind.
+    """
     slowest = max(links.nics)
     given = baselines.RackedWorkers(
         racks=len(links.racks),

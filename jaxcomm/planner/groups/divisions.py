@@ -1,4 +1,6 @@
-"""Divisions of ranks into groups, by cost, drawn and picked by what they mix; and the paper's pattern.
+"""Divides ranks into groups. Divisions are drawn within a cost limit and picked by how well they mix ranks.
+
+The module also builds the paper's pattern.
 
 Source: Wang et al., "DS-Sync", section III-B; the divisions by cost and their choice are ours.
 """
@@ -16,25 +18,28 @@ from jaxcomm.plan.consensus import averaged
 from jaxcomm.plan.groups import GroupCosts
 
 Division = list[list[int]]
-SLACK: Final = 1 + 1e-12  # sums that are added in another order
-DRAWS: Final = 4096  # ranks in all draws of one iteration together
-SKETCH: Final = 64  # numbers per rank that stand for its model
+SLACK: Final = 1 + 1e-12  # tolerance for sums whose terms are added in another order
+DRAWS: Final = 4096  # one iteration's number of draws times the number of ranks
+SKETCH: Final = 64  # random numbers per rank that stand for the rank's model
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Divisions of all ranks in which no group takes longer than `limit` seconds, in as few groups as that allows.
+    """Draws divisions of all ranks into few groups, in which no group takes longer than `limit` seconds.
 
-    In every iteration each rack sends one rank to a group between racks; those that stay join that group as far as the
-    limit goes, or are divided within their rack. The slowest choose their partners first, so they get fast ones, and
-    the rest is one large group wherever that is fast enough. The ranks that go, and their partners, are drawn.
+    In every iteration each rack sends one rank to a group between racks. The ranks that stay join that group as far as
+    the limit allows, or are divided within their rack. The slowest ranks choose their partners first, so they get fast
+    partners. The remaining ranks form one large group if the limit allows it. Senders and partners are drawn at random.
     """
 
     links: GroupCosts
     limit: float
 
     def iterations(self, period: int, seed: int) -> list[Division]:
-        """So many divisions, each the one of several draws that leaves the least disagreement after those before."""
+        """`period` divisions. Each is the best of several draws.
+
+        The best draw leaves the least disagreement after the divisions before it.
+        """
         dice, ranks = random.Random(seed), len(self.links.nics)
         values = np.random.default_rng(seed).standard_normal((ranks, SKETCH)) if ranks > SKETCH else np.eye(ranks)
         values = values - values.mean(axis=0)
@@ -62,13 +67,16 @@ class Shuffle:
         return sorted(sorted(group) for group in (*between, *(group for within in staying for group in within)))
 
     def _able(self, ranks: Sequence[int], uplink: float) -> Sequence[int]:
-        """Those whose NIC is no slower than the uplink; all, if a single one would always be left out."""
+        """The ranks whose NIC is no slower than the uplink.
+
+        If there is only one such rank, it would always be sent. All ranks are returned then.
+        """
         most = max(uplink, min(self.links.nics[rank] for rank in ranks))
         able = [rank for rank in ranks if self.links.nics[rank] <= most]
         return able if len(able) > 1 else ranks
 
     def _divide(self, ranks: Sequence[int], slowness: Mapping[int, float], dice: random.Random) -> Division:
-        """Greedy: the slowest first, with as many others, in the order drawn, as the limit allows."""
+        """Divides greedily: the slowest free rank takes random free partners up to the limit, until no rank is free."""
         order = sorted(ranks, key=lambda _: dice.random())
         free, found = dict.fromkeys(order), []
         for head in sorted(order, key=lambda rank: -slowness[rank]):
@@ -79,7 +87,7 @@ class Shuffle:
         return found
 
     def _most(self, slowness: float, ranks: int) -> int:
-        """The sizes that groups of `ranks` ranks may have."""
+        """The largest size, up to `ranks`, at which a group of this slowness keeps to the limit."""
         low, high = 1, ranks
         while low < high:
             middle = (low + high + 1) // 2
@@ -88,7 +96,7 @@ class Shuffle:
         return low
 
     def _absorb(self, group: list[int], staying: Sequence[Division]) -> None:
-        """Moves what stays in these racks into their group between racks, the largest first, as far as it fits."""
+        """Moves groups within racks into the racks' group between racks, the largest first, if the limit allows."""
         for within in staying:
             for other in sorted(within, key=len, reverse=True):
                 if self.links.seconds([[*group, *other]]) <= self.limit * SLACK:
@@ -97,7 +105,10 @@ class Shuffle:
 
 
 def path(links: GroupCosts) -> list[Division]:
-    """Pairs along a path through all ranks: poor, but connected on every network, and no pair is ever too slow."""
+    """Pairs along a path through all ranks.
+
+    The ranks agree slowly, but the pattern is connected on every network, and never over the limit.
+    """
     heads = [rack.ranks[0] for rack in links.racks]
     phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]
     phases += [_pairs(heads, start) for start in (0, 1)]
@@ -105,18 +116,22 @@ def path(links: GroupCosts) -> list[Division]:
 
 
 def racks_in_turn(links: GroupCosts) -> list[Division]:
-    """All of each rack, then one of each rack across, in turns: racks of one size agree exactly after a period."""
+    """First a group for each whole rack, then, in turns, groups of one rank from every rack.
+
+    Racks of equal size agree exactly after a period.
+    """
     racks = [[*rack.ranks] for rack in links.racks]
     turns = range(max(map(len, racks))) if len(racks) > 1 else ()
     return [_completed(groups, links) for groups in (racks, *([[r[t % len(r)] for r in racks]] for t in turns))]
 
 
 def paper(links: GroupCosts) -> list[Division]:
-    """The paper's pattern (III-B1 to 3): a group of representatives, one of each rack's others; the slow ones in pairs.
+    """The paper's pattern (III-B1 to 3): one group of the racks' representatives, and one of other ranks in each rack.
 
-    A rack with a slow uplink pairs its representative with a regular one, which changes every iteration; a rank with a
-    slow NIC stays in its rack and is paired there, if it has enough others. Where the paper says nothing: slow is what
-    is slower than the fastest of its kind; a rank without a regular partner joins the large group.
+    The representative of a rack with a slow uplink is paired with the representative of another rack, a different one
+    in every iteration. A rank with a slow NIC stays in its rack and is paired there if the rack has enough other ranks.
+    The paper leaves two points open. Here a link is slow if it is slower than the fastest link of its kind, and a rank
+    without a regular partner joins the large group.
     """
     racks, nics = links.racks, links.nics
     regular = [[r for r in rack.ranks if nics[r] == min(nics[r] for r in rack.ranks)] for rack in racks]
@@ -137,7 +152,7 @@ def paper(links: GroupCosts) -> list[Division]:
 
 
 def _hub(slow: Sequence[int], others: Sequence[int], t: int) -> Division:
-    """Each slow rank with one other, in turns; the rest is one group."""
+    """Pairs each slow rank with one of `others`. The pairs change with `t`. The remaining ranks form one group."""
     turned = t % max(1, len(others))
     others = [*others[turned:], *others[:turned]]
     pairs = min(len(slow), len(others))
@@ -150,6 +165,6 @@ def _pairs(ranks: Sequence[int], start: int) -> Division:
 
 
 def _completed(groups: Division, links: GroupCosts) -> Division:
-    """The groups, and everybody else alone."""
+    """The groups, and a group of one for each remaining rank."""
     busy = {rank for group in groups for rank in group}
     return sorted([sorted(group) for group in groups] + [[rank] for rank in range(len(links.nics)) if rank not in busy])

@@ -1,7 +1,8 @@
-"""The pattern that leaves the least disagreement per second: descent over the divisions of every iteration.
+"""Finds patterns that leave the least disagreement per second, by descent over the divisions of every iteration.
 
-One iteration after the other takes, of many divisions, the one with which the whole period leaves least, until none
-gains. On up to `EVERY` ranks all divisions are tried, or some of very many; on more ranks those of the starts.
+In turn, each iteration takes the division with which the whole period leaves the least disagreement, until no change
+gains. With up to `EVERY` ranks all divisions are tried, or a sample of all divisions. With more ranks only the starts'
+divisions are tried.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from jaxcomm.plan.consensus import AGREED
 from jaxcomm.plan.groups import GroupCosts
 from jaxcomm.planner.groups.divisions import SLACK, Division
 
-EVERY: Final = 8  # ranks of which every division is tried
-MOST: Final = 1024  # divisions that are tried beside those of the starts
+EVERY: Final = 8  # every division is tried for up to this many ranks
+MOST: Final = 1024  # maximum number of divisions that are tried beside the starts' divisions
 PERIODS: Final = range(1, 9)
-RANDOM: Final = 2  # starts of each period that are drawn
-KEPT: Final = 3  # patterns whose ρ is brought down at last
+RANDOM: Final = 2  # random starts per period
+KEPT: Final = 3  # number of best patterns whose ρ is reduced at the end
 
 Floats = NDArray[np.float64]
 Norm = Callable[[Floats], Floats]
 
 
 def descended(links: GroupCosts, starts: Sequence[list[Division]], seed: int) -> list[list[Division]]:
-    """Patterns that no change of one iteration improves; the starts' divisions are tried, too.
+    """Patterns that no change of a single iteration improves.
 
     Args:
       links: the network.
       starts: patterns to start from, each also cut or repeated to every period of `PERIODS`.
-      seed: of the starts that are drawn.
+      seed: seed of the random starts.
     """
     dice = random.Random(seed)
     pool = _Pool.of(links, starts, dice)
@@ -51,7 +52,7 @@ def descended(links: GroupCosts, starts: Sequence[list[Division]], seed: int) ->
 
 
 class _Pool(NamedTuple):
-    """Divisions, each as the matrix that averages, with its seconds."""
+    """Divisions, with the averaging matrix and the seconds of each."""
 
     divisions: list[Division]
     matrices: Floats
@@ -59,8 +60,7 @@ class _Pool(NamedTuple):
 
     @classmethod
     def of(cls, links: GroupCosts, starts: Sequence[list[Division]], dice: random.Random) -> Self:
-        """Those of the starts, and of few ranks all in which no group takes longer than it must, and none shares an
-        uplink."""
+        """The starts' divisions and, for few ranks, all divisions of the least cost in which groups share no uplink."""
         ranks = len(links.nics)
         limit = links.least * SLACK
         every = [*_divisions(list(range(ranks)), links)] if ranks <= EVERY else []
@@ -75,7 +75,7 @@ class _Pool(NamedTuple):
         return cls(divisions, matrices, np.array([links.seconds(division) for division in divisions]))
 
     def descend(self, pattern: list[int], norm: Norm) -> list[int]:
-        """The pattern after changes of one iteration at a time, for as long as one gains."""
+        """The pattern after changing one iteration at a time, as long as a change gains."""
         ranks = self.matrices.shape[1]
         centred = np.eye(ranks) - 1 / ranks
         least, before = self.left(pattern, norm), np.inf
@@ -96,7 +96,10 @@ class _Pool(NamedTuple):
         return pattern
 
     def left(self, pattern: Sequence[int], norm: Norm) -> float:
-        """The logarithm of what a period leaves, per second of the fastest division; below 0."""
+        """The logarithm of the disagreement that a period leaves, divided by the period's time; negative.
+
+        The unit of the period's time is the time of the fastest division.
+        """
         ranks = self.matrices.shape[1]
         product = np.eye(ranks) - 1 / ranks
         for i in pattern:
@@ -106,7 +109,7 @@ class _Pool(NamedTuple):
 
 
 def _frobenius(products: Floats) -> Floats:
-    """Quick, and 0 where ρ is."""
+    """The scaled Frobenius norm: fast to compute, and 0 where ρ is 0."""
     return np.asarray(np.sqrt(np.square(products).sum(axis=(1, 2)) / products.shape[1]), np.float64)
 
 
@@ -119,7 +122,7 @@ def _key(division: Division) -> tuple[tuple[int, ...], ...]:
 
 
 def _divisions(ranks: list[int], links: GroupCosts) -> Iterator[Division]:
-    """Every division in which no uplink has two groups."""
+    """Every division in which no uplink carries two groups."""
     if not ranks:
         yield []
         return

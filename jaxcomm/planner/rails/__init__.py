@@ -1,8 +1,7 @@
 """The decision about rails: how a buffer of any size is split over interfaces that differ.
 
-`times` reads the measured tables, `split` finds the shares for one size, and `search` the ranges of sizes that share a
-split.
-Imports no other decision.
+`times` reads the measured tables, `split` finds the shares for one size, and `search` finds the ranges of sizes that
+share a split. This folder imports no other decision.
 """
 
 from jaxcomm.planner.rails.search import MIN_GAIN, decide

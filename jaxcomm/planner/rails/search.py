@@ -1,7 +1,7 @@
-"""How a buffer of any size is split over unlike rails: by measured tables, and not at all where that would not pay.
+"""Decides from measured tables how buffers of each size are split over unlike rails. A split must save enough.
 
 Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", sections 2.3 and 4.3.
-Nezha searches threshold and shares by gradient descent while it runs; here they follow from the tables before.
+Nezha finds threshold and shares by gradient descent at run time. Here the tables give both in advance.
 """
 
 from __future__ import annotations
@@ -28,42 +28,46 @@ from jaxcomm.planner.rails.split import (
 )
 from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.planner.rounding import significant
-from jaxcomm.profile import Profile
+from jaxcomm.profile import Profile, Rail
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
-STEPS: Final = 2  # sizes per octave that are looked at
-SLACKS: Final = (0.016, 0.04, 0.08, 0.16)  # of the best split as shares are rounded; the first: 2 % of the best of all
-MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # one rail alone is within the same slack of the best split
-FINEST: Final = 1.001  # ratio of the ends of a range that is not divided further
+STEPS: Final = 2  # sizes tried per octave
+# Allowed excess over the time of the best split with rounded shares. With the first slack, the time is at most 2 % over
+# the time of the best split with any shares.
+SLACKS: Final = (0.016, 0.04, 0.08, 0.16)
+MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # with less gain, one rail is within the first slack
+FINEST: Final = 1.001  # a range is not divided further if its last size is less than this multiple of its first size
 
 
 def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
     """How buffers are split over the profile's rails.
 
-    For each size `best_split` finds the shares after which the last rail ends soonest.
-    The split is taken if it saves at least `min_gain` of what the best rail takes alone, and if its rails do not
-    diverge: a share's throughput is its bytes over its predicted time, and rails whose throughputs differ by more than
-    τ = 5 (equation 3) do not share a call, unless the tables overrule this default, which they do where every share of
-    the split lies between the first and the last size measured on its rail. A split that diverges is tried again
-    without its slowest rail.
+    For each size `best_split` finds the shares with which the last rail finishes earliest. The split is taken if it
+    saves at least `min_gain` of the best single rail's time and its rails do not diverge. Rails diverge if their
+    throughputs (a share's bytes divided by its predicted time) differ by more than a factor of τ = 5 (equation 3),
+    unless every share is within the `reach` of its rail's table. A split that diverges is tried again without its
+    slowest rail, and with all rails within their reach.
 
     Args:
       profile: with or without rails.
-      min_gain: the least saving that is worth a split, as a share.
+      min_gain: the minimum saving that is worth a split, as a share.
 
     Returns:
       Ranges over all sizes, or None if the profile has no rails.
 
     Raises:
-      ProfileError: a rail's table holds a time of 0, or asks for more CPU cores than there are.
+      ProfileError: a rail's table holds a time of 0, or a rail needs more CPU cores than there are.
     """
     if not profile.rails:
         return None
     rails = [options(profile, rail) for rail in profile.rails]
-    setting = _RailSearch(rails, profile.cpu_cores, min_gain)
+    setting = RailSearch(rails, profile.cpu_cores, min_gain)
     ranges = _named(tuple(_ranges(setting)))
     return Rails(
-        members=tuple(Member(name=rail.name, transport=rail.transport) for rail in profile.rails),
+        members=tuple(
+            Member(name=rail.name, transport=rail.transport, bytes_per_s=significant(_rate(rail)))
+            for rail in profile.rails
+        ),
         threshold_bytes=next((each.min_bytes for each in ranges if each.reason == "split"), None),
         divergence=DIVERGENCE,
         min_gain=min_gain,
@@ -72,10 +76,11 @@ def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
     )
 
 
-class _Choice(NamedTuple):
-    """The split for a size, why it is so, and how far the rails of the best split of all differ.
+class RailChoice(NamedTuple):
+    """The split for a size, and its reason.
 
-    `seconds` are those of the split, and `alone` those of the best rail alone.
+    `ratio` is the divergence of the split, or of the best split if the best split diverged and was refused. `seconds`
+    is the time of the split, and `alone` is the time of the best single rail.
     """
 
     split: Split
@@ -86,62 +91,69 @@ class _Choice(NamedTuple):
 
     @property
     def kind(self) -> object:
-        """The reason and the rails, and how a rail alone is used; where they change, a range ends."""
+        """The reason, the rails, and the use of a single rail; a range ends where any of these changes."""
         rails = tuple(load.option.rail.name for load in self.split)
         return self.reason, rails, self.split[0].option.use if len(rails) == 1 else None
 
 
-class _RailSearch(NamedTuple):
+class RailSearch(NamedTuple):
+    """The rails' options, the cores that all rails may use together, and the least saving that is worth a split."""
+
     rails: Sequence[Sequence[RailOption]]
     cores: int | None
     min_gain: float
 
-    def choose(self, nbytes: int) -> _Choice:
+    def choose(self, nbytes: int) -> RailChoice:
         """The split for buffers of `nbytes`."""
         best = fastest_rail(self.rails, nbytes)
         whole, alone = (Load(best, 1.0),), best.seconds(nbytes)
         if len(self.rails) == 1:
-            return _Choice(whole, "only_rail", None, alone, alone)
+            return RailChoice(whole, "only_rail", None, alone, alone)
         rails, first = self.rails, None
-        while split := best_split(rails, nbytes, self.cores):
-            taken = split_seconds(split, nbytes)
-            if taken > (1 - self.min_gain) * alone:
-                break
+        while (split := best_split(rails, nbytes, self.cores)) and self._gains(split, nbytes, alone):
             ratio, slowest = _divergence(split, nbytes)
+            if ratio <= DIVERGENCE or _within_reach(split, nbytes):
+                break
             first = first or ratio
-            if ratio <= DIVERGENCE or _measured(split, nbytes):
-                return _Choice(split, "split", ratio, taken, alone)
             rails = [each for each in rails if each[0].rail != slowest.rail]
-        return _Choice(whole, "diverges" if first else "no_gain", first, alone, alone)
+        splits = [split, best_split(self.rails, nbytes, self.cores, within_reach=True) if first else None]
+        gaining = [each for each in splits if each and self._gains(each, nbytes, alone)]
+        if not gaining:
+            return RailChoice(whole, "diverges" if first else "no_gain", first, alone, alone)
+        found = min(gaining, key=lambda each: split_seconds(each, nbytes))
+        return RailChoice(found, "split", _divergence(found, nbytes)[0], split_seconds(found, nbytes), alone)
+
+    def _gains(self, split: Split, nbytes: int, alone: float) -> bool:
+        return split_seconds(split, nbytes) <= (1 - self.min_gain) * alone
 
 
 def _divergence(split: Split, nbytes: int) -> tuple[float, RailOption]:
-    """The ratio of the fastest rail's throughput to the slowest one's, and the slowest."""
+    """The fastest rail's throughput divided by the slowest rail's throughput, and the slowest rail's option."""
     rates = [load.bytes(nbytes) / load.option.together(load.bytes(nbytes)) for load in split]
     slowest = min(range(len(split)), key=lambda index: rates[index])
     return max(rates) / rates[slowest], split[slowest].option
 
 
-def _measured(split: Split, nbytes: int) -> bool:
-    return all(load.option.measured(load.bytes(nbytes)) for load in split)
+def _within_reach(split: Split, nbytes: int) -> bool:
+    return all(load.bytes(nbytes) <= load.option.reach for load in split)
 
 
-def _ranges(setting: _RailSearch) -> list[RailRange]:
-    """Ranges over all sizes: with the least slack for which a plan holds them all.
+def _ranges(setting: RailSearch) -> list[RailRange]:
+    """Ranges over all sizes, with the least slack that gives no more ranges than a plan can hold.
 
-    Between sizes at which a table's sample is reached all times are straight lines, so a split that serves the sizes
-    where its own time or the best one turns serves all between them.
+    Times are linear between the sizes at which a rail reaches a sample of its table. A split that serves at the turns
+    of its own time and of the best time therefore serves all sizes between these turns.
     """
     choose, turns = cache(setting.choose), _turns(setting.rails)
     sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)
 
-    def within(choice: _Choice, low: int, high: int) -> Iterator[int]:
+    def within(choice: RailChoice, low: int, high: int) -> Iterator[int]:
         own = (round(size / load.share) for load in choice.split for size in load.option.curve.sizes)
         return (nbytes for nbytes in {*turns, *own} if low < nbytes < high)
 
     for slack in SLACKS:
 
-        def serves(choice: _Choice, nbytes: int, best: _Choice, slack: float = slack) -> bool:
+        def serves(choice: RailChoice, nbytes: int, best: RailChoice, slack: float = slack) -> bool:
             limit = min((1 + slack) * best.seconds, best.alone)
             return choice.split == best.split or split_seconds(choice.split, nbytes) <= limit
 
@@ -155,7 +167,10 @@ def _ranges(setting: _RailSearch) -> list[RailRange]:
 
 
 def _turns(rails: Sequence[Sequence[RailOption]]) -> set[int]:
-    """The sizes at which the best rail's time, or that of the best split, turns: a sample of some table is reached."""
+    """The sizes at which the time of the best rail or best split changes its slope.
+
+    At these sizes a rail reaches a sample of its table.
+    """
     every = [option for options in rails for option in options]
     ends = np.array([option.rail.slowdown * time for option in every for time in option.curve.times])
     together = sum(np.max([option.together_bytes(ends) for option in options], axis=0) for options in rails)
@@ -163,7 +178,7 @@ def _turns(rails: Sequence[Sequence[RailOption]]) -> set[int]:
     return sizes - {0}
 
 
-def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:
+def _range(setting: RailSearch, low: int, high: int | None, nbytes: int, choice: RailChoice) -> RailRange:
     alone = fastest_rail(setting.rails, nbytes).seconds(nbytes)
     return RailRange(
         min_bytes=low,
@@ -174,7 +189,7 @@ def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice
         ),
         reason=choice.reason,
         ratio=significant(choice.ratio) if choice.ratio else None,
-        extrapolated=not _measured(choice.split, nbytes),
+        extrapolated=not _within_reach(choice.split, nbytes),
         predicted=SplitTimes(
             reference_bytes=nbytes,
             seconds=significant(split_seconds(choice.split, nbytes)),
@@ -186,8 +201,12 @@ def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice
     )
 
 
+def _rate(rail: Rail) -> float:
+    return rail.latency[-1].bytes / rail.latency[-1].seconds
+
+
 def _named(ranges: tuple[RailRange, ...]) -> tuple[RailRange, ...]:
-    """The ranges before the first split are cold; those after it in which no split pays keep their reason."""
+    """The ranges, with the reason "no_gain" changed to "cold" before the first split."""
     before = itertools.takewhile(lambda each: each.reason != "split", ranges)
     cold = {each.min_bytes for each in before if each.reason == "no_gain"}
     return tuple(each.model_copy(update={"reason": "cold"}) if each.min_bytes in cold else each for each in ranges)

@@ -1,4 +1,4 @@
-"""The shares of one buffer size: the least time in which the rails carry all of it, by their measured tables."""
+"""Finds the shares of one buffer size with which the rails take the least time, by their measured tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm.ffi.shares import UNITS  # shares are multiples of 1/UNITS, which floats hold exactly
 from jaxcomm.plan.rails import Share
@@ -17,9 +18,9 @@ from jaxcomm.planner.rails import times
 from jaxcomm.planner.rails.times import RailOption
 from jaxcomm.profile import Profile
 
-TIE: Final = 1e-6  # of the least time, which using a rail, or asking more of it, must save to be worth it
-SLICE: Final = 64 * 1024  # bytes of a slice as MPTCP would make it
-SLICES: Final = 1024  # at most
+TIE: Final = 1e-6  # share of the least time that one more rail, or a more demanding use of a rail, must save
+SLICE: Final = 64 * 1024  # bytes of an MPTCP slice
+SLICES: Final = 1024  # maximum number of slices of a buffer
 
 
 class Load(NamedTuple):
@@ -29,7 +30,7 @@ class Load(NamedTuple):
     share: float
 
     def bytes(self, nbytes: int) -> float:
-        """Its bytes of a buffer."""
+        """The rail's bytes of a buffer of `nbytes`."""
         return nbytes * self.share
 
 
@@ -37,44 +38,50 @@ Split = tuple[Load, ...]
 
 
 def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
-    """Predicted time of an allreduce that is split so, by the profile's tables; all ranks come together."""
+    """Predicted time of an allreduce with these shares, by the profile's tables, if all ranks arrive together."""
     return split_seconds(tuple(Load(_option(profile, each), each.share) for each in shares), nbytes)
 
 
 def split_seconds(split: Split, nbytes: int) -> float:
-    """When the last rail is done; a rail that shares a call takes its `slowdown` times as long as alone."""
+    """The time at which the last rail finishes. A rail that shares a call is slower by the factor `slowdown`."""
     if len(split) == 1:
         return split[0].option.seconds(nbytes)
     return max(load.option.together(load.bytes(nbytes)) for load in split)
 
 
 def fastest_rail(rails: Sequence[Sequence[RailOption]], nbytes: int) -> RailOption:
-    """The rail that is fastest alone, used in the way that asks for least among the equally fast."""
+    """The fastest single rail, in the least demanding of equally fast uses."""
     return min((option for options in rails for option in options), key=lambda option: option.seconds(nbytes))
 
 
-def best_split(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | None) -> Split | None:
-    """The shares that minimise the time of the slowest rail, slowdowns included; None: none beats the best rail.
+def best_split(
+    rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | None, *, within_reach: bool = False
+) -> Split | None:
+    """The shares that minimise the time of the slowest rail, slowdowns included; None if no split beats the best rail.
 
-    No rail gets faster by carrying more, so in t seconds an option carries some greatest share, and a split takes at
-    most t if and only if such shares add up to a whole: binary search over all times that any share of any option
-    takes finds the least such t, exactly. Of the splits that take as long, rails are asked for little: the last one
-    first, each stays idle or takes the first of its options with which the others still carry the rest.
+    No rail gets faster by carrying more, so each option has a greatest share for t seconds, and a split in t seconds
+    exists if and only if these shares can sum to 1. A binary search over the times of all shares of all options finds
+    the least such t exactly. Among splits of that time, the least demanding one is taken. From the last rail to the
+    first, each rail stays idle if the earlier rails can carry the rest. Otherwise it takes the first of its options
+    with which the earlier rails can carry the rest.
 
-    The work is bounded: log2(1024 · options) times `fronts`.
+    The search takes log2(1024 · options) calls of `fronts`.
 
     Args:
       rails: the options of every rail.
       nbytes: size of the buffer.
       cores: CPU cores that all rails may use together; None: no limit.
+      within_reach: whether to keep each rail within its table's `reach`.
     """
     best = fastest_rail(rails, nbytes).seconds(nbytes)
     sizes = nbytes * np.arange(1, UNITS + 1) / UNITS
-    times = [
-        # Rounding may make them fall.
-        [np.maximum.accumulate(option.rail.slowdown * option.curve(sizes)) for option in options]
-        for options in rails
-    ]
+
+    def seconds_by_share(option: RailOption) -> NDArray[np.float64]:
+        rounded = option.rail.slowdown * option.curve(sizes)
+        found = np.maximum.accumulate(rounded)  # rounding can make a larger share seem faster
+        return np.where(sizes > option.reach, np.inf, found) if within_reach else found
+
+    times = [[seconds_by_share(option) for option in options] for options in rails]
 
     def uses(end: float) -> list[list[Use]]:
         most = [[int(row.searchsorted(end, "right")) for row in each] for each in times]
@@ -103,13 +110,13 @@ def best_split(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | 
         needed -= use.units
         limit -= use.cores
     edges = list(itertools.accumulate((use.units for use in taken), initial=0))
-    scaled = [UNITS * edge // edges[-1] for edge in edges]  # no rail gets more than it carries in time
+    scaled = [UNITS * edge // edges[-1] for edge in edges]  # scaled down, so every rail still finishes in time
     shares = [(high - low) / UNITS for low, high in itertools.pairwise(scaled)]
     return tuple(Load(use.option, share) for use, share in zip(taken, shares, strict=True) if share)
 
 
 class Use(NamedTuple):
-    """An option, the cores that it takes (0 where they do not count), and the most units that it carries in time."""
+    """An option, the cores that it takes (0 if there is no limit), and how many units it carries in time at most."""
 
     option: RailOption
     cores: int
@@ -117,10 +124,10 @@ class Use(NamedTuple):
 
 
 def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
-    """For the first 0, 1, 2, ... rails, each by one of its uses or idle: the most units, up to `UNITS`, that they carry
-    together, by the cores that they take for it.
+    """For the first 0, 1, 2, … rails, how many units they carry together, at most, with each total number of cores.
 
-    What takes more cores and carries no more than another is left out, so there are never more than `UNITS` + 1 each.
+    Each rail is idle or takes one of its uses. More than `UNITS` units count as `UNITS`. Entries that take more cores
+    without carrying more units are left out, so each front has at most `UNITS` + 1 entries.
     """
     found = [{0: 0}]
     for uses in rails:
@@ -138,10 +145,10 @@ def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
 
 
 def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """Seconds if every rail gets a share by its nominal bandwidth, at every size: Liu, Vishnu and Panda's MRIB.
+    """Seconds with shares by nominal bandwidth, the same at every size, as in Liu, Vishnu and Panda's MRIB.
 
-    Where the profile has no nominal bandwidth the rate at the last sample takes its place. Rails are used without
-    virtual ones, and with as many cores as are best for each.
+    A rail without nominal bandwidth counts with the rate of its last sample. Each rail uses one channel, and its best
+    number of cores.
     """
     plain = [_plain(options, nbytes) for options in rails]
     rates = [option.rail.bytes_per_s or option.curve.sizes[-1] / option.curve.times[-1] for option in plain]
@@ -151,9 +158,9 @@ def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
 
 
 def slicing(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """Seconds if slices go one by one to the rail that is idle first, as MPTCP's do: each slice is a call of its own.
+    """Seconds if each slice goes to the rail that becomes idle first, as in MPTCP; each slice is a call of its own.
 
-    Slices of 64 KiB, or of 1/1024 of a larger buffer; rails are used as for a fixed ratio.
+    Slices have 64 KiB, or 1/1024 of a larger buffer; rails are used as in `fixed_ratio`.
     """
     count = min(SLICES, math.ceil(nbytes / SLICE))
     plain = [_plain(options, nbytes) for options in rails]
@@ -169,7 +176,7 @@ def slicing(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
 
 
 def lower_bound(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """Seconds that no split can beat: every rail at the best rate of any size up to this one, none slowed down."""
+    """Seconds that no split can beat: each rail runs at its best rate of any size up to `nbytes`, without slowdown."""
     rate = sum(max(option.best_rate(nbytes) for option in options) for options in rails)
     least = min(option.curve.times[0] for options in rails for option in options)
     return max(nbytes / rate, least)

@@ -1,4 +1,4 @@
-"""Times of an allreduce on one rail, by size: measured tables, read between and beyond their samples."""
+"""Times of an allreduce on one rail by size, interpolated and extrapolated from measured tables."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from jaxcomm.files import mistake
 from jaxcomm.profile import Profile, Rail, Sample, fit
 from jaxcomm.profile.fit import Curve, without_noise
 
-BEYOND: Final = 2.0  # times the last size of a table, up to which its slope there is taken for measured
+BEYOND: Final = 2.0  # a table's last slope counts as measured up to this multiple of the table's last size
 
 
 @dataclass(frozen=True)
 class RailOption:
-    """A way to use a rail: its connections at once, and its CPU cores (None: their curve was not measured).
+    """One use of a rail: its parallel connections, and its CPU cores (None: rates by cores were not measured).
 
-    The latency table is read as `Curve` does. Noise only adds: no sample counts for more than a larger one. With fewer
-    cores than the fastest number, which the table is taken to have been measured with, all but the fitted latency takes
-    longer, as the curve of rates over cores says.
+    `Curve` reads the latency table. Noise only adds time, so no sample counts as slower than a larger one. The table is
+    taken to be measured with the fastest number of cores. With another number of cores, the part of the time beyond the
+    fitted latency is multiplied by the fastest rate and divided by the rate with these cores.
     """
 
     rail: Rail
@@ -39,7 +39,7 @@ class RailOption:
 
     @property
     def samples(self) -> list[Sample]:
-        """The table as it counts."""
+        """The latency table, cleaned of noise and scaled to the cores."""
         return [Sample(bytes=size, seconds=time) for size, time in zip(self.curve.sizes, self.curve.times, strict=True)]
 
     def seconds(self, nbytes: float) -> float:
@@ -47,26 +47,30 @@ class RailOption:
         return float(self.curve(nbytes))
 
     def together(self, nbytes: float) -> float:
-        """The same while other rails run."""
+        """Seconds of an allreduce of `nbytes` while other rails run."""
         return self.rail.slowdown * self.seconds(nbytes)
 
     def together_bytes(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The most bytes that it carries in `seconds` while other rails run."""
+        """The maximum number of bytes that the rail carries in `seconds` while other rails run."""
         return self.curve.bytes(seconds / self.rail.slowdown)
 
-    def measured(self, nbytes: float) -> bool:
-        """Whether the table covers the size, or goes on to it for `BEYOND` times its last one at most."""
-        return self.curve.sizes[0] <= nbytes <= BEYOND * self.curve.sizes[-1]
+    @property
+    def reach(self) -> float:
+        """The maximum number of bytes for which the table bounds the time: `BEYOND` times its last size.
+
+        The bound also holds below the first size: fewer bytes take no longer.
+        """
+        return BEYOND * self.curve.sizes[-1]
 
     def best_rate(self, nbytes: float) -> float:
-        """The most bytes per second of any call of at most `nbytes`."""
+        """The highest rate, in bytes per second, of a call of at most `nbytes` bytes."""
         smaller = self.curve.sizes[: bisect.bisect_left(self.curve.sizes, nbytes)]
         sizes = [*smaller, nbytes]
         return max(size / self.seconds(size) for size in sizes)
 
 
 def options(profile: Profile, rail: Rail) -> list[RailOption]:
-    """The ways to use a rail within the profile's cores; the ones that ask for less come first.
+    """The uses of a rail within the profile's cores, the least demanding first.
 
     Raises:
       ProfileError: the rail's table holds a time of 0, or no measured number of cores is within `cpu_cores`.

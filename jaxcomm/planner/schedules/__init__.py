@@ -1,10 +1,11 @@
-"""The decision about schedules: which one serves a call of which size, in which executor.
+"""The decision about schedules: the schedule and executor for calls of each size.
 
-`setting` says what a schedule takes, `candidates` what a call could run, `ranges` which choice serves which sizes, and
-`entry` what the plan says of it; `selectors` finds those from which calls select, `turns` for ranks that are late by
-turns, and `with_xla` where XLA's own collectives take over. `network_solver` finds schedules for hosts whose links
-differ, and `bound` gives the least time that any schedule takes.
-Imported by the whole plan, by `halves` and by the step; imports no other decision.
+`setting` has the time of a schedule, `candidates` lists the schedules that a call could run, `ranges` finds the sizes
+that each choice serves, and `entry` writes the plan's entry. `selectors` pairs schedules from which calls select by
+lateness, and `turns` does this if any rank may be late. `with_xla` finds the sizes for which XLA's own collectives take
+over. `network_solver` searches schedules for hosts whose links differ, `bound` gives the least time of any schedule,
+and `worth_timing` names the schedules that a profile should time.
+`make_plan` and the decisions about halves, lost rails and the step import this folder. It imports no other decision.
 """
 
 from jaxcomm.planner.schedules.candidates import choose
@@ -14,5 +15,6 @@ from jaxcomm.planner.schedules.ranges import entries
 from jaxcomm.planner.schedules.selectors import with_selectors
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.schedules.with_xla import WithXla
+from jaxcomm.planner.schedules.worth_timing import candidates
 
-__all__ = ["Setting", "WithXla", "choose", "choose_executor", "entries", "solved", "with_selectors"]
+__all__ = ["Setting", "WithXla", "candidates", "choose", "choose_executor", "entries", "solved", "with_selectors"]

@@ -1,8 +1,9 @@
 """The least time of schedules whose messages are one chunk each, on one network, for one late rank and its delay.
 
-A message is a sum of distinct contributions to a chunk. Four things are counted: how the late rank's part of every
-chunk reaches all others through its ports, and other hosts through its host's NICs; and messages, all of them and those
-between hosts, of which the delay hides those that fit into it.
+A message is a sum of distinct contributions to a chunk. The bound is the greatest of four bounds. The first is the time
+until the late rank's part of every chunk has reached all other ranks through the late rank's ports. The second is the
+time until it has reached all other hosts through the NICs of the late rank's host. The third is the time of all
+messages, and the fourth the time of the messages between hosts, both without the messages that fit into the delay.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Final, NamedTuple
 
 from jaxcomm.profile.cluster import Cluster
 
-PRECISION: Final = 1e-6  # of the bound, relative; it is rounded down
+PRECISION: Final = 1e-6  # relative precision of the bound, which is rounded down
 
 
 class _Port(NamedTuple):
-    """It can send its first message at `begin`, then one every `busy` seconds, each there `way` seconds later."""
+    """A port that can send a message at `begin` and after every further `busy` seconds.
+
+    A message arrives `way` seconds after it is sent.
+    """
 
     begin: float
     busy: float
@@ -30,11 +34,11 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     """Seconds from the late rank's arrival on that no schedule of `chunks` chunks can beat.
 
     Args:
-      chunks: pieces of the buffer; a message is one of them.
+      chunks: number of pieces of the buffer; each message is one piece.
       nbytes: size of the buffer.
       cluster: the network, with a topology; time added by racks and slower NICs is not counted.
       late: the late rank.
-      delay: by how many seconds it is late; all others are there from the start, and wait for it no longer than that.
+      delay: seconds by which the rank is late. All other ranks have arrived when these seconds begin.
     """
     topology = cluster.topology
     assert topology
@@ -46,21 +50,21 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     per_rank, nic = topology.nic == "rank", slow if topology.nic == "rank" else topology.slow * byte_s
     ways = tuple([fast] * (max(sizes) > 1) + [slow] * (hosts > 1))
 
-    # The late rank's part of every chunk leaves it, and its host, and spreads among the others.
+    # The late rank's part of every chunk must leave the rank and its host, and spread among the other ranks.
     bounds = [_spread([_Port(0.0, way, way) for way in ways], chunks, ranks - 1, ways)]
     if hosts > 1:
         begins = [_known(count, ways) for count in range(1, home + 1)] if per_rank else [0.0]
         bounds.append(_spread([_Port(begin, nic, slow) for begin in begins], chunks, ranks - home, ways))
 
-    # Everybody but one sends before anybody has a sum, and everybody but one receives one after: 2(n-1) messages. Of
-    # these, n come after the arrival: to all others, which need the late rank's part, and to the late rank.
+    # For each chunk, n - 1 ranks send before a rank has the sum, and n - 1 ranks receive the sum: 2(n-1) messages. At
+    # least n of these follow the arrival: one to each other rank, with the late rank's part, and one to the late rank.
     nics, others_nics = (ranks, ranks - 1) if per_rank else (hosts, hosts - (home == 1))
     rate = ranks / fast + nics / nic * (hosts > 1)
     early = (ranks - 1) / fast + others_nics / nic * (hosts > 1)
     bounds += [ranks * chunks / rate, (2 * (ranks - 1) * chunks - delay * early) / rate]
 
-    # Of hosts in the same way 2(h-1), not counting what has left the late rank's host before the arrival; messages on
-    # their way then may count.
+    # In the same way each chunk needs 2(h-1) messages between h hosts. Messages that leave the late rank's host before
+    # the arrival are not among these, but messages in flight at the arrival may be.
     own = home if per_rank else 1
     counted = 2 * (hosts - 1) * chunks - delay * (nics - own) / nic - own * slow / nic
     return max(*bounds, counted * nic / nics)
@@ -69,7 +73,7 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
 def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, ...]) -> float:
     """The least time in which messages through the ports can bring all chunks to `ranks` ranks.
 
-    A message that arrives at `a` has brought its chunk to at most `_informed(t - a)` ranks by `t`, also through others.
+    A message that arrives at `a` brings its chunk to at most `_informed(t - a)` ranks by `t`, forwarding included.
     """
     below, above = 0.0, max(port.begin + chunks * port.busy + port.way for port in ports)
     while _delivered(ports, above, ranks, ways) < chunks * ranks:
@@ -81,7 +85,7 @@ def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, 
 
 
 def _delivered(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
-    """The pairs of a rank and a chunk that messages through the ports can have reached by then."""
+    """The number of pairs of a rank and a chunk that messages through the ports can have reached by `time`."""
     reached = 0
     for port in ports:
         for count in itertools.count():
@@ -93,7 +97,7 @@ def _delivered(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[floa
 
 
 def _known(count: int, ways: tuple[float, ...]) -> float:
-    """The time by which `count` ranks can have the data of one rank."""
+    """The earliest time at which `count` ranks can have the data of one rank."""
     counts = itertools.product(range(count), repeat=len(ways))
     times = sorted(sum(way * number for way, number in zip(ways, each, strict=True)) for each in counts)
     return next(time for time in times if _informed((1 + PRECISION) * time, count, ways) >= count)
@@ -101,10 +105,13 @@ def _known(count: int, ways: tuple[float, ...]) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
-    """The ranks, at most `most`, that one rank can have reached by then: each sends in all ways at once."""
+    """The number of ranks, at most `most`, that one rank's data can have reached by `time`, forwarding included.
+
+    Every rank may use links of all kinds at once.
+    """
     if time < 0:
         return 0
-    if time >= most * min(ways):  # one rank alone has reached as many by then
+    if time >= most * min(ways):  # one rank alone can have reached them
         return most
     total = 1
     for way in ways:

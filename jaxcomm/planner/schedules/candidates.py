@@ -29,8 +29,12 @@ from jaxcomm.simulate import Tuned
 def choose(setting: Setting, nbytes: int) -> Spec:
     """The fastest schedule for calls of this size.
 
-    One that uses the delay must gain `min_gain` to be taken, and one for several late ranks as much over the best then.
+    A schedule that uses the delay must save `min_gain`. A schedule for several late ranks must save this share of the
+    best time so far. If a run has tried a schedule for calls of about this size and kept it, the schedule stays.
     """
+    kept = [spec for spec in setting.tried if (trial := setting.trial(spec, nbytes)) and trial.is_kept]
+    if kept:
+        return min(kept, key=lambda spec: setting.seconds(spec, nbytes))
     choice: Spec = plain(setting, nbytes)
     for offers in (late_specs, late_sets):
         if rivals := offers(setting, nbytes, setting.seconds(choice, nbytes)):
@@ -40,11 +44,12 @@ def choose(setting: Setting, nbytes: int) -> Spec:
 
 
 def plain(setting: Setting, nbytes: int) -> Spec:
-    """The fastest of what cannot use a delay: a schedule, or NCCL's own allreduce."""
+    """The fastest schedule that uses no delay, or NCCL's own allreduce if it is faster."""
     if setting.timed:
         return plain_timed(setting, nbytes)
     usual = plain_schedule(setting, nbytes)
     offers = [usual, *host_specs(setting, nbytes, setting.seconds(usual, nbytes))]
+    offers += tried_specs(setting, nbytes, has_late=False)
     best = min(offers, key=lambda spec: setting.seconds(spec, nbytes))
     if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
         return Nccl.model_validate({"otherwise": usual.kind})
@@ -52,60 +57,59 @@ def plain(setting: Setting, nbytes: int) -> Spec:
 
 
 def plain_timed(setting: Setting, nbytes: int) -> Spec:
-    """The default schedule, or another one that cannot use a delay, if that saves enough by its timed calls.
+    """The default schedule, or another schedule that uses no delay and saves enough by its timed calls.
 
-    On XLA's collectives that is `lax.psum`. On the core, between hosts, it is the faster of direct and ring: which of
-    them runs depends on the bytes.
+    On XLA's collectives the default is `lax.psum`. On the core it is direct, or, between hosts, the faster of direct
+    and ring for this size.
     """
-    hosts = len({*setting.links.topology.hosts}) if setting.links.topology else setting.hosts
-    kinds = ("lax",) if setting.runs_by_xla else ("direct", "ring") if hosts > 1 else ("direct",)
-    usual = [spec_of(Plain, kind=kind) for kind in kinds]
-    choice: Spec = min(usual, key=lambda spec: setting.seconds(spec, nbytes))
+    choice = min(setting.defaults, key=lambda spec: setting.seconds(spec, nbytes))
     offers = [spec for spec in timed_specs(setting) if not setting.schedule(spec).precondition]
     offers += host_specs(setting, nbytes, setting.seconds(choice, nbytes))
+    offers += tried_specs(setting, nbytes, has_late=False)
     worthwhile = [spec for spec in offers if setting.gains(spec, choice, nbytes)]
     return min(worthwhile, key=lambda spec: setting.seconds(spec, nbytes), default=choice)
 
 
 def host_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
-    """The best of every kind that is made for hosts and cannot use a delay, as far as it may take less than `limit`."""
+    """The best schedule of each kind for hosts that uses no delay, if it takes less than `limit`."""
     call = setting, nbytes, limit
     return [*on_hosts.halving_doubling_specs(*call), *on_hosts.hierarchical_specs(*call), *on_hosts.halves_specs(*call)]
 
 
 def plain_schedule(setting: Setting, nbytes: int) -> Plain:
-    """The fastest of the schedules that know no hosts and cannot use a delay."""
+    """The fastest of the schedules that ignore hosts and delays."""
     specs = [spec_of(Plain, kind=kind) for kind in ("direct", "ring", "halving_doubling")]
     allowed = [spec for spec in specs if not too_many_ports(setting, spec)]
     return min(allowed, key=lambda spec: setting.seconds(spec, nbytes))
 
 
 def call_lower_bound(setting: Setting, nbytes: int) -> float:
-    """Mean seconds that no schedule of ours can beat, nor NCCL: its switches may add, which no rank's port bounds."""
+    """Mean seconds that neither our schedules nor NCCL can beat. Ports do not bound NCCL, because switches may sum."""
     return min(setting.lower_bound(nbytes), setting.nccl_seconds(nbytes))
 
 
 def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
-    """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late.
+    """The best schedule of each kind that uses the late rank's delay; empty if no rank is known to be late.
 
-    Where links differ, kinds that take `limit` seconds or longer may be left out. Chunks and coverage are tuned for
-    links that are alike; where they differ, the schedules that were solved for them take that place.
+    If links are alike, chunks and coverage are tuned for these links. If links differ, the schedules that were solved
+    for them are offered instead, and kinds that take `limit` seconds or longer may be left out.
     """
     if not setting.late.roles:
         return []
+    tried = tried_specs(setting, nbytes, has_late=True)
     if setting.timed:
         timed = [each for each in timed_specs(setting) if setting.schedule(each).precondition]
-        return [*timed, *(_late_on_hosts(setting, nbytes, timed, limit) if setting.links.topology else [])]
+        return [*tried, *timed, *(_late_on_hosts(setting, nbytes, timed, limit) if setting.links.topology else [])]
     if setting.links.topology:
-        return _late_on_hosts(setting, nbytes, [spec_of(Broadcast, late=ROLE)], limit)
+        return [*tried, *_late_on_hosts(setting, nbytes, [spec_of(Broadcast, late=ROLE)], limit)]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.tuned_straggler(*call), simulate.tuned_hybrid(*call)
     specs: list[Spec] = [spec_of(Broadcast, late=ROLE), *(tuned_spec(member) for member in members if member)]
-    return [*specs, *direct_joins(setting, nbytes, specs)]
+    return [*tried, *specs, *direct_joins(setting, nbytes, specs)]
 
 
 def _late_on_hosts(setting: Setting, nbytes: int, own: Sequence[Spec], limit: float) -> list[Spec]:
-    """The best of every kind whose time follows from the links of hosts, beside `own`."""
+    """The best schedule of each kind that is timed by the hosts' links, and the best of `own`."""
     solved = [
         spec_of(Transfers, late=ROLE, chunks=found.chunks, index=index) for index, found in enumerate(setting.solved)
     ]
@@ -120,15 +124,27 @@ def _late_on_hosts(setting: Setting, nbytes: int, own: Sequence[Spec], limit: fl
 
 
 def timed_specs(setting: Setting) -> list[Spec]:
-    """The schedules that were timed whole on the ranks' executor; empty if none were."""
-    return [timed_spec(each.kind, each.chunks) for each in (setting.timed.timed.schedules if setting.timed else ())]
+    """The schedules that were timed whole on the ranks' executor; empty if no schedules were timed."""
+    return [timed_spec(each.name) for each in (setting.timed.timed.schedules if setting.timed else ())]
+
+
+def tried_specs(setting: Setting, nbytes: int, *, has_late: bool) -> list[Spec]:
+    """The schedules that a run has tried for calls of about this size.
+
+    With `has_late`, these are the schedules that use a delay. Otherwise they are the schedules that use no delay.
+    """
+    tried = [spec for spec in setting.tried if setting.trial(spec, nbytes)]
+    return [spec for spec in tried if (setting.schedule(spec).precondition is not None) == has_late]
 
 
 def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: float = math.inf) -> list[Spec]:
-    """The best direct join: the late rank exchanges with all others at once, if a rank has that many ports. As it asks
-    more of the network, it must save `min_gain` of the others' least time, at most `limit`."""
+    """The best direct join, in which the late rank exchanges with all others at once, if a rank has enough ports.
+
+    A direct join asks more of the network. It must therefore save `min_gain` of the least time of its rivals, or of
+    `limit` if `limit` is less.
+    """
     others = setting.ranks - 1
-    if others > setting.ports or others < 2:  # of two ranks it is the straggler schedule
+    if others > setting.ports or others < 2:  # with two ranks, a direct join equals the straggler schedule
         return []
     counts = [multiple * others for multiple in _multiples(setting, nbytes)]
     specs: list[Spec] = [spec_of(DirectJoin, late=ROLE, chunks=chunks) for chunks in counts]
@@ -141,18 +157,20 @@ def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: f
 
 
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
-    """1, 2, 4, ..., as often as the buffer may be cut; where every message must be timed, at most 8."""
+    """1, 2, 4, …, as far as the buffer can be cut.
+
+    With a topology every message must be timed. Then 8 is the largest, or 1 above `SOLVED` ranks.
+    """
     most = simulate.tune.max_chunks(setting.ranks, nbytes) // (setting.ranks - 1)
     most = min(most, 1 if setting.ranks > SOLVED else 8) if setting.links.topology else most
     return [1 << exponent for exponent in range(max(1, most.bit_length()))]
 
 
 def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
-    """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
+    """The best schedule of each kind for the last two late ranks, the last three, …; empty if at most one is late.
 
-    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do, and where links
-    differ, so that every transfer must be timed, at most 4 times those; there, kinds that take `limit` seconds or
-    longer may be left out.
+    Chunk counts are 1, 2, 4, … times the least count that loads all ranks equally. If links differ, every transfer must
+    be timed. The factors then go up to 4 only, and kinds that take `limit` seconds or longer may be left out.
     """
     specs: list[Spec] = []
     order, most = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)

@@ -15,10 +15,11 @@ from jaxcomm.profile.fit import without_noise
 
 
 def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
-    """The profile with the link of the executor that runs our schedules, and what the plan says of executors.
+    """The profile with the link of the executor that runs our schedules, and the plan's record of executors.
 
-    Of two, the one whose ring is faster for the bytes of a step: one kernel over memory that all ranks can read starts
-    its rounds sooner, sends and receives may move large buffers faster. Without tables the profile is as it was.
+    Of two executors, the one with the faster ring for a usual call is taken. One kernel over memory that all ranks can
+    read starts its rounds sooner, but sends and receives may move large buffers faster. If no executor was timed, the
+    profile is unchanged.
     """
     timed = profile.executors
     own: list[OwnName] = [name for name in get_args(OwnName) if name in timed]
@@ -38,7 +39,7 @@ def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
 
 
 def _usual_bytes(profile: Profile) -> int:
-    """The usual size of a call: the largest bucket, the collective, or else the largest that was timed."""
+    """The usual size of a call: the largest bucket, else the collective's size, else the largest timed size."""
     if profile.buckets:
         return max(bucket.bytes for bucket in profile.buckets)
     if profile.collective:
@@ -47,7 +48,7 @@ def _usual_bytes(profile: Profile) -> int:
 
 
 def _table(samples: list[Sample]) -> tuple[Timed, ...]:
-    """One time per size, the median of several, none above that of a larger size."""
+    """One time per size: the median of its samples, and at most the time of any larger size."""
     by_size = itertools.groupby(sorted(samples, key=attrgetter("bytes")), key=attrgetter("bytes"))
     medians = {size: float(np.median([sample.seconds for sample in alike])) for size, alike in by_size}
     seconds = without_noise([*medians.values()]).tolist()

@@ -1,4 +1,4 @@
-"""The plan's entry for a byte range: the choice, beside all that was considered and the reasons against it."""
+"""The plan's entry for a byte range: the choice, all alternatives, and the reasons against them."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         direct=significant(times[plain_specs[2]]),
         broadcast=significant(setting.seconds(Broadcast(late=ROLE), nbytes)),
         lower_bound=significant(call_lower_bound(setting, nbytes)),
+        error=significant(_error(setting, choice, nbytes)),
     )
     return Entry(
         min_bytes=low,
@@ -83,6 +84,15 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         alternatives=tuple(rows),
         executor=_executor(setting, choice),
     )
+
+
+def _error(setting: Setting, choice: Spec, nbytes: int) -> float:
+    """The possible error of the choice's time, as a share of the default schedule's time; 0 for a default schedule."""
+    if setting.timed is None or choice in setting.defaults or choice.kind in ("nccl", "lax"):
+        return 0.0
+    default = min(setting.defaults, key=lambda spec: setting.seconds(spec, nbytes))
+    than = None if default.kind == "lax" else setting.schedule(default)
+    return setting.timed.margin(setting.schedule(choice), nbytes, than)
 
 
 def _executor(setting: Setting, spec: Spec) -> ExecutorName | None:
@@ -95,14 +105,19 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
     if too_many_ports(setting, spec):
         return "too_many_ports"
     if times[spec] >= times[choice]:
-        return "slower"
+        return "slower_here" if setting.trial(spec, nbytes) else "slower"
+    if (kept := setting.trial(choice, nbytes)) and kept.is_kept:
+        return "kept_here"
     if setting.gains(spec, choice, nbytes):
         return "calls_only" if isinstance(spec, Chain) else "window_taken"
     return "below_threshold" if setting.reaches(nbytes) else "not_timed"
 
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
-    """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
+    """The straggler schedules with the paper's and with the best chunk count for a delay that covers the others' part.
+
+    With a topology or timed schedules, the schedules for the real delay.
+    """
     if setting.links.topology or setting.timed:
         return late_specs(setting, nbytes)
     links = setting.links

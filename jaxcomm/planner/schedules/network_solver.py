@@ -1,7 +1,7 @@
-"""Schedules for a late rank that are searched for on the network itself, for some sizes of calls, beside a bound.
+"""Searches schedules for a late rank on one network, for some call sizes, and bounds the schedules' time.
 
-Few chunks belong here, where latency counts and closed forms fill their tiers badly; of many chunks hierarchical
-schedules are near the bound.
+Only schedules of few chunks are searched. With few chunks latency counts, and hierarchical schedules do not keep all
+tiers busy. With many chunks, hierarchical schedules are near the bound.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from jaxcomm.schedules import Schedule, listed
 from jaxcomm.schedules.tree_search import MessageSeconds, improve
 from jaxcomm.simulate import clock
 
-SIZES: Final = (8, 32, 128, 512)  # times of the buffer's bytes within a host, in latencies of a message
-CHUNKS: Final = (0.5, 1, 2, 4)  # per rank
-STARTS: Final = 3  # schedules that are improved for a size
+SIZES: Final = (8, 32, 128, 512)  # the buffer's transfer time within a host divided by a message's latency
+CHUNKS: Final = (0.5, 1, 2, 4)  # numbers of chunks per rank
+STARTS: Final = 3  # schedules that are improved per size
 MOST_TRIES: Final = 30_000
 WORK_PER_SECOND: Final = 5_000_000  # tries · messages, on the machine where it was measured
 
 
 def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, ...]:
-    """For each of some sizes a schedule, if one is found that is faster than all that a plan has else.
+    """Schedules for some sizes, each faster than every other schedule of the plan.
 
-    It finds none above `SOLVED` ranks, without a late rank, or where messages cost no latency or bytes no time: then
-    the best number of chunks is the largest, or one.
+    Empty above `SOLVED` ranks, without a late rank, or if latency or bytes cost nothing. If latency costs nothing, the
+    largest number of chunks is best. If bytes cost nothing, a single chunk is best.
 
     Args:
-      setting: of the plan.
-      time_limit: seconds, roughly: the limit is on the search's work, which is the same on every machine.
-      seed: of the search; equal arguments give equal schedules.
+      setting: the plan's setting.
+      time_limit: approximate seconds for the search. What is limited is its work, so the limit is equal on every
+        machine.
+      seed: seed of the search; equal arguments give equal schedules.
     """
     links, late = setting.links, setting.late
     if not (links.topology and late.roles and setting.ranks <= SOLVED and links.alpha and links.beta):
@@ -62,9 +63,11 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
 
 
 def solve_size(setting: Setting, nbytes: int, time_limit: float, seed: int) -> SolvedCall:
-    """The best schedule that is found for calls of one size and the median delay, from the fastest starts; the
-    arguments are those of `solved`. A search that was made before is not made again: many a change that what-if asks
-    about, of rails or NICs, leaves the network as it is."""
+    """The best schedule that a search from the fastest starts finds for one call size and the median delay.
+
+    Searches are cached, because many what-if changes of rails or NICs leave the network as it is. The arguments are as
+    in `solved`.
+    """
     late = setting.late
     starts = sorted({*_starts(setting, nbytes)}, key=lambda spec: (setting.seconds(spec, nbytes), repr(spec)))[:STARTS]
     made, delay = tuple(setting.schedule(spec) for spec in starts), float(np.median(late.delays.seconds))
@@ -81,16 +84,16 @@ def solve(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> SolvedCall:
-    """The best schedule that is found from any of some schedules along trees; none of these is faster.
+    """The best schedule that a search along trees finds from several starts; no start is faster.
 
     Args:
-      starts: where the search starts, at least one.
+      starts: schedules from which the search starts, at least one.
       nbytes: size of the buffer.
       cluster: the network, with a topology.
       late: the late rank.
-      delay: by how many seconds it is late.
+      delay: seconds by which the rank is late.
       time_limit: seconds, roughly.
-      seed: of the search; equal arguments give equal schedules.
+      seed: seed of the search; equal arguments give equal schedules.
     """
     call = nbytes, cluster, late, delay
     start_s = min(_seconds(start, *call) for start in starts)
@@ -119,7 +122,7 @@ _searched = lru_cache(maxsize=64)(solve)
 
 
 def _starts(setting: Setting, nbytes: int) -> list[Spec]:
-    """With everything that can be summed before the arrival, or nothing, or what is best for the delay."""
+    """Starts that sum everything possible before the arrival, starts that sum nothing, and the best for the delay."""
     counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
     specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
     for count in counts:
@@ -141,13 +144,16 @@ def _links(cluster: Cluster, chunk_bytes: float) -> MessageSeconds:
 
 
 def _given(schedule: Schedule, late: int) -> Schedule:
-    """The same transfers, one by one. A search may not find them again, as messages overtake others at shared links."""
+    """The schedule as a list of its transfers.
+
+    A search may not find the schedule again, because messages overtake others at shared links.
+    """
     *before, after = (tuple(phase.table().ravel().tolist()) for phase in schedule.phases)
     return listed(schedule.ranks, late, schedule.num_chunks, before[0] if before else (), after)
 
 
 def _seconds(schedule: Schedule, nbytes: int, cluster: Cluster, late: int, delay: float) -> float:
-    """From the late rank's arrival on, by the plans' clock."""
+    """Seconds from the late rank's arrival on, by the clock that plans use."""
     assert cluster.topology
     comers = (frozenset((late,)),)
     together, after = clock.left_seconds(schedule, nbytes, cluster.alpha, cluster.beta, cluster.topology, comers)

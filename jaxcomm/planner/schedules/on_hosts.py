@@ -1,4 +1,4 @@
-"""Schedules for hosts and racks: in tiers, and halving and doubling in orders that fit them."""
+"""Schedules for hosts and racks: hierarchical schedules, and halving and doubling in orders that fit the hosts."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ from jaxcomm.profile.cluster import SOLVED, Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, tune
 
-# Chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency.
+# Chunks per rank of hierarchical schedules. More chunks keep all tiers busy; fewer chunks cost less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
-UNLIKE: Final = 3  # of these, tried above `SOLVED` ranks where rates are unlike: one chunk per rank shares out nothing
-FINE: Final = (*MULTIPLES, 32)  # where rates are unlike, up to `FEW` ranks
+# Number of `MULTIPLES` tried above `SOLVED` ranks with unlike rates. With alike rates only the first is tried. Unlike
+# rates need more, because one chunk per rank cannot be divided.
+UNLIKE: Final = 3
+FINE: Final = (*MULTIPLES, 32)  # tried instead of `MULTIPLES` with unlike rates and up to `FEW` ranks
 FEW: Final = 8
-SHARES: Final = 4  # of the longest delay that is of use, for whose multiples schedules are made
-UNLIKE_SHARES: Final = 8  # where rates are unlike
+SHARES: Final = 4  # number of delays, up to the longest useful one, for which schedules are made
+UNLIKE_SHARES: Final = 8  # number of such delays with unlike rates
 
 
 def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """Halving and doubling in the best of the orders; empty where there are no hosts; for `limit` see `fastest`."""
+    """Halving and doubling in the best order of ranks; empty without several hosts. `limit` is as in `fastest`."""
     topology = setting.links.topology
     if not topology or len({*topology.hosts}) < 2:
         return []
     distinct = {order: name for name, order in schedules.orders_by_host(topology.hosts).items()}
-    distinct.pop(tuple(range(setting.ranks)), None)  # the usual one
+    distinct.pop(tuple(range(setting.ranks)), None)  # plain halving_doubling has this order
     specs = [spec_of(HalvingDoubling, order=name) for name in distinct.values()]
     return fastest(setting, specs, nbytes, limit)
 
 
 def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The best hierarchical schedule that cannot use a delay; empty where there is but one tier."""
+    """The best hierarchical schedule that uses no delay; empty if there is only one tier."""
     return fastest(
         setting, [spec_of(Hierarchical, chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes, limit
     )
 
 
 def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The hierarchical halves as one all-reduce, above `SOLVED` ranks: fewer are served by more chunks."""
+    """The hierarchical halves as one all-reduce, only above `SOLVED` ranks. With fewer ranks, more chunks gain more."""
     topology, ranks = setting.links.topology, setting.ranks
     if not topology or not topology.has_tiers or not SOLVED < ranks <= clock.TIMED:
         return []
@@ -56,8 +58,9 @@ def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[S
 def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule for the late rank.
 
-    Each tier has its own share of chunks whose sums the others make before, which is all that it can hide behind the
-    delay; so schedules are made for some delays up to the longest that is of use, and those next to the delay compared.
+    In each tier the other ranks sum a share of the chunks before the arrival. A tier can hide no other work behind the
+    delay. Schedules are made for several delays up to the longest useful one. The schedules for the delays just below
+    and just above the actual delay are compared.
     """
     topology = setting.links.topology
     if not topology:
@@ -75,7 +78,7 @@ def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf
 
 
 def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: float = np.inf) -> list[Spec]:
-    """The best hierarchical schedule for several late ranks that come together."""
+    """The best hierarchical schedule for several late ranks that join together."""
     if not setting.links.topology:
         return []
     counts = _counts(setting, nbytes)
@@ -84,10 +87,10 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
 
 
 def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The spec that takes the least time, as a list: empty if no spec exists, or all take `limit` or longer.
+    """The spec that takes the least time, as a list; empty if there is no spec, or all take `limit` or longer.
 
-    One whose busiest port alone takes longer after the last rank's arrival than that, or than another in all, is not
-    timed.
+    A spec is not timed if its busiest port alone, after the last rank's arrival, takes longer than `limit` or longer
+    than the whole time of another spec.
     """
     links, least = setting.links, limit
     best: list[Spec] = []
@@ -108,12 +111,12 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float =
 
 
 def _counts(setting: Setting, nbytes: int) -> list[int]:
-    """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier, of like links."""
+    """Numbers of chunks worth trying, all multiples of the ranks; empty for a single tier of equal links."""
     topology, ranks = setting.links.topology, setting.ranks
     if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
     few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
-    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # a plan with all of them, and with halves
+    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # ranks · chunks that a plan would list, with halves
         few = few[:-1]
     multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
     multiples = FINE if topology.is_unlike and ranks <= FEW else multiples
@@ -122,7 +125,7 @@ def _counts(setting: Setting, nbytes: int) -> list[int]:
 
 
 def _useful_delays(topology: Topology) -> list[float]:
-    """Delays, in times of the buffer within a host, up to which a longer one helps some tier."""
+    """Delays up to the longest that some tier can use, in units of the buffer's transfer time within a host."""
     sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
     longest = max(_longest(max(sizes), 1.0), _longest(len(sizes), _unit(topology, sizes)))
     shares = UNLIKE_SHARES if topology.is_unlike else SHARES
@@ -130,7 +133,7 @@ def _useful_delays(topology: Topology) -> list[float]:
 
 
 def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
-    """For each of the useful delays, the chunks that are summed before within hosts, and across them."""
+    """For each useful delay, the numbers of chunks that are summed before the arrival within hosts and across hosts."""
     sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
     across, within = _longest(len(sizes), _unit(topology, sizes)), _longest(max(sizes), 1.0)
     for delay in _useful_delays(topology):
@@ -139,7 +142,10 @@ def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
 
 
 def _longest(nodes: int, unit: float) -> float:
-    """Seconds in which all nodes but one reduce-scatter a buffer that each of them sends in `unit`."""
+    """The seconds that a reduce-scatter takes among all nodes except one.
+
+    `unit` is the seconds that a node needs to send a whole buffer.
+    """
     return (nodes - 2) / (nodes - 1) * unit if nodes > 2 else 0.0
 
 
@@ -152,8 +158,11 @@ def _unit(topology: Topology, sizes: Sequence[int]) -> float:
 def _port_loads(
     schedule: Schedule, topology: Topology, last: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By port and shared link, in how many rounds it serves somebody, and how many buffers' time it is busy, with what
-    cannot run before the last rank is there."""
+    """For each port and shared link, the number of rounds that use it, and its busy time.
+
+    The unit of the busy time is a buffer's transfer time within a host. Only messages count that cannot run before the
+    last rank arrives.
+    """
     network = Cluster(0.0, 1.0, topology)
     arrivals = [-np.inf if last and rank not in last else 0.0 for rank in range(schedule.ranks)]
     phases = clock.simulation(schedule, topology).run(arrivals).phases

@@ -1,4 +1,7 @@
-"""The schedule of each range of sizes: where the best one changes, and the sizes that are known to occur."""
+"""The schedule of each range of sizes.
+
+Ranges end where the best schedule changes. Sizes that are known to occur have ranges of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +15,35 @@ from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.schedules.schedule import ALIGNMENT
 
-STEPS: Final = 4  # sizes per octave that are looked at
-LEAST_JUMP: Final = 1.01  # a size is looked at if one byte more takes this many times as long
-UNEVEN: Final = 1.03  # TOLERANCE where alignment alone may take longer: else ranges end at every other jump
+STEPS: Final = 4  # sizes tried per octave
+LEAST_JUMP: Final = 1.01  # a size is tried if one more byte multiplies the time by more than this factor
+UNEVEN: Final = 1.03  # replaces TOLERANCE if alignment alone may exceed it, so that ranges do not end at most jumps
 
 
 def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> tuple[Entry, ...]:
     """The entries of a plan, covering every size.
 
     Args:
-      setting: of the plan.
+      setting: the plan's setting.
       known: the choice for sizes that are known to occur; each gets an entry of its own.
       progress: called with the finished share.
     """
 
     links = setting.links
-    is_even = bool(links.topology or setting.timed)  # a topology's clock and timed sizes know no alignment
+    is_even = bool(links.topology or setting.timed)  # a topology's clock and timed sizes ignore alignment
     tolerance = UNEVEN if not is_even and ALIGNMENT * links.beta > (LEAST_JUMP - 1) * links.alpha else TOLERANCE
 
     def serves(choice: Spec, nbytes: int, best: Spec) -> bool:
         return choice == best or setting.seconds(choice, nbytes) <= tolerance * setting.seconds(best, nbytes)
 
     def jumps(choice: Spec, low: int, high: int) -> Iterator[int]:
-        """The sizes at which the choice's chunks grow by the alignment: there it is the farthest behind the best."""
+        """The sizes at which the choice's chunks grow by the alignment. There it is farthest behind the best choice."""
         if is_even or isinstance(choice, Nccl):
             return
         full = ALIGNMENT * setting.schedule(choice).num_chunks
         for nbytes in range(-(-low // full) * full, high, full):
             if setting.seconds(choice, nbytes + 1) <= LEAST_JUMP * setting.seconds(choice, nbytes):
-                return  # and the longer a chunk is, the less
+                return  # longer chunks jump even less
             yield nbytes + 1
 
     choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves, jumps)
@@ -55,5 +58,5 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
 
 
 def _runs(spec: Spec) -> tuple[str, ...]:
-    """The kind of schedule, or NCCL and the kind that runs where it does not."""
+    """The kind of schedule; for NCCL also the kind that runs where NCCL does not."""
     return (spec.kind, spec.otherwise) if isinstance(spec, Nccl) else (spec.kind,)

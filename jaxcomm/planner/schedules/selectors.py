@@ -1,4 +1,4 @@
-"""Selectors: two schedules for a byte range, one of which a call runs by the lateness in the call before."""
+"""Selectors: two schedules for a byte range, from which each call selects by the lateness in an earlier call."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ from jaxcomm.planner.schedules.turns import may_select, turns_selector
 from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Delays
 
-LAG: Final = 2  # calls between the one whose arrivals all ranks know and the one that follows from them
-FEWEST: Final = 20  # steps that can show whether a delay predicts the next ones
-LEAST: Final = 0.1  # share of the steps after which either schedule must run
-PARTS: Final = 4  # of the delays, for each of which schedules are compared
-BLOCK: Final = 5  # neighbouring steps that belong to the same half when what one half promises is tried on the other
+LAG: Final = 2  # a call selects by the lateness in the call this number of calls before it
+FEWEST: Final = 20  # at least this many steps are needed to show whether a delay predicts the next delays
+LEAST: Final = 0.1  # each of the two schedules must run in at least this share of the steps
+PARTS: Final = 4  # parts of the delays, for each of which schedules are compared
+BLOCK: Final = 5  # neighbouring steps that stay in one half when a gain in one half is tested on the other
 
 Floats = NDArray[np.float64]
 
 
 class _Pair(NamedTuple):
-    """Two schedules by their rows in a table of times; the first runs after delays of less than `lateness_s`."""
+    """Two schedules, as row numbers in a table of times. `early` runs after delays below `lateness_s` seconds."""
 
     early: int
     late: int
     lateness_s: float
 
     def seconds(self, times: Floats, seen: Floats) -> Floats:
-        """Of every step, from the late rank's arrival on."""
+        """Seconds of every step, from the late rank's arrival on."""
         found: Floats = np.where(seen < self.lateness_s, times[self.early], times[self.late])
         return found
 
 
 def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collection[int]) -> tuple[Entry, ...]:
-    """The entries, with a selector between two schedules where that pays; if it does for some sizes only, in parts.
+    """The entries, with a selector where two schedules save enough.
 
-    They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
-    are much alike for both. The gain that the best two promise on half of the steps must come true on the others. Calls
-    that XLA's collectives run have no selector.
+    An entry is divided if two schedules save enough for only some of its sizes. If the entry's schedule uses no delay,
+    a pair of schedules must save `min_gain` of the entry's time. If it uses the delay, half of `min_gain` is enough,
+    because the model's errors are then alike for the pair and the entry's schedule. The gain of the pair that is best
+    on half of the steps must hold on the other half. Calls that XLA's collectives run have no selector.
 
     Args:
-      setting: of the plan.
-      entries: without.
-      buckets: sizes whose calls share the delay with other buckets of a step: they use it as the step's plan says.
+      setting: the plan's setting.
+      entries: entries without selectors.
+      buckets: sizes whose calls share the delay with other buckets of a step. They use the delay as the step's plan
+        says.
     """
     delays = setting.late.lateness
     if setting.runs_by_xla:
@@ -85,7 +87,7 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
 
 
 def _divided(setting: Setting, select: Callable[[Entry], ScheduleSelector | None], whole: Entry) -> list[Entry]:
-    """The entry in parts, those with a selector and the rest; as it is, if nothing is to be selected."""
+    """The entry, divided into parts with and without a selector; unchanged if no part gets one."""
     if not setting.reaches(whole.predicted.reference_bytes):
         return [whole]
     pieces = [
@@ -107,8 +109,10 @@ def _divided(setting: Setting, select: Callable[[Entry], ScheduleSelector | None
 
 
 def _pieces(setting: Setting, whole: Entry) -> Iterator[tuple[int, int | None, int]]:
-    """Parts of the entry's range of about an octave, each with its first and last bytes and a size between; on hosts,
-    where every schedule must be timed, the range as it is."""
+    """Parts of the entry's range, each about an octave, with first bytes, last bytes and a size between them.
+
+    With a topology every schedule must be timed, so the whole range is one part.
+    """
     low, high = max(whole.min_bytes, SMALLEST), LARGEST if whole.max_bytes is None else whole.max_bytes
     count = 1 if setting.links.topology or high <= low else max(1, round(math.log2(high / low)))
     if count == 1:
@@ -128,7 +132,7 @@ def _selector(setting: Setting, parts: Sequence[Setting], of: Entry) -> Schedule
     delays, nbytes = setting.late.lateness, of.predicted.reference_bytes
     specs = list(dict.fromkeys([of.schedule, *_candidates(parts, of)]))
     times = _times(setting, specs, nbytes, delays)
-    seen = np.concatenate([np.full(LAG, np.inf), delays[:-LAG]])  # the first calls know nothing
+    seen = np.concatenate([np.full(LAG, np.inf), delays[:-LAG]])  # the first calls run the late schedule
     margin = max(setting.least_gain(spec, of.schedule, nbytes) for spec in specs)
     needed = 1 - margin / (2 if _uses_delay(setting, of) else 1)
     if _tried(times, seen) > needed * times[0].mean():
@@ -151,7 +155,7 @@ def _selector(setting: Setting, parts: Sequence[Setting], of: Entry) -> Schedule
 
 
 def _candidates(parts: Sequence[Setting], of: Entry) -> Iterator[Spec]:
-    """The entry's alternatives, and the best for some delays only."""
+    """The schedules of the entry's alternatives, and the best schedules for each part of the delays."""
     for offer in of.alternatives:
         if offer.verdict not in ("too_many_ports", "ideal_delay") and not isinstance(offer.schedule, Nccl):
             yield offer.schedule
@@ -167,7 +171,7 @@ def _times(setting: Setting, specs: Sequence[Spec], nbytes: int, delays: Floats)
 
 
 def _best(times: Floats, seen: Floats, steps: NDArray[np.bool_]) -> _Pair | None:
-    """The pair that takes least in these steps; None: no delay divides them."""
+    """The pair that takes the least time in these steps; None if no delay divides them."""
     order = np.argsort(np.where(steps, seen, np.inf), kind="stable")[: int(steps.sum())]
     delays, sums = seen[order], np.cumsum(times[:, order], axis=1)
     fewest = max(1, round(LEAST * len(order)))
@@ -183,7 +187,7 @@ def _best(times: Floats, seen: Floats, steps: NDArray[np.bool_]) -> _Pair | None
 
 
 def _tried(times: Floats, seen: Floats) -> float:
-    """Mean seconds when each half of the steps runs the pair that takes least in the other half."""
+    """Mean seconds if each half of the steps runs the pair that is fastest in the other half."""
     half = np.arange(len(seen)) // BLOCK % 2 == 0
     found = np.empty(len(seen))
     for fitted, tried in itertools.permutations((half, ~half)):

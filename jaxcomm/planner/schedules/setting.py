@@ -1,12 +1,12 @@
-"""The setting that schedules are chosen for, and a schedule's time in it."""
+"""The setting for which schedules are chosen, and the time of a schedule in this setting."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from jaxcomm import schedules, simulate
 from jaxcomm.files import Value
@@ -14,23 +14,27 @@ from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.timed import timed_spec
-from jaxcomm.plan.values import ANY_RANK, Chain, Nccl, Spec, Stragglers
+from jaxcomm.plan.values import ANY_RANK, Chain, Nccl, Plain, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.profile.cluster import Cluster
+from jaxcomm.profile.timed_schedules import TriedSchedule
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TimedCosts
+
+ABOUT: Final = 2  # factor by which a size may differ from a trial's bytes for the trial to count
 
 
 @dataclass(frozen=True)
 class Setting:
     """The ranks and links of calls, and the parts that their schedules are built from.
 
-    `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
-    that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is
-    needed where somebody is late. `solved` are schedules for the links' topology and the late rank. `executors` holds
-    the times of NCCL's own allreduce, if it was timed. `timed` are the costs of the executor on which whole schedules
-    were timed; None: α and β are all that is known. With `has_given_gain` its errors do not count beside `min_gain`.
-    `hosts` is how many hosts the ranks are on, where that makes no difference to links.
+    `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` is the number of
+    peers that a rank exchanges with at once. `min_gain` is the share that a schedule must save to rely on a delay.
+    `template` is needed if a rank is late. `solved` are schedules for the links' topology and the late rank.
+    `executors` holds the times of NCCL's own allreduce, if it was timed. `timed` has the costs of the executor on which
+    whole schedules were timed; with None, only α and β are known. With `has_given_gain`, only `min_gain` counts, and
+    the errors of `timed` do not. `hosts` is the number of hosts, even if links have no topology. `tried` are schedules
+    that runs have tried beside the default one.
     """
 
     ranks: int
@@ -44,18 +48,22 @@ class Setting:
     timed: TimedCosts | None = None
     has_given_gain: bool = False
     hosts: int = 1
+    tried: Mapping[Spec, Sequence[TriedSchedule]] = field(default_factory=dict)
     _built: dict[Spec, Schedule] = field(init=False, repr=False, compare=False, default_factory=dict)
     _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """The schedule of a spec, for some late rank where none is known to be late, or any may be."""
+        """The schedule of a spec. Rank 0 is the late rank if no rank is known to be late, or any rank may be late."""
         if spec not in self._built:
             roles = {ANY_RANK: 0, **(self.late.roles or {ROLE: 0})}
             self._built[spec] = build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
         return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """Seconds before and after the arrival of the late ranks: of those that the schedule waits for, or the last."""
+        """The schedule's seconds before and after an arrival.
+
+        It is the arrival of the late ranks for which the schedule waits, or of the last rank.
+        """
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
         if self.timed and spec.kind == "lax":
@@ -64,15 +72,20 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """The costs of the executor that was timed, or else of the links."""
+        """The costs of the timed executor, or, without one, the costs of the links."""
         return self.timed or LinkCosts(self.links, self.late.ranks[-1:])
 
     def is_timed(self, spec: Spec) -> bool:
         """Whether the schedule itself was timed."""
-        return self.timed is not None and not isinstance(spec, Nccl) and self.timed.is_timed(self.schedule(spec))
+        if self.timed is None or spec.kind in ("nccl", "lax"):
+            return False
+        return self.timed.samples(self.schedule(spec)) is not None
 
     def reaches(self, nbytes: int) -> bool:
-        """Whether times are known for this size: by links for all, by timed schedules not far beyond."""
+        """Whether times are known for this size. Timed schedules give them up to about the largest timed size.
+
+        Links give times for all sizes.
+        """
         return self.timed is None or self.timed.reaches(nbytes)
 
     @property
@@ -83,39 +96,50 @@ class Setting:
     def lower_bound(self, nbytes: int) -> float:
         """Mean seconds after the last late rank's arrival that no schedule of ours can beat, by the links' α and β.
 
-        If an executor was timed, none of the timed schedules takes less: it may have no ports that bound it.
+        If an executor was timed, the bound is at most the time of its fastest schedule, because ports may not limit
+        that executor.
         """
         links = self.links
         call = self.ranks, nbytes, self.late.window, links.alpha, links.beta, self.ports, links.topology
         timed = self.timed.timed.schedules if self.timed else ()
-        least = [self.seconds(timed_spec(each.kind, each.chunks), nbytes) for each in timed]
+        least = [self.seconds(timed_spec(each.name), nbytes) for each in timed]
         return min([simulate.lower_bound(*call), *least])
 
     def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
-        """The share of another's time that a schedule must save: `min_gain`, or the error of timed schedules."""
+        """The least share of the time of `other` that `spec` must save.
+
+        This is `min_gain`, or the error of timed schedules if that counts and is greater.
+        """
         if not self.timed or spec.kind in ("nccl", "lax") or self.has_given_gain:
             return self.min_gain
         than = None if other.kind == "lax" else self.schedule(other)
         return max(self.min_gain, self.timed.margin(self.schedule(spec), nbytes, than))
 
     def gains(self, rival: Spec, choice: Spec, nbytes: int) -> bool:
-        """Whether a schedule saves enough of another's time to be taken in its place.
+        """Whether `rival` saves enough of the time of `choice` to be taken instead.
 
-        On an executor that was timed it must do so at the timed sizes next to this one, too: between them nothing was.
-        A gain at one timed size alone is taken for chance, also by sizes beyond it; where times do not yet grow with
-        the bytes there, larger sizes gain nothing.
+        Between hosts a predicted saving of `min_gain` is enough, because links and timed calls are independent
+        evidence, and the run tries the schedule beside the default. On shared memory only timed calls are evidence. The
+        saving must then exceed their chance deviation, also at the timed sizes next to this one. A gain at a single
+        timed size counts as chance. For sizes beyond the timed ones there is no gain unless times grow with the bytes
+        at the largest timed sizes.
         """
 
-        def saves(size: int) -> bool:
-            least = self.least_gain(rival, choice, size)
+        def saves(size: int, least: float) -> bool:
             return self.seconds(rival, size) < (1 - least) * self.seconds(choice, size)
 
-        if not self.timed or not saves(nbytes):
-            return saves(nbytes)
+        if not self.timed or self.timed.between_hosts:
+            return saves(nbytes, self.min_gain)
+
+        def is_clear(size: int) -> bool:
+            return saves(size, self.least_gain(rival, choice, size))
+
+        if not is_clear(nbytes):
+            return False
         if not self.reaches(nbytes):
             return False
         about = self.timed.about(nbytes)
-        return all(map(saves, about)) and (len(about) > 1 or any(map(saves, self.timed.beside(about[0]))))
+        return all(map(is_clear, about)) and (len(about) > 1 or any(map(is_clear, self.timed.beside(about[0]))))
 
     def nccl_seconds(self, nbytes: int) -> float:
         """Seconds of NCCL's own allreduce; infinite if it was not timed."""
@@ -127,7 +151,29 @@ class Setting:
             self._timed[spec, nbytes] = self._seconds(spec, nbytes)
         return self._timed[spec, nbytes]
 
+    def trial(self, spec: Spec, nbytes: int) -> TriedSchedule | None:
+        """The run's trial of the schedule at the size nearest to this one; None if no size is within factor `ABOUT`."""
+        found = self.tried.get(spec, ())
+        about = [each for each in found if each.bytes <= ABOUT * nbytes and nbytes <= ABOUT * each.bytes]
+        return min(about, key=lambda each: abs(math.log(each.bytes / max(1, nbytes))), default=None)
+
+    @property
+    def defaults(self) -> list[Spec]:
+        """The schedules that run without a plan.
+
+        On XLA's collectives this is `lax.psum`. On one host it is direct. Between hosts it is direct or ring,
+        depending on the bytes.
+        """
+        kinds = ("lax",) if self.runs_by_xla else ("direct", "ring") if self.hosts > 1 else ("direct",)
+        return [spec_of(Plain, kind=kind) for kind in kinds]
+
     def _seconds(self, spec: Spec, nbytes: int) -> float:
+        others = [each for each in self.defaults if each != spec]  # in a trial, `spec` took turns with one of these
+        if others and (tried := self.trial(spec, nbytes)):
+            return tried.ratio * min(self._untried_seconds(each, nbytes) for each in others)
+        return self._untried_seconds(spec, nbytes)
+
+    def _untried_seconds(self, spec: Spec, nbytes: int) -> float:
         if self.links.topology and not isinstance(spec, Nccl) and not self.is_timed(spec):
             schedule = self.schedule(spec)
             alpha, beta, topology = simulate.link_of(schedule, nbytes, self.links)
@@ -144,21 +190,22 @@ class Setting:
         return float(self.late.delays.exposed(before)) + after
 
     def _as_modelled(self, times: Sequence[float], schedule: Schedule, nbytes: int) -> list[float]:
-        """The links' times of phases, which together take what the executor's model says, where that was fitted; on
-        links of hosts no less than these take."""
+        """The phases' times by the links, scaled to the total time by the executor's model if a model was fitted."""
         total = sum(times)
         if not self.timed or not total:
             return [*times]
-        scale = self.timed.model.cost(schedule, nbytes) / total
-        return [seconds * (max(1.0, scale) if self.links.topology else scale) for seconds in times]
+        scale = self.timed.cost(schedule, nbytes) / total
+        return [seconds * scale for seconds in times]
 
 
 S = TypeVar("S", bound=Value)
 
 
 def spec_of(kind: type[S], /, **fields: str | int | tuple[str, ...]) -> S:
-    """The spec of a kind with these fields: one object however often it is asked for, so that it is found without
-    comparing fields where specs are looked up, which is for every size."""
+    """The spec of a kind with these fields.
+
+    Equal calls return the same object, so that the look-ups at every size need not compare fields.
+    """
     return cast(S, _spec(kind, **fields))
 
 
@@ -169,6 +216,6 @@ def _spec(kind: type[Value], /, **fields: str | int | tuple[str, ...]) -> Value:
 
 @lru_cache(maxsize=4096)
 def _schedule(kind: str, ranks: int, late: int, chunks: int) -> Schedule:
-    """The schedule for these numbers; which ranks are late changes nothing in its phases' rounds and volumes."""
+    """A schedule for `late` late ranks. The rounds and volumes of its phases do not depend on which ranks are late."""
     make = schedules.stragglers if kind == "stragglers" else schedules.chain
     return make(ranks, range(late), chunks)

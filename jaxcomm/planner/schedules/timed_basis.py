@@ -12,7 +12,7 @@ from jaxcomm.planner.schedules.setting import Setting
 
 
 def basis(setting: Setting, entries: Sequence[Entry]) -> TimedBasis | None:
-    """The record, for a plan of these entries; None if no schedules were timed."""
+    """The record for a plan with these entries; None if no schedules were timed."""
     timed = setting.timed
     if timed is None:
         return None

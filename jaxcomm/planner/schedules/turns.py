@@ -1,4 +1,4 @@
-"""Selectors for ranks that are late by turns: a schedule for whichever rank comes last to a call."""
+"""Selectors for late ranks that differ from call to call: a schedule for whichever rank arrives last at a call."""
 
 from __future__ import annotations
 
@@ -27,32 +27,35 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_specs
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.profile.cluster import SOLVED
+from jaxcomm.profile.straggler import LEAST_LATENESS
 from jaxcomm.simulate import Delays
 
-FEWEST: Final = 20  # steps that can show whether ranks are late by turns
-LEAST: Final = 0.5  # share of the steps to which a rank must be late
-BLOCK: Final = 5  # neighbouring steps that belong to the same half, on each of which the selector must gain
-DECISION: Final = 2  # latencies until all ranks know which is missing: the last arrivals', and the notice's
-SHORTEST: Final = 1e-4  # seconds for which the last rank is waited for at least: jitter alone makes a rank so late
+FEWEST: Final = 20  # at least this many steps are needed to show whether different ranks are late
+LEAST: Final = 0.5  # a rank must be late in at least this share of the steps
+BLOCK: Final = 5  # neighbouring steps that stay in one half; the selector must gain in both halves
+DECISION: Final = 2  # latencies until all ranks know the missing rank: the last arrival's notice, then the decision's
+SHORTEST: Final = 1e-4  # minimum seconds to wait for the last rank, because jitter alone makes ranks this late
 
 Floats = NDArray[np.float64]
 
 
 def may_select(setting: Setting) -> bool:
-    """Whether the profile has enough steps, and the ranks are not too many for a schedule for each."""
+    """Whether the profile has enough steps, and few enough ranks for one schedule per rank."""
     turns, most = setting.late.turns, SOLVED if setting.links.topology else MAX_TURNS
     return turns is not None and len(turns.lateness) >= FEWEST and 2 < setting.ranks <= most
 
 
 def turns_selector(setting: Setting, of: Entry) -> ScheduleSelector | None:
-    """The selector of an entry's calls for ranks that are late by turns; None: none gains enough.
+    """The selector of an entry's calls if any rank may be late; None if no selector gains enough.
 
-    All ranks but one having come, the others wait `lateness_s` seconds for the last one before they begin its schedule.
-    Over half of the steps must have a rank that is later than this, and in both halves of the steps the selector must
-    save the least gain of the entry's schedule.
+    When all ranks but one have arrived, they wait `lateness_s` seconds for the last rank before they begin its
+    schedule. In over half of the steps a rank must be later than `lateness_s` and later than a tenth of the call's
+    time. In both halves of the steps the selector must save the least gain of the time of the entry's schedule.
     """
     turns, nbytes = setting.late.turns, of.predicted.reference_bytes
     assert turns
+    if np.median(turns.lateness) < LEAST_LATENESS * setting.seconds(of.schedule, nbytes):
+        return None
     by_rank = _by_rank(setting)
     best: tuple[float, Spec, float] | None = None
     for spec in _offers(setting, turns, nbytes):
@@ -73,7 +76,7 @@ def turns_selector(setting: Setting, of: Entry) -> ScheduleSelector | None:
 
 
 def _offers(setting: Setting, turns: LatestRanks, nbytes: int) -> Iterator[Spec]:
-    """The schedules for one late rank, whichever it is."""
+    """The schedules for one late rank, which may be any rank."""
     late = dataclasses.replace(setting, late=LateRanks({ROLE: 0}, Delays(turns.lateness.tolist())))
     for spec in late_specs(late, nbytes):
         if isinstance(spec, Broadcast | StragglerSpec | Hybrid | DirectJoin | LateJoin):
@@ -81,13 +84,16 @@ def _offers(setting: Setting, turns: LatestRanks, nbytes: int) -> Iterator[Spec]
 
 
 def _graces(lateness: Floats) -> list[float]:
-    """Times to wait for the last rank, by factors of two, which over half of the steps exceed."""
+    """Times to wait for the last rank, each twice the time before.
+
+    In over half of the steps the last rank is later than all of them.
+    """
     most = float(np.quantile(lateness, 1 - LEAST))
     return [significant(SHORTEST * 2**step) for step in range(20) if SHORTEST * 2**step < most]
 
 
 def _by_rank(setting: Setting) -> list[Setting]:
-    """The setting with each rank in the role of the late one; where that makes no difference, with the first."""
+    """Settings with each rank as the late rank. If ranks do not differ, only the setting with the first rank."""
     differs = setting.links.topology or (setting.timed and not setting.timed.any_rank)
     ranks = range(setting.ranks) if differs else [0]
     return [dataclasses.replace(setting, late=LateRanks({ANY_RANK: rank, ROLE: rank})) for rank in ranks]
@@ -96,7 +102,7 @@ def _by_rank(setting: Setting) -> list[Setting]:
 def _seconds(
     by_rank: list[Setting], turns: LatestRanks, early: Spec, late: Spec, grace: float, nbytes: int
 ) -> NDArray[np.float64]:
-    """Of every step, from the last rank's arrival on. Also a call with no late rank waits for the decision."""
+    """Seconds of every step, from the last rank's arrival on. Calls without a late rank also wait for the decision."""
     decision = DECISION * by_rank[0].links.alpha
     before, after = np.array([each.cost(late, nbytes) for each in by_rank]).T
     last = turns.last if len(by_rank) > 1 else np.zeros_like(turns.last)

@@ -1,7 +1,8 @@
 """XLA's own collectives in place of our executor's schedules, for the sizes at which they save enough.
 
-Both were timed in turns and by one clock, so their times compare. Our executor runs what a call runs without a plan: it
-is left only for what saves more of its time than turns deviate by chance, at the timed sizes on both sides.
+Both executors were timed in turns by one clock, so their times are comparable. Our executor runs calls without a plan.
+It is therefore replaced only if the saving exceeds the chance deviation between turns, at the timed sizes below and
+above a call's size.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from jaxcomm.schedules import Schedule
 
 
 class _Piece(NamedTuple):
-    """A range of an entry of ours, and the schedule with which XLA's collectives take over; None: they do not."""
+    """A part of an entry's range, and the schedule that XLA's collectives run there; None if our executor runs it."""
 
     low: int
     high: int | None
@@ -33,7 +34,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class WithXla:
-    """The settings of calls that our executor runs, and of those that XLA's collectives run."""
+    """The setting of calls that our executor runs, and the setting of calls that XLA's collectives run."""
 
     own: Setting
     by_xla: Setting
@@ -42,9 +43,9 @@ class WithXla:
         """The entries, divided where XLA's collectives take over.
 
         Args:
-          found: of our executor.
-          buckets: sizes with entries of their own, for which the step's plan has decided.
-          are_by_xla: whether XLA's collectives run these, by the schedules of `buckets`.
+          found: entries of our executor.
+          buckets: sizes that have their own entries, as the step's plan decided.
+          are_by_xla: whether XLA's collectives run the buckets, with the schedules in `buckets`.
         """
         pieces: list[_Piece] = []
         for each in found:
@@ -65,12 +66,12 @@ class WithXla:
         return tuple(self._made(list(alike)) for _, alike in itertools.groupby(pieces, key=what_runs))
 
     def saves(self, spec: Spec, nbytes: int, of: Spec) -> bool:
-        """Whether XLA's schedule saves enough of the time of one of our executor's."""
+        """Whether `spec`, run by XLA's collectives, saves enough of the time of `of`, run by our executor."""
         least = self.least_gain(spec, nbytes, of)
         return self.by_xla.seconds(spec, nbytes) < (1 - least) * self.own.seconds(of, nbytes)
 
     def least_gain(self, spec: Spec, nbytes: int, of: Spec) -> float:
-        """The share of the time of one of our executor's schedules that one of XLA's must save."""
+        """The share of the time of `of`, run by our executor, that `spec`, run by XLA's collectives, must save."""
         own, by_xla = self.own, self.by_xla
         if own.has_given_gain or not own.timed or not by_xla.timed:
             return own.min_gain
@@ -79,8 +80,11 @@ class WithXla:
 
     @cached_property
     def _choices(self) -> list[tuple[int, int | None, Spec | None]]:
-        """First and last bytes of each range between timed sizes, and the schedule with which XLA's take over there:
-        never beyond the largest, where times do not yet grow with the bytes."""
+        """First and last bytes of each range between timed sizes, and the schedule that XLA's collectives run there.
+
+        The schedule is None if our executor stays. Our executor stays beyond the largest timed size if times do not yet
+        grow with the bytes.
+        """
         assert self.own.timed
         sizes, last = self.own.timed.sizes, self.own.timed.sizes[-1]
         found: list[tuple[int, int | None, Spec | None]] = []
@@ -96,7 +100,7 @@ class WithXla:
         return self.own.reaches(nbytes) and self.by_xla.reaches(nbytes)
 
     def _middle(self, low: int, high: int | None) -> int:
-        """A size of a range, among the timed ones if it has some of these."""
+        """A size in the range, within the timed sizes if the range overlaps them."""
         assert self.own.timed
         first, last = self.own.timed.sizes[0], self.own.timed.sizes[-1]
         low = max(low, first) if high is None or high >= first else low
@@ -104,7 +108,7 @@ class WithXla:
         return max(low, min(high, round(math.sqrt(max(1, low) * max(1, high)))))
 
     def _made(self, alike: Sequence[_Piece]) -> Entry:
-        """The entry of neighbouring pieces that run the same, with the rows of the other executor."""
+        """The entry of neighbouring pieces that run the same schedule, with the other executor's alternatives."""
         low, _, spec, of = alike[0]
         high = alike[-1].high
         at = of.predicted.reference_bytes if (of.min_bytes, of.max_bytes) == (low, high) else self._middle(low, high)

@@ -12,9 +12,10 @@ from jaxcomm.simulate import Delays
 
 
 def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
-    """Mean seconds from the late rank's last gradient on that no boundaries, order and schedules can beat.
+    """Mean seconds after the late rank's last gradient that no boundaries, order and schedules can beat.
 
-    What is ready from r on takes at least as long as if all of it were ready at r, and summed by any calls.
+    Gradients that are ready at r or later take no less time than if all of them were ready at r and any calls summed
+    them.
     """
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):
@@ -24,11 +25,11 @@ def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
 
 
 def calls_lower_bound(setting: Setting, nbytes: int) -> float:
-    """Mean seconds that no calls which sum `nbytes` together can beat: ours, NCCL's, or some of both.
+    """Mean seconds that no calls with `nbytes` bytes in total can beat, whether they are ours, NCCL's, or a mix.
 
-    Calls of ours are bound like one of all their bytes. Some of NCCL's may be faster than one, but none has a better
-    rate than the best of any size. If ours sum x bytes and NCCL the rest, their bound and the rest at that rate add up,
-    which is convex in x: the least lies at an end, or where one more byte would cost ours as much as NCCL.
+    Our calls together obey the bound of one call of all their bytes. Several NCCL calls may be faster than one, but no
+    NCCL call exceeds the best rate of any size. If our calls sum x bytes and NCCL sums the rest at that rate, the total
+    time is convex in x. Its minimum lies at an end, or where one more byte costs our calls and NCCL the same time.
     """
     own = setting.lower_bound(nbytes)
     if not setting.executors or not setting.executors.nccl:
@@ -40,16 +41,17 @@ def calls_lower_bound(setting: Setting, nbytes: int) -> float:
 
 
 def _equal_cost(setting: Setting, per_byte: float, nbytes: int) -> float:
-    """At most `nbytes`: the bytes of which one more costs our bound `per_byte` seconds, on average over the steps.
+    """The bytes, at most `nbytes`, at which one more byte adds `per_byte` seconds to our mean bound over the steps.
 
-    A byte costs once the port's time where the delay hides the rest of its way, and 2(n - 1)/n times where it does not.
+    If the delay hides a byte's other transfers, the byte costs the port's time once. Otherwise it costs the port's time
+    2(n - 1)/n times.
     """
     links, share = setting.links, 1 - 1 / setting.ranks
     port = simulate.lower_bound(setting.ranks, 1, Delays([math.inf]), 0.0, links.beta, setting.ports, links.topology)
     delays, more = setting.late.window.seconds, (2 * share - 1) * port
     if not more:
         return float(nbytes)
-    count = math.ceil(len(delays) * (per_byte - port) / more)  # steps whose delay hides no more
+    count = math.ceil(len(delays) * (per_byte - port) / more)  # steps whose delay hides no further bytes
     return (
         0.0 if count <= 0 else float(nbytes) if count > len(delays) else min(nbytes, share * delays[count - 1] / more)
     )

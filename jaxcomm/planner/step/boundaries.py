@@ -9,29 +9,29 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jaxcomm.cp_sat import Log
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Planned, Span, Step
 from jaxcomm.plan.values import Chain, Spec
-from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.schedules.setting import Setting
-from jaxcomm.planner.step.assignment import Assignment, assign
 from jaxcomm.planner.step.bound import lower_bound
+from jaxcomm.planner.step.bucket_solver import Assignment, assign
 from jaxcomm.planner.step.jobs import Atoms, Jobs, Option, Packing
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import tune
 
-OPTIONS: Final = 24  # straggler schedules that a bucket of the profile may choose from
-FEW: Final = 8  # and one that is made of several
-LARGE: Final = 128  # bucket sizes that may use the delay: those with the most bytes
+OPTIONS: Final = 24  # straggler schedules to choose from for a bucket of the profile
+FEW: Final = 8  # straggler schedules to choose from for buckets that may be joined
+LARGE: Final = 128  # number of bucket sizes that may use the delay; the sizes with the most bytes in all buckets do
 MAX_SIZES: Final = 1000
 
 
 class Decision(NamedTuple):
     """The plan's step, the schedule for every size of bucket, and the solver's results.
 
-    The sizes are those of the planned buckets and of those that the profile has, for who keeps them.
+    `known` has the sizes of the planned buckets, and the sizes of the profile's buckets for trainings that keep these.
     """
 
     step: Step
@@ -40,15 +40,16 @@ class Decision(NamedTuple):
 
 
 def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: int, log: Log) -> Decision | None:
-    """The boundaries and the schedules with which the step's last sum is there soonest; None without buckets.
+    """The boundaries and schedules with which the step's last sum is ready earliest; None without buckets.
 
-    The buckets stay as the profile has them unless others save `min_gain` of the time that the step then takes.
+    The profile's buckets stay, unless other buckets save `min_gain` of the step's time.
 
     Args:
-      profile: its buckets are the gradients; a planned bucket is one of them or several that become ready in a row.
-      setting: of the plan.
-      time_limit: seconds for the schedules of the buckets as they are, and as many for others, roughly.
-      seed: of the solver.
+      profile: its buckets are the gradients. A planned bucket has one gradient, or several that become ready one after
+        the other.
+      setting: the plan's setting.
+      time_limit: approximate seconds for the schedules of the profile's buckets, and again for other boundaries.
+      seed: seed of the solver.
       log: receives the lines of the solver's log.
 
     Raises:
@@ -102,7 +103,7 @@ def _check_size(gradients: Sequence[Bucket]) -> None:
 
 
 def _jobs(setting: Setting, atoms: Atoms, longest: int, count: int) -> Jobs:
-    """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: with none)."""
+    """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: none)."""
     runs = atoms.runs(longest)
     total = Counter(run.bytes for run in runs)
     large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
@@ -111,8 +112,11 @@ def _jobs(setting: Setting, atoms: Atoms, longest: int, count: int) -> Jobs:
 
 
 def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
-    """The plain choice, schedules for late ranks that join together, and members of the family for one late rank, from
-    little to all covered."""
+    """The schedules that buckets of a size can run.
+
+    These are the plain choice, the schedules for late ranks that join together, and the schedules for one late rank,
+    from little to full coverage.
+    """
     specs: list[Spec] = [plain(setting, nbytes)]
     if count:
         rivals = [*late_specs(setting, nbytes), *late_sets(setting, nbytes)]
@@ -132,8 +136,10 @@ def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
 
 
 def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Planned, ...]:
-    """The buckets, with their times in a step with these `stages` if the network serves what has waited longest; by
-    `queue` any order ends as soon."""
+    """The buckets, with their times in a step with these `stages`.
+
+    The network serves the job that has waited longest first. As `queue` says, every order ends at the same time.
+    """
     delay = stages[-1]
     options = [jobs.options[run.bytes][packing.choice[run.bytes]] for run in packing.runs]
     ready = [float(jobs.ready[run.end]) for run in packing.runs]

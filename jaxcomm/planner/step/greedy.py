@@ -1,4 +1,4 @@
-"""A good packing to start the solver from: one change at a time, for as long as one gains."""
+"""A good packing to start the solver from, found by one change at a time as long as a change gains."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from jaxcomm.planner.step.queue import Ints, StepQueue
 
 
 def greedy(jobs: Jobs, queue: StepQueue, weights: Ints) -> Packing:
-    """Every size takes its best option while the others stay, the largest first; then two neighbours become one bucket,
-    the last first, wherever that gains; and again until nothing does.
+    """Changes the packing of single atoms until no change gains.
+
+    A pass first gives each size, the largest first, its best option while the other sizes keep theirs. Then it merges
+    neighbouring buckets, the last first, where a merge gains.
 
     Args:
-      jobs: the step's gradients, and what buckets can be made of them.
-      queue: of the network, for some steps.
-      weights: of those steps.
+      jobs: the step's gradients, and the buckets that they can form.
+      queue: the network's queue for some steps.
+      weights: weights of those steps.
     """
 
     def cost(packing: Packing) -> float:

@@ -1,9 +1,9 @@
-"""A step's gradients as jobs of the network: the runs of them that may be one bucket, and the schedules of each.
+"""A step's gradients as jobs of the network: the runs of gradients that may form a bucket, and each bucket's schedules.
 
-A bucket is ready with its last gradient. One job of it may start when the ranks that it needs have the bucket, and one
-more when the last of the late ranks has it, too, and the first is done. A network that is never idle while a job waits
-is done at the same time whatever the order (see `queue`), so a step's end needs no order, and its boundaries decide its
-queue.
+A bucket is ready when its last gradient is ready. Its first job may start when the ranks that this job needs have the
+bucket. Its second job may start when the last late rank has the bucket, too, and the first job is done. A network that
+is never idle while a job waits finishes at the same time in every order of jobs (see `queue`). The order therefore does
+not change a step's end.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from jaxcomm.plan.values import Spec
 from jaxcomm.planner.step.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
-AT_ONCE: Final = 64  # steps whose queues are held at once
-ATOMS: Final = 16  # runs begin and end with these: more gradients are joined into this many groups of about equal bytes
+AT_ONCE: Final = 64  # steps whose queues are in memory at the same time
+ATOMS: Final = 16  # maximum number of atoms, of which runs consist; if there are more gradients, several form one atom
 
 
 class Option(NamedTuple):
-    """A way to sum a bucket: its schedule, and the seconds before and after the last late rank's arrival; the part
-    before may start at `stage` of the step (see `queue`)."""
+    """An option to sum a bucket: the schedule, and its seconds before and after the last late rank's arrival.
+
+    The part before the arrival may start at `stage` (see `queue`).
+    """
 
     spec: Spec
     before: float
@@ -36,7 +38,7 @@ class Option(NamedTuple):
 
 
 class BucketRange(NamedTuple):
-    """A bucket of the gradients from `first` to `last`, in the order in which they are ready; ready with atom `end`."""
+    """A bucket of the gradients from `first` to `last` in order of readiness: the atoms from `begin` to `end`."""
 
     first: int
     last: int
@@ -46,20 +48,20 @@ class BucketRange(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The buckets, and which option each of their sizes takes: calls of one size run one schedule."""
+    """The buckets, and the option that each bucket size takes. Calls of one size run one schedule."""
 
     runs: tuple[BucketRange, ...]
     choice: dict[int, int]
 
     def with_option(self, size: int, option: int) -> Packing:
-        """The same with another option for buckets of a size."""
+        """The packing with another option for buckets of one size."""
         return self._replace(choice={**self.choice, size: option})
 
 
 class Jobs(NamedTuple):
-    """The runs from which a step's buckets are made, when their ends are ready, and the options of their sizes.
+    """The runs that may become a step's buckets, the time at which each atom is ready, and the options of each size.
 
-    A bucket that does not take its first option must save `min_gain` of what that takes after the arrival.
+    Every other option of a size must save `min_gain` of the time that the size's first option takes after the arrival.
     """
 
     ready: Floats
@@ -69,12 +71,15 @@ class Jobs(NamedTuple):
 
     @property
     def single(self) -> Packing:
-        """Every atom a bucket, with its first option."""
+        """The packing in which each atom is a bucket and takes its first option."""
         runs = sorted(run for run in self.runs if run.begin == run.end)
         return Packing(tuple(runs), {run.bytes: 0 for run in runs})
 
     def queue(self, stages: Floats) -> StepQueue:
-        """The network's queue, as far as any packing can decide its end; `stages` as for `StepQueue.of`."""
+        """The network's queue, without the times that cannot decide when a packing ends.
+
+        `stages` is as in `StepQueue.of`.
+        """
         spanned = {atom for run in self.runs for atom in range(run.begin, run.end)}
         least, most = np.full((len(stages), len(self.ready)), np.inf), np.zeros((len(stages), len(self.ready)))
         for run in self.runs:
@@ -92,7 +97,7 @@ class Jobs(NamedTuple):
         return queue.exposed(work)
 
     def seconds(self, stages: Floats, packing: Packing) -> float:
-        """The mean of `exposed` over the steps, computed for a few at a time."""
+        """The mean of `exposed` over the steps, computed for a few steps at a time."""
         some = np.array_split(stages, -(-stages.shape[1] // AT_ONCE), axis=1)
         return float(np.concatenate([self.exposed(self.queue(each), packing) for each in some]).mean())
 
@@ -101,24 +106,28 @@ class Jobs(NamedTuple):
         return self.min_gain * self.options[run.bytes][0].after
 
     def min_savings(self, packing: Packing) -> float:
-        """Seconds that all buckets must save together."""
+        """Seconds that all buckets with another option than the first must save together."""
         return sum(self.min_saving(run) for run in packing.runs if packing.choice[run.bytes])
 
 
 class Atoms(NamedTuple):
-    """The gradients in the order in which they are ready, and the first of each atom, with one more for their end."""
+    """The gradients in order of readiness. `starts` has the index of each atom's first gradient, then their number."""
 
     gradients: Sequence[Bucket]
     starts: tuple[int, ...]
 
     @classmethod
     def all(cls, gradients: Sequence[Bucket]) -> Self:
-        """Every gradient by itself."""
+        """One atom per gradient."""
         return cls(gradients, tuple(range(len(gradients) + 1)))
 
     @classmethod
     def few(cls, gradients: Sequence[Bucket]) -> Self:
-        """At most `ATOMS` of them: gradients whose middles lie in the same part of the step's bytes are one."""
+        """Divides the step's bytes into `ATOMS` equal parts.
+
+        Gradients form one atom if their middle bytes lie in the same part. If there are at most `ATOMS` gradients, each
+        is an atom.
+        """
         if len(gradients) <= ATOMS:
             return cls.all(gradients)
         ends = np.cumsum([gradient.bytes for gradient in gradients], dtype=float)
@@ -128,7 +137,7 @@ class Atoms(NamedTuple):
 
     @property
     def ready(self) -> Floats:
-        """When the last gradient of each atom is ready."""
+        """The times at which the atoms' last gradients are ready."""
         return np.array([self.gradients[start - 1].ready_s for start in self.starts[1:]])
 
     def runs(self, longest: int) -> list[BucketRange]:

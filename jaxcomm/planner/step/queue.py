@@ -1,8 +1,9 @@
-"""When a network that works off a step's gradient buckets is done.
+"""The time at which the network finishes a step's gradient buckets.
 
-The network is a queue. Bucket b is with the ranks that are not late at r_b. Stage s of it needs some of the late ranks,
-too, and enters the queue when the last of these has it, at r_b + d_s: its precondition at some stage (d_0 = 0: nobody
-late is needed), the rest of its schedule at the last one. In any order of service such a queue is empty at
+The network is a queue. The ranks that are not late have bucket b at the time r_b. Stage s of bucket b also needs some
+late ranks. It enters the queue at r_b + d_s, when the last of these ranks has the bucket. Stage 0 needs no late rank,
+so d_0 = 0. A schedule's precondition runs at one of the stages, and the rest of the schedule runs at the last stage. In
+any order of service, the queue is empty at
 
     E = max over τ in all {r_b + d_s} of τ + Σ over s of Σ_{r_b + d_s >= τ} work_{s,b}.
 """
@@ -21,9 +22,9 @@ Ints = NDArray[np.int64]
 class StepQueue(NamedTuple):
     """The queue for several steps: one row per τ and one column per step.
 
-    `last` is when the last of the late ranks has the last bucket, `from_last` is τ - `last`: beside a long delay, a τ
-    of its own would round away what the work takes. `first` is, for every stage, the first bucket of which it enters at
-    τ or later.
+    `last` is the time at which the last late rank has the last bucket. `from_last` is τ - `last`; next to a long delay,
+    sums with τ itself would round away the work. `first` has, for every stage, the first bucket that enters the stage
+    at τ or later.
     """
 
     from_last: Floats
@@ -45,11 +46,13 @@ class StepQueue(NamedTuple):
 
     @property
     def time(self) -> Floats:
-        """τ, for every step."""
+        """The times τ of every step."""
         return self.from_last + self.last
 
     def ends(self, work: Floats) -> Floats:
-        """τ and all that enters from then on, less `last`, for every τ and step: the greatest of a column is E's.
+        """For every τ and step, τ plus all work that enters at τ or later, minus `last`.
+
+        A column's maximum is E - `last` of that step.
 
         Args:
           work: seconds of network time, one row per stage and one column per bucket.
@@ -60,10 +63,10 @@ class StepQueue(NamedTuple):
         return ends
 
     def exposed(self, work: Floats) -> Floats:
-        """E - `last` for each step: how long it waits for the network after its last gradient."""
+        """For each step, E - `last`: the time that the step waits for the network after its last gradient."""
         return np.asarray(self.ends(work).max(axis=0))
 
     def pruned(self, least: Floats, most: Floats) -> Self:
-        """The queue without those τ that cannot decide E, whatever the work between `least` and `most`."""
+        """The queue without those τ that cannot decide E for any work between `least` and `most`."""
         keep = (self.ends(most) >= self.ends(least).max(axis=0)).any(axis=1)
         return self._replace(from_last=self.from_last[keep], first=self.first[:, keep])

@@ -27,18 +27,18 @@ Cost = Callable[[Planned, float | None], Times]
 def relaxed_steps(
     step: Step, setting: Setting, packet_loss: PacketLoss | None, policy: Drops | None, groups: Groups | None
 ) -> tuple[Accepted, ...]:
-    """The planned buckets' times with the drop policy, with the groups, and with both, as far as there are any.
+    """The step's times with the drop policy, with the groups, and with both, where the plan has them.
 
-    All of them, and the exact step's, are for the same links: with `packet_loss`, and where there are groups,
-    what all ranks do waits for the slowest NIC, and for the uplinks.
+    These times and the exact step's time are for the same links. The links lose packets by `packet_loss`. If there are
+    groups, the slowest NIC and the uplinks slow the sums over all ranks.
 
     Args:
       step: its boundaries and schedules stay as they are.
-      setting: of the plan.
-      packet_loss: of the links.
-      policy: the part that each gradient may lose: the share of the layer of its name, or without one the mean of
-        all layers.
-      groups: every bucket takes as long as the slowest group of an iteration, on average over a period.
+      setting: the plan's setting.
+      packet_loss: the links' packet loss.
+      policy: the share that each gradient may lose. It is the share of the layer with the gradient's name, or the mean
+        over all layers if there is no such layer.
+      groups: a bucket takes the time of an iteration's slowest group, averaged over a period.
     """
     links = _Links.of(setting, packet_loss if packet_loss and packet_loss.rate else None, groups)
     everything = [None] * len(step.planned)
@@ -55,11 +55,12 @@ def relaxed_steps(
 
 
 class _Links(NamedTuple):
-    """Times of buckets on links that lose packets or join racks, if they may drop a share, or nothing (None).
+    """Times of buckets on links that lose packets or join racks. Buckets may drop a share; None: they drop nothing.
 
-    Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
-    every NIC as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
-    a ring of all, `rings` the ranks of every iteration's groups and theirs.
+    If packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. In the setting
+    `everybody` all links are as slow as the slowest NIC. Without a topology they are also as slow as the slowest
+    uplink. `beta` is the seconds per byte of a ring over all ranks. For each iteration, `rings` has the number of ranks
+    and the seconds per byte of each group.
     """
 
     everybody: Setting
@@ -84,14 +85,14 @@ class _Links(NamedTuple):
         return cls(everybody, link.beta * slowest, packet_loss, rings)
 
     def whole(self, bucket: Planned, share: float | None) -> Times:
-        """The sum of all ranks: by the bucket's schedule where no packets are lost."""
+        """The time of a sum over all ranks, by the bucket's schedule if no packets are lost."""
         setting = self.everybody
         if self.packet_loss:
             return 0.0, self._ring(setting.ranks, bucket.bytes, self.beta, share)
         return setting.cost(bucket.schedule, math.ceil(bucket.bytes * (1 - (share or 0.0))))
 
     def divided(self, bucket: Planned, share: float | None) -> Times:
-        """The mean within the slowest group of an iteration, on average."""
+        """The time of averaging within groups: that of an iteration's slowest group, averaged over iterations."""
         slowest = [max(self._ring(ranks, bucket.bytes, beta, share) for ranks, beta in each) for each in self.rings]
         return 0.0, sum(slowest) / len(slowest)
 

@@ -1,9 +1,9 @@
-"""Other tools' measurements as profiles: one module per format, found by content and not by name.
+"""Reads other tools' measurements as profiles. Each format has one module, and is recognised by its content.
 
-A module says what it is (`NAME`), what it looks for (`LOOKED_FOR`), whether bytes are its format (`sniff`), and reads
-them (`read`). A new format is a new module and a row of `_IMPORTERS`. They all get the lines without the prefix that
-`common_prefix` finds. Parts that several need, or one needs much of, are modules beside them: `gpu_host`, `hlo`,
-`nccl_choices`, `nccl_devices`.
+A module has its format's name (`NAME`), a description of what identifies the format (`LOOKED_FOR`), a test of whether
+bytes have the format (`sniff`), and a reader (`read`). A new format is a new module and a row of `_IMPORTERS`. All
+modules get lines from which the common prefix was stripped (see `common_prefix`). Shared or large parts are in
+`gpu_host`, `hlo`, `nccl_choices` and `nccl_devices`.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _IMPORTERS: tuple[_Importer, ...] = (
 def read_any(path: str | os.PathLike[str]) -> Profile:
     """A profile from any file that can be read as one: a profile.json, or another tool's measurements.
 
-    Known are what `jaxcomm.stats().save(path)` writes, the output of nccl-tests (table or JSON), training logs with a
-    line per rank and step, traces of `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`, if
-    one process wrote it); and files that say where ranks are: a topology that NCCL dumped, the output of
-    `nvidia-smi topo -m`, matrices of pairs' rates. `with_network` puts these into a measured profile. A prefix that a
-    launcher or log collector put before all lines is stripped.
+    Known measurements are files of `jaxcomm.stats().save(path)`, the output of nccl-tests (table or JSON), training
+    logs with a line per rank and step, and traces of `jax.profiler` (the .xplane.pb, or the folder given to
+    `jax.profiler.trace`, if one process wrote it). Known descriptions of a network are a topology that NCCL dumped, the
+    output of `nvidia-smi topo -m`, and matrices of pairs' rates; `with_network` adds a network to a measured profile. A
+    prefix that a launcher or log collector put before all lines is stripped.
 
     Args:
       path: the file or folder.
@@ -65,7 +65,7 @@ def read_any(path: str | os.PathLike[str]) -> Profile:
       The profile. Its provenance names the file and tool; `link.source` says how α and β were found or assumed.
 
     Raises:
-      ProfileError: the file cannot be read, no format fits, or its values cannot be (with the line or place).
+      ProfileError: the file cannot be read, no format fits, or a value is invalid (with the line or place).
     """
     file = _trace_in(Path(path)) if os.path.isdir(path) else Path(path)
     data = common_prefix.stripped(files.read_bytes(file))

@@ -1,12 +1,12 @@
-"""Lines without the prefix that a launcher, a log collector or a mail put before each of them.
+"""Strips the prefix that a launcher, a log collector or a mail program put before each line.
 
     [pod/test-launcher-x/mpi-launcher] # nThread 1 nGpus 8      kubectl logs --prefix
     [1,0]<stdout>:# nThread 1 nGpus 8                           mpirun --tag-output
     2026-01-01T12:00:00.123Z # nThread 1 nGpus 8                kubectl logs --timestamps, a CI's log
 
-A prefix is one of the shapes below, on nine of ten lines; ranks' numbers, host names and times may differ from line to
-line. Prefixes before prefixes are stripped, too. Other lines, and files without a prefix, stay as they are, and no line
-is added or removed, so that errors name the file's own lines.
+A prefix has one of the shapes below, and usually nine of ten lines must have it. The rank numbers, host names and times
+in it may differ from line to line. Nested prefixes are all stripped. Other lines, and files without a prefix, stay as
+they are. No line is added or removed, so that error texts name the file's own line numbers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import re
 from collections import Counter
 from typing import Final, NamedTuple
 
-_LOOKED_AT: Final = 2**20  # bytes at the start, by which a prefix is recognised
+_LOOKED_AT: Final = 2**20  # bytes at the start of the data that are searched for a prefix
 _LINES: Final = 2000
-_NESTED: Final = 8  # prefixes of one line
+_NESTED: Final = 8  # maximum number of prefixes of one line
 
 _DATE = rb"\d{4}[-/]\d\d[-/]\d\d[T ]|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]?\d "
 _TIME = rb"(?:%b)?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d| \d{4})?" % _DATE
@@ -25,7 +25,10 @@ _LEVEL = rb"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)"
 
 
 class _Shape(NamedTuple):
-    """A prefix as a regular expression; `same`: equal on all lines; `share`: of the lines that have it, at least."""
+    """A prefix as a regular expression, and the least share of lines that must have it.
+
+    With `same`, the prefix is equal on all lines that have it.
+    """
 
     prefix: bytes
     same: bool = False
@@ -33,11 +36,11 @@ class _Shape(NamedTuple):
 
 
 _COLOUR = rb"(?:\x1b\[[\d;]{0,16}m)?"
-_END = _COLOUR + rb"(?: |\r?$)"  # of a prefix; tools that cut off blanks leave none before an empty line
+_END = _COLOUR + rb"(?: |\r?$)"  # a prefix ends with a blank, or with the line if a tool stripped the blank
 _SHAPES: Final = (
     _Shape(rb"\[?%b\]?(?::| -)?(?:%b|\t|(?=[\[<]))" % (_TIME, _END)),  # journald, ts, docker logs -t, logging
     _Shape(rb"[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{6} {1,8}\d{1,10} [\w./-]{1,100}:\d{1,6}\]" + _END),  # glog, absl
-    _Shape(rb"(?:\d\d[OE]\+?|std(?:out|err) [FP])" + _END),  # GitLab, containerd: after a time
+    _Shape(rb"(?:\d\d[OE]\+?|std(?:out|err) [FP])" + _END),  # GitLab, containerd (follows a time)
     _Shape(
         rb"(?:\[[^\[\]\n]{1,200}\](?:<std\w{1,8}>)?|<std\w{1,8}>):?(?: \|)?(?:%b)?" % _END
     ),  # mpirun, torchrun, kubectl
@@ -54,9 +57,9 @@ _SHAPES: Final = (
 
 
 def stripped(data: bytes) -> bytes:
-    """The lines without their common prefixes; the same bytes if they have none.
+    """The lines without their common prefixes; `data` itself if there is no common prefix.
 
-    Takes time in proportion to the bytes, and memory for two copies of them.
+    Takes time proportional to the bytes, and memory for two copies of the bytes.
     """
     for _ in range(_NESTED):
         if (prefix := _common(data[:_LOOKED_AT])) is None:
@@ -66,7 +69,7 @@ def stripped(data: bytes) -> bytes:
 
 
 def _common(data: bytes) -> re.Pattern[bytes] | None:
-    """The first of the shapes that stands before nine of ten lines, with the end of the line before it."""
+    """The pattern of the first shape with which enough lines begin, preceded by a line end; None if no shape fits."""
     if b"\0" in data:
         return None
     lines = [b"\n" + line for line in data.split(b"\n") if line.strip()][:_LINES]

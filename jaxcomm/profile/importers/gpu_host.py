@@ -1,4 +1,4 @@
-"""A host of GPUs and NICs as a profile of its ranks, one per GPU: how they reach each other and other hosts."""
+"""The profile of a host of GPUs and NICs, with one rank per GPU: its links within the host and to other hosts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.fit import ASSUMED_ALPHA_S, ASSUMED_BETA_S
 from jaxcomm.profile.schema import MAX_RANKS, Link, Profile, Provenance
 
-ASSUMED_SLOW: Final = 4.0  # time of a byte over a slower link, relative to the faster one, where no rates are known
+ASSUMED_SLOW: Final = 4.0  # a slower link's time of a byte divided by the faster link's time, if rates are unknown
 
 
 def joined(gpus: int, links: Iterable[tuple[float, int, int]]) -> tuple[list[int], float]:
-    """The GPUs that links join, and the slowest link that is needed for it.
+    """The groups of GPUs that links join, and the rate of the slowest link that is needed to join them.
 
     Args:
       gpus: the number of GPUs.
-      links: the rate of each, and its two ends; -1 is a switch.
+      links: the rate of each link, and its two ends; the end -1 is a switch.
 
     Returns:
-      By GPU, its group, numbered as they appear, and the rate; one group and 0.0 without links.
+      The group of each GPU, and the rate. Groups are numbered as they appear. Without links there is one group, and the
+      rate is 0.0.
     """
-    home = list(range(gpus + 1))  # the switch is the last, -1
+    home = list(range(gpus + 1))  # the last entry, of index -1, is the switch
     slowest = 0.0
 
     def root(end: int) -> int:
@@ -54,19 +55,20 @@ def profile_of_host(
 ) -> Profile:
     """The profile of one host's GPUs.
 
-    They have a NIC each if there are as many as GPUs, and share the bytes per second of all; else one NIC stands for
-    all. GPUs in several groups are hosts of one rack: a group shares its link to the others, the rack its NICs.
+    If the GPUs form one group and there are at least as many NICs as GPUs, every GPU gets a NIC with an equal part of
+    the total rate. Otherwise one NIC stands for all NICs. Several groups of GPUs count as the hosts of one rack: the
+    GPUs of a group share the group's link to other groups, and all groups share the NICs.
 
     Args:
-      groups: by GPU, the group that its links join.
+      groups: the group of each GPU, as its links join it to others.
       nics: the number of NICs that serve the host.
       inside: bytes per second from one GPU of a group to another; None if unknown.
       between: bytes per second from one group to another; None if unknown.
       nic_rates: bytes per second of each NIC; () if unknown.
-      provenance: of the file.
+      provenance: the provenance of the file.
 
     Raises:
-      ProfileError: the host has less than two GPUs, or more than a profile may have ranks.
+      ProfileError: the host has fewer than two GPUs, or more GPUs than a profile may have ranks.
     """
     where, gpus = provenance.source, len(groups)
     if not 2 <= gpus <= MAX_RANKS:
@@ -106,5 +108,8 @@ def profile_of_host(
 
 
 def _ratio(fast: float | None, slow: float | None, assumed: float = ASSUMED_SLOW) -> float:
-    """The ratio of a byte's times over the slower and the faster link, at least 1; assumed where a rate is unknown."""
+    """The time of a byte over the slow link divided by its time over the fast link, at least 1.
+
+    Returns `assumed` if a rate is unknown.
+    """
     return float(np.clip(float(f"{fast / slow:.3g}"), 1.0, 1e6)) if fast and slow else assumed

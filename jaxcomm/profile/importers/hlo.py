@@ -1,8 +1,8 @@
-"""The allreduces of a trace's programs: their sizes, and for jaxcomm's own their groups.
+"""The sizes of the allreduces in a trace's programs, and the groups of jaxcomm's own allreduces.
 
-A trace holds each compiled program as a serialised HloProto; ProfileData does not show it. The few fields needed are
-read from the protobuf wire format here, so that no protobuf package is needed. Field numbers: xplane.proto, hlo.proto
-and xla_data.proto of OpenXLA.
+A trace holds each compiled program as a serialised HloProto, which ProfileData does not expose. This module reads the
+few needed fields from the protobuf wire format, without a protobuf package. The field numbers come from xplane.proto,
+hlo.proto and xla_data.proto of OpenXLA.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxcomm.ffi.site_record import devices_of
 _TARGET = "jaxcomm_collective"
 _SITE = re.compile(r'\bsite = "((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(rb"\\([0-9A-F]{2}|.)")
-# The attributes of calls on GPUs.
+# Attributes of jaxcomm's calls on GPUs.
 _KIND = re.compile(r'kind = "all_reduce"')
 _GROUPS = re.compile(r"\bgroups = (?:array<i32: |dense<\[)([\d, ]+)")
 _SIZES = re.compile(r"\bsizes = (?:array<i32: |dense<\[?)([\d, ]+)")
@@ -26,17 +26,17 @@ _ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 1
 
 
 class HloAllReduce(NamedTuple):
-    """One allreduce instruction: bytes per rank, and its groups of device ids (empty: the trace's events have them)."""
+    """One allreduce instruction: bytes per rank, and groups of device ids (empty: the trace's events name devices)."""
 
     bytes: int
     groups: tuple[tuple[int, ...], ...]
 
 
 def allreduces(xspace: bytes) -> dict[tuple[str, str], HloAllReduce]:
-    """The allreduces in a serialised XSpace, by program, as in "jit_step(8)", and instruction, as in "psum.7".
+    """The allreduces in a serialised XSpace. Keys are the names of program and instruction: "jit_step(8)", "psum.7".
 
     Raises:
-      ValueError: the bytes are no protobuf.
+      ValueError: the bytes are not a protobuf.
     """
     found = {}
     for name, program in _programs(xspace):
@@ -60,7 +60,7 @@ def _programs(xspace: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _groups(instruction: bytes) -> tuple[tuple[int, ...], ...] | None:
-    """The groups of an allreduce; None for another instruction.
+    """The groups of an allreduce; None for any other instruction.
 
     HLO keeps a custom call's attributes as MLIR text in the backend config.
     """

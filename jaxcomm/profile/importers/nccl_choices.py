@@ -1,6 +1,7 @@
-"""NCCL's algorithm and protocol by size, and α and β of each: they are links of their own.
+"""NCCL's algorithm and protocol for each size, and the α and β of each protocol.
 
-NCCL says it with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=TUNING, by names or, before 2.24, by numbers.
+α and β differ between protocols as they do between separate links. NCCL logs its choices with NCCL_DEBUG=INFO and
+NCCL_DEBUG_SUBSYS=TUNING, by name or, before 2.24, by number.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
 
 
 class NcclChoice(NamedTuple):
-    """NCCL's choice for a size."""
+    """The algorithm and the protocol that NCCL chose for a size."""
 
     algorithm: str
     protocol: str
 
 
 def choices(text: str) -> dict[int, NcclChoice]:
-    """By size, what a log says that NCCL took; of several, the last."""
+    """NCCL's choice for each size in a log; the last choice if the log has several for one size."""
     return {
         int(size): NcclChoice(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS))
         for size, algorithm, protocol in _LINE.findall(text)
@@ -37,10 +38,11 @@ def choices(text: str) -> dict[int, NcclChoice]:
 def fit_of_ring(
     samples: Sequence[Sample], taken: Mapping[int, NcclChoice], op: OpName, ranks: int, source: str
 ) -> Link:
-    """The link of the ring, by the protocol of its largest sizes; all samples if no two sizes are known to be of one.
+    """The link fitted to the samples that the ring ran with the protocol of its largest sizes.
 
-    Schedules are made of such transfers; a tree, or a protocol that pays half of the bandwidth for less latency, would
-    make α too small and β too large. `source` has α and β of every protocol of the ring.
+    Schedules consist of transfers like the ring's. A tree, or a protocol that trades half of the bandwidth for less
+    latency, would make α too small and β too large. If no protocol of the ring has two sizes, the link is fitted to all
+    samples. The link's `source` has the α and β of every protocol of the ring.
     """
     of_protocol: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.bytes):

@@ -1,4 +1,4 @@
-"""The ranks that nccl-tests lists above its table, and the hosts that they are on.
+"""The ranks that nccl-tests lists above its table, and the ranks' hosts.
 
 #  Rank  8 Group  0 Pid     21 on   worker-1 device  0 [0000:0f:00] NVIDIA …
 """
@@ -21,9 +21,9 @@ _LAYOUT: Final = re.compile(r"nThread\s{1,16}(\d{1,6})\s{1,16}nGpus\s{1,16}(\d{1
 
 
 def listed(text: str, where: str) -> tuple[str, ...]:
-    """By listed rank, in their order, its host; "" for one that has none; () if no rank is listed.
+    """The host of each listed rank, in the ranks' order: "" for a host that is not stated, () if no rank is listed.
 
-    Ranks of the first group count. The list may stand there again: several runs may follow each other.
+    Only ranks of the first group count. The list may occur several times, if the text holds several runs.
 
     Raises:
       ProfileError: processes ran alone instead of together.
@@ -48,7 +48,7 @@ def listed(text: str, where: str) -> tuple[str, ...]:
 
 
 def listed_in_json(config: Any) -> tuple[str, ...]:
-    """By rank, its host; a process lists its first device only, and the others follow from the layout.
+    """The host of each rank. A process lists only its first device; its other devices follow from the layout.
 
     Raises:
       KeyError, TypeError, ValueError, IndexError: the configuration is not as nccl-tests writes it.
@@ -63,16 +63,16 @@ def listed_in_json(config: Any) -> tuple[str, ...]:
 
 
 def laid_out(text: str) -> int | None:
-    """The ranks that threads and GPUs of a process make; None if the text lacks them."""
+    """The number of ranks of a process: its threads times the GPUs per thread. None if the text lacks these numbers."""
     layout = _LAYOUT.search(text)
     return int(layout[1]) * int(layout[2]) if layout else None
 
 
 def topology(hosts: Sequence[str]) -> Topology | None:
-    """Where ranks of several hosts are, some of which have several; None if all links are alike.
+    """The topology if there are several hosts and one has several ranks; otherwise None, as all links are alike.
 
-    All channels of a host together carry what one ring does, so its ranks share one NIC in the model. The times are
-    those of the slowest hop, so a link within a host counts as no faster.
+    All channels of a host together carry one ring's traffic, so the ranks of a host share one NIC in the model. A ring
+    takes the time of its slowest hop, so a link within a host counts as no faster than a link between hosts.
     """
     number = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
     if not 1 < len(number) < len(hosts):

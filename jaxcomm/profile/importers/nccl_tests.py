@@ -1,4 +1,4 @@
-"""Output of nccl-tests (and rccl-tests): the printed table of `all_reduce_perf` and its kin, or its -J JSON."""
+"""Output of nccl-tests (and rccl-tests): the printed table of `all_reduce_perf` and similar programs, or -J JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether the table's header is there, or the JSON's keys."""
+    """Whether the bytes hold the table's header, or the JSON's keys."""
     if data.lstrip()[:1] == b"{":
         return b'"nccl_version"' in data and b'"results"' in data
     return _TABLE.search(data) is not None
@@ -36,21 +36,21 @@ def sniff(data: bytes) -> bool:
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the link that nccl-tests timed: α and β, and no arrivals.
 
-    The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped. Where the
-    log says which algorithm and protocol NCCL took, α and β are those of the ring's largest sizes. Ranks that
-    are listed with several hosts make a topology, see `nccl_devices.topology`.
+    The out-of-place times are used, or the in-place times if there are no others. Sizes of 0 are skipped. If the log
+    says which algorithm and protocol NCCL took, α and β come from the largest sizes of the ring (see `fit_of_ring`).
+    Ranks that are listed with several hosts give a topology (see `nccl_devices.topology`).
 
     Args:
       data: the table or the JSON.
-      where: its name.
-      created: when it was written.
+      where: the file's name.
+      created: when the file was written.
 
     Returns:
-      The profile; `collective` is the largest size of an all_reduce.
+      The profile. If an all_reduce was timed, `collective` is its largest size.
 
     Raises:
-      ProfileError: no row, a row that cannot be read, several collectives in one file, processes that ran
-        alone, or an unknown number of ranks.
+      ProfileError: no row, a row that cannot be read, several collectives in one file, processes that ran independently
+        of each other, or an unknown number of ranks.
     """
     from_json = data.lstrip()[:1] == b"{"
     samples, ranks, hosts, op, versions = (_read_json if from_json else _read_table)(data, where)
@@ -98,15 +98,15 @@ def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, tuple[str, 
                     "  Cure: run nccl-tests without -C."
                 )
             names = header[1].split()
-            columns = len(names) + names.count("timestamp")  # a time stamp is printed as two words
+            columns = len(names) + names.count("timestamp")  # a timestamp is printed as two words
             continue
         row = _ROW.fullmatch(line)
         if not (row and columns):
             continue
-        # Counted from the right: the redop and root columns are blank for some collectives.
+        # Columns are counted from the right, because the redop and root columns are blank for some collectives.
         words = row[2].split()[-columns:]
         if len(words) < columns and number == len(lines):
-            continue  # cut short while it was printed
+            continue  # the output ends within this row
         values = [_number(word) for word in words[:3]]
         if len(words) < columns or not all(0 <= value <= 1e15 for value in values):
             raise ProfileError(
@@ -160,7 +160,7 @@ def _number(word: str) -> float:
 
 
 class _Ratio(NamedTuple):
-    """Bus to algorithm bandwidth: between which values, as both are printed rounded."""
+    """The range of a row's bus bandwidth divided by its algorithm bandwidth. Both are printed rounded."""
 
     least: float
     most: float
@@ -175,14 +175,14 @@ class _Ratio(NamedTuple):
 
 
 def _half_digit(word: str) -> float:
-    """Half of the last digit that is printed."""
+    """Half a unit of the last printed digit."""
     return 0.5 * 10.0 ** -len(word.partition(".")[2]) if word.replace(".", "").isdigit() else 0.0
 
 
 def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> int:
-    """The listed ranks, if every row's bandwidths may be theirs; else the only ones whose they may be.
+    """The number of listed ranks if it fits every row's bandwidths. Otherwise the only number that fits them.
 
-    A line of a device may be lost, and programs under MPI may print none.
+    A device's line may be missing, and programs under MPI may print no line. If no number fits, the listed ranks count.
     """
     least = max((ratio.least for ratio in ratios), default=0.0) * (1 - 1e-9)
     most = min((ratio.most for ratio in ratios), default=math.inf) * (1 + 1e-9)
@@ -215,8 +215,11 @@ def _op_named(text: str, where: str) -> OpName | None:
 
 
 def _op_from_ratio(ratios: list[_Ratio], ranks: int | None, where: str) -> OpName:
-    """Older tables do not name the program; its bus bandwidth does: 2(n-1)/n of the other for all_reduce alone."""
-    if ratios and ratios[-1].least > 1 and (ranks is None or ranks > 2):  # no other collective's is above 1
+    """Identifies all_reduce in older tables, which name no program.
+
+    Only for all_reduce is the bus bandwidth 2(n-1)/n times the algorithm bandwidth.
+    """
+    if ratios and ratios[-1].least > 1 and (ranks is None or ranks > 2):  # other collectives have at most 1
         return "all_reduce"
     raise ProfileError(
         f"{where}: does not say which collective was timed.\n  Cure: put the command above the table, "

@@ -1,6 +1,7 @@
-"""NCCL's view of a host, as it writes it to NCCL_TOPO_DUMP_FILE: GPUs, NVLinks, PCIe links, NICs and their rates.
+"""NCCL's view of a host, from NCCL_TOPO_DUMP_FILE: GPUs, NVLinks, PCIe links, NICs and their rates.
 
-RCCL writes the same of AMD's GPUs, with XGMI links. The rates of links are theirs, from src/graph/topo.h and topo.cc.
+RCCL writes the same format for AMD's GPUs, with XGMI links. The links' rates come from NCCL's src/graph/topo.h and
+topo.cc.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from jaxcomm.profile.schema import Profile, Provenance
 NAME: Final = "a topology of NCCL"
 LOOKED_FOR: Final = "XML with <system> and <gpu> or <net>, as in NCCL_TOPO_DUMP_FILE"
 
+# Bytes per second of an NVLink, of an XGMI link, and between CPUs.
 _NVLINK: Final = ((100, 40.1e9), (90, 20.6e9), (87, 20e9), (86, 12e9), (70, 20e9), (60, 18e9))  # by compute capability
 _XGMI: Final = (("gfx94", 48e9), ("gfx95", 48e9), ("gfx90a", 36e9), ("910", 36e9), ("", 24e9))  # by architecture
 _INTEL: Final = ((0xCF, 40e9), (0xB0, 22e9), (0xAD, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))  # by model of family 6
 _SOCKETS: Final = {"AuthenticAMD": 16e9, "GenuineIntel": 6e9, "ppc64": 32e9, "ppc64le": 32e9, "arm64": 6e9}
 _SWITCH: Final = "0x0680"  # PCI class of bridges, which NVSwitches are
-_PCIE_SHARE: Final = 0.75  # of the transfers per second of a lane that carry bytes
-_PCIE: Final = 12e9  # of a GPU that does not say: third generation, 16 lanes
-_NET_MBPS: Final = 10000  # of a NIC that does not say
-_MOST: Final = 10_000_000  # Mbit/s, or NVLinks, or lanes: more is a mistake
+_PCIE_SHARE: Final = 0.75  # share of a lane's transfers per second that carry data
+_PCIE: Final = 12e9  # bytes per second of a GPU whose link is not stated: PCIe of the third generation, 16 lanes
+_NET_MBPS: Final = 10000  # Mbit/s of a NIC whose rate is not stated
+_MOST: Final = 10_000_000  # largest number of Mbit/s, NVLinks or lanes that is not a mistake
 
 
 class _Gpu(NamedTuple):
-    """A GPU, its PCIe address and rate, its CPU as numbered in the file, and what that CPU sends to others."""
+    """A GPU, its PCIe address and rate, the number of its CPU in the file, and that CPU's rate to other CPUs."""
 
     element: ElementTree.Element
     bus: str
@@ -49,15 +51,16 @@ def read(data: bytes, where: str, created: str) -> Profile:
 
     Args:
       data: the XML.
-      where: its name.
-      created: when it was written.
+      where: the file's name.
+      created: when the file was written.
 
     Returns:
-      The profile of one rank per GPU, in the order of their ranks. GPUs that NVLink or XGMI joins directly, over a
-      switch or over each other are a group; a link within one is as fast as the slowest that is needed to join it.
+      The profile of one rank per GPU, in the order of the GPUs' ranks. GPUs that NVLink or XGMI joins form a group,
+      whether directly, over a switch or over other GPUs. All links within a group have the rate of the slowest link
+      that is needed to join the group.
 
     Raises:
-      ProfileError: no XML, a number that cannot be, or less than two GPUs.
+      ProfileError: not XML, a number out of range, or fewer than two GPUs.
     """
     if b"<!" in re.sub(rb"<!--.*?-->", b"", data, flags=re.DOTALL):
         raise ProfileError(
@@ -95,7 +98,7 @@ def _gpus(root: ElementTree.Element, where: str) -> list[_Gpu]:
 
 
 def _links(gpus: Sequence[_Gpu], where: str) -> list[tuple[float, int, int]]:
-    """Bytes per second between two GPUs; -1 stands for the switches."""
+    """For each link, its bytes per second and its two GPUs; -1 stands for the switches."""
     index = {gpu.bus: i for i, gpu in enumerate(gpus)}
     found = []
     for i, (element, *_) in enumerate(gpus):
@@ -117,13 +120,13 @@ def _links(gpus: Sequence[_Gpu], where: str) -> list[tuple[float, int, int]]:
 
 
 def _slowest_hop(gpus: Sequence[_Gpu]) -> float:
-    """Bytes per second over PCIe, and from one CPU to another where the GPUs are at several."""
+    """Bytes per second of the slowest hop: over PCIe or, if the GPUs are at several CPUs, from one CPU to another."""
     several = len({gpu.cpu for gpu in gpus}) > 1
     return min((min(gpu.pcie, gpu.between_cpus if several else math.inf) for gpu in gpus), default=_PCIE)
 
 
 def _pcie_rate(pci: ElementTree.Element, where: str) -> float:
-    """Bytes per second of a PCIe link; 0 if the file lacks it."""
+    """Bytes per second of a PCIe link; 0 if the file does not state them."""
     giga = re.match(r"\d{1,3}(?:\.\d{1,3})?", pci.get("link_speed", ""))
     return float(giga[0]) * 1e9 / 8 * _PCIE_SHARE * (_number(pci, "link_width", where) or 16) if giga else 0.0
 
@@ -137,7 +140,7 @@ def _between_cpus(cpu: ElementTree.Element, where: str) -> float:
 
 
 def _number(element: ElementTree.Element, name: str, where: str) -> int:
-    """An attribute's value; 0 where there is none, or as NCCL writes what it does not know."""
+    """An attribute's value; 0 if it is missing or negative. NCCL writes unknown values as negative numbers."""
     text = element.get(name, "") or "0"
     if not re.fullmatch(r"-?\d{1,9}", text) or int(text) > _MOST:
         raise ProfileError(

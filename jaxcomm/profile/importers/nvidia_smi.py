@@ -1,4 +1,4 @@
-"""The matrix of `nvidia-smi topo -m`: the numbers of a host's GPUs and NICs, and those that are near each other."""
+"""The matrix of `nvidia-smi topo -m`: a host's GPUs and NICs, and which of them are near each other."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _UNDERLINE = re.compile(r"\x1b?\[[0-9;]*m")
 _AFTER_LINKS: Final = ("CPU", "NUMA", "GPU")
 _GPU = re.compile(r"GPU\d{1,6}")
 _LINK = re.compile(r"X|NV\d{1,4}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
-_NEAR: Final = ("PIX", "PXB")  # no PCIe host bridge between
+_NEAR: Final = ("PIX", "PXB")  # links that cross no PCIe host bridge
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a row of a GPU begins with such a word."""
+    """Whether the bytes contain a GPU's row whose first cell names a link."""
     return re.search(rb"(?m)^GPU\d+[ \t]+(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)[ \t\r]*(?:\t|  |$)", data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
-    """The profile of the host, whose rates are assumed, for the matrix has none.
+    """The profile of the host; its rates are assumed, because the matrix has none.
 
-    The NICs that count are those that a GPU reaches without a PCIe host bridge, or all if there are none. GPUs that
-    NVLinks join are a group; without NVLinks all GPUs are one.
+    Only NICs that a GPU reaches without a PCIe host bridge count. If there are no such NICs, all NICs count. GPUs that
+    NVLinks join form a group. Without NVLinks all GPUs are one group.
 
     Args:
       data: the command's output.
-      where: its name.
-      created: when it was written.
+      where: the file's name.
+      created: when the file was written.
 
     Returns:
       The profile of one rank per GPU.
 
     Raises:
-      ProfileError: no header, a GPU without a row, a cell that cannot be, several matrices, or less than two GPUs.
+      ProfileError: no header, a GPU without a row, an invalid cell, several matrices, or fewer than two GPUs.
     """
     columns: list[str] = []
     rows: dict[str, dict[str, str]] = {}
@@ -60,7 +60,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
             wrong = next((link for link in links if not _LINK.fullmatch(link)), None)
             if wrong is not None or len(links) < len(columns):
                 problem = (
-                    f"{wrong[:40]!r}, which is no link"
+                    f"{wrong[:40]!r}, which is not a link"
                     if wrong is not None
                     else f"{len(links)} of {len(columns)} links"
                 )

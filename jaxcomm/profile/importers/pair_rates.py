@@ -1,6 +1,6 @@
-"""Rates of each two ranks or hosts alone, as matrices: from p2pBandwidthLatencyTest, nvbandwidth, or made by hand.
+"""Rates between ranks or hosts, measured pair by pair: from p2pBandwidthLatencyTest, nvbandwidth, or by hand.
 
-A matrix is a title with its unit, a line of names, and a line for each name; a cell without a number was not measured:
+A matrix has a title with a unit, a line of names, and a line for each name. A cell without a number was not measured:
 
     bandwidth (Gbit/s)
              a     b     c
@@ -32,12 +32,12 @@ _UNITS: Final = {"GB/s": 1e9, "MB/s": 1e6, "Gbit/s": 1.25e8, "Gb/s": 1.25e8, "Mb
 _TITLE = re.compile(r"(?i)(?=.*\b(?:bandwidth|latency)\b).{0,200}\((GB/s|MB/s|Gbit/s|Gb/s|Mbit/s|us|ns)\)[ \t:]*")
 _RATES = re.compile(
     rb"(?im)^[^\n]{0,200}\bbandwidth\b[^\n]{0,200}\((?:GB/s|MB/s|Gbit/s|Gb/s|Mbit/s)\)[ \t:\r]*$"
-)  # a title of a matrix of bandwidths
-_CORNER: Final = ("D\\D", "GPU")  # before the names
+)  # the title of a matrix of bandwidths
+_CORNER: Final = ("D\\D", "GPU")  # words that may precede the names in their line
 
 
 class _Matrix(NamedTuple):
-    """One matrix in bytes per second, or in seconds; NaN where nothing was measured."""
+    """One matrix of rates in bytes per second, or of latencies in seconds; NaN where nothing was measured."""
 
     latency: bool
     names: tuple[str, ...]
@@ -45,32 +45,33 @@ class _Matrix(NamedTuple):
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a title of a matrix of bandwidths is there."""
+    """Whether the bytes contain the title of a matrix of bandwidths."""
     return _RATES.search(data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
-    """The profile of the ranks that were measured: racks, uplinks and slow NICs as `find_racks` finds them.
+    """The profile of the measured ranks, with the racks and slow NICs that `find_racks` finds, and with uplinks.
 
-    Of several matrices of the same ranks, each pair's best counts; one of both directions together counts half.
-    A matrix of latencies gives α. Such a file does not show how links slow down when all ranks are busy.
+    With several matrices of the same ranks, each pair's best value counts. If a matrix is for both directions together,
+    half of each rate counts. A matrix of latencies gives α. The file does not show how links slow down when all ranks
+    are busy.
 
     Args:
-      data: the matrices.
-      where: their name.
-      created: when they were written.
+      data: the file's bytes.
+      where: the file's name.
+      created: when the file was written.
 
     Returns:
-      The profile of one rank per name; names that are no numbers are hosts.
+      The profile of one rank per name. The names become the names of hosts, unless all of them are numbers.
 
     Raises:
-      ProfileError: no whole matrix, two of different ranks, a rate of 0, or too many names.
+      ProfileError: no complete matrix, two matrices of different ranks, a rate of 0, or too many names.
     """
     found = [*_matrices(data.decode("utf-8", errors="replace"), where)]
     matrices = [matrix for matrix in found if not matrix.latency]
     if not matrices:
         raise ProfileError(
-            f"{where}:{_first_title(data)}: no whole matrix of rates is below this title, or another.\n"
+            f"{where}:{_first_title(data)}: no complete matrix of rates is below this title, or another.\n"
             "  Cure: give a line of names and, below it, a line for each that begins with its name."
         )
     names = matrices[0].names
@@ -82,7 +83,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
         )
     with np.errstate(invalid="ignore"):
         seconds = 1 / np.fmax.reduce([matrix.values for matrix in matrices])
-        seconds = np.fmax(seconds, seconds.T)  # an exchange takes as long as its slower direction
+        seconds = np.fmax(seconds, seconds.T)  # the slower direction determines the time of an exchange
     np.fill_diagonal(seconds, np.nan)
     if not np.isfinite(seconds).any(axis=1).all():
         alone = names[int(np.isfinite(seconds).any(axis=1).argmin())]
@@ -92,7 +93,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
 
 
 def _first_title(data: bytes) -> int:
-    """The line of the first title of bandwidths."""
+    """The line number of the first title of a matrix of bandwidths."""
     found = _RATES.search(data)
     return data.count(b"\n", 0, found.start()) + 1 if found else 1
 
@@ -134,7 +135,7 @@ def _described(
 
 
 def _uplink(seconds: Floats, rack: tuple[int, ...], within: float) -> float:
-    """The time of a byte to the nearest rank of another rack, relative to one within a rack."""
+    """The time of a byte to the nearest rank of another rack, divided by `within`, its time within a rack."""
     outside = np.delete(seconds[[*rack]], rack, axis=1)
     return _ratio(float(np.nanmin(outside)) / within) if np.isfinite(outside).any() else 1.0
 
@@ -144,7 +145,7 @@ def _ratio(value: float) -> float:
 
 
 def _matrices(text: str, where: str) -> Iterator[_Matrix]:
-    """The whole square matrices, each below its title."""
+    """The complete square matrices, each below its title."""
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
         if (title := _TITLE.fullmatch(line)) is None or number == len(lines):
@@ -153,7 +154,7 @@ def _matrices(text: str, where: str) -> Iterator[_Matrix]:
         names = names[1:] if names[:1] and names[0] in _CORNER else names
         if len(names) > MAX_NAMES:
             raise ProfileError(
-                f"{where}:{number + 1}: names {len(names)} ranks; at most {MAX_NAMES} can be.\n  Cure: measure hosts."
+                f"{where}:{number + 1}: names {len(names)} ranks; at most {MAX_NAMES} may be.\n  Cure: measure hosts."
             )
         rows = [row.split() for row in lines[number + 1 : number + 1 + len(names)]]
         if len(names) < 2 or len({*names}) < len(names) or [row[:1] for row in rows] != [[name] for name in names]:
@@ -174,7 +175,7 @@ def _matrices(text: str, where: str) -> Iterator[_Matrix]:
 
 
 def _value(word: str, unit: float, where: str) -> float:
-    """The value in bytes per second, or seconds; NaN for a word that is no number."""
+    """The value in bytes per second, or seconds; NaN for a word that is not a number."""
     try:
         value = float(word) * unit
     except ValueError:
@@ -182,5 +183,5 @@ def _value(word: str, unit: float, where: str) -> float:
     if np.isnan(value):
         return np.nan
     if not 1e-9 <= value <= 1e15:
-        raise ProfileError(f"{where}: {word[:40]} is no rate.\n  Cure: mend it, or write - if it was not measured.")
+        raise ProfileError(f"{where}: {word[:40]} is not a rate.\n  Cure: mend it, or write - if it was not measured.")
     return value

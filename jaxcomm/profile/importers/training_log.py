@@ -1,4 +1,4 @@
-"""A training log with a line per rank and step that gives the allreduce's time and size, as StragglAR's authors print.
+"""A training log with the allreduce's time and size for each rank and step, as StragglAR's authors print it.
 
     Rank 2 | Step 7 | … | AR Time: 118.06 ms | AR Buffer Size: 12549804.00 KB
 
@@ -40,28 +40,29 @@ class _Record(NamedTuple):
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a first record is there."""
+    """Whether the bytes contain a record."""
     return re.search(rb"Rank\s+\d+\s*\|\s*Step\s+\d+\s*\|", data) is not None and b"AR Time:" in data
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the logged run.
 
-    All ranks leave an allreduce together, so the rank that spends the least time in it came last: in each step the
-    lateness of rank r is max(AR) - AR_r, and the allreduce itself takes what the last rank sees. Leading steps whose
-    median time is above 3 times that of all steps are warm-up and dropped. So are steps in which a rank is missing, as
-    long as they are fewer than half. A step number that a rank repeats begins a new epoch.
+    All ranks leave an allreduce together, so the rank that spends the least time in it arrived last. In each step the
+    lateness of rank r is therefore max(AR) - AR_r, and the allreduce itself takes the last rank's AR time. Leading
+    steps whose median time is above 3 times the median over all steps are dropped as warm-up. Steps in which a rank is
+    missing are also dropped, if they are fewer than half of the steps. If a rank repeats a step number, a new epoch
+    begins.
 
     Args:
       data: the log.
-      where: its name.
-      created: when it was written.
+      where: the file's name.
+      created: when the file was written.
 
     Returns:
       The profile, with α assumed: one size cannot separate α from β.
 
     Raises:
-      ProfileError: a value that cannot be, two buffer sizes, or too few complete steps; with the line.
+      ProfileError: an invalid value, two buffer sizes, or too few complete steps. The error text names the line.
     """
     records = list(_records(data.decode("utf-8", errors="replace"), where))
     ranks = max((record.rank for record in records), default=0) + 1
@@ -92,7 +93,7 @@ def _records(text: str, where: str) -> Iterator[_Record]:
         for part in re.split(r"(?=Rank\s+\d+\s*\|)", _COLOUR.sub("", line)):
             start, time, size = _RECORD.match(part), _TIME.search(part), _SIZE.search(part)
             if not (start and time and size):
-                continue  # another line, or a record cut short: then its step counts as incomplete
+                continue  # not a record, or a truncated record; a truncated record's step counts as incomplete
             rank = int(start[1])
             if rank >= MAX_RANKS:
                 raise ProfileError(
@@ -129,7 +130,7 @@ def _one_size(records: list[_Record], where: str) -> int:
 
 
 def _steps(records: list[_Record], ranks: int, where: str) -> tuple[np.ndarray, int]:
-    """The times of the complete steps (steps × ranks), and how many steps were not complete."""
+    """The times of the complete steps (steps × ranks), and the number of incomplete steps."""
     epochs: dict[tuple[int, int], int] = defaultdict(int)
     steps: dict[tuple[int, int], dict[int, _Record]] = defaultdict(dict)
     for record in records:
@@ -150,7 +151,7 @@ def _steps(records: list[_Record], ranks: int, where: str) -> tuple[np.ndarray, 
 
 
 def _warmup_steps(times: np.ndarray) -> int:
-    """The number of leading steps whose median time is above WARMUP_FACTOR times the median of all."""
+    """The number of leading steps whose median time is above WARMUP_FACTOR times the median over all steps."""
     per_step = np.median(times, axis=1)
     slow = per_step > WARMUP_FACTOR * np.median(per_step)
-    return int(np.argmin(slow))  # the median step is never slow, so there is a first that is not
+    return int(np.argmin(slow))  # the first step that is not slow; one exists, as the median step is not slow

@@ -1,8 +1,9 @@
 """A trace of `jax.profiler` (.xplane.pb): the arrivals at each collective, and the time of an allreduce.
 
-On CPU each device's thread has an event per instruction (with device_ordinal and run_id), and within a collective's a
-`Rendezvous` event that names the devices that meet. jaxcomm's own calls meet elsewhere: their instruction is enough.
-On GPU the NCCL kernels stand on the streams of one plane per device; all devices of the trace are taken as one group.
+On CPU each device's thread has an event for each instruction, with device_ordinal and run_id. The event of an XLA
+collective contains a `Rendezvous` event, which names the devices that meet. jaxcomm's own calls contain no
+`Rendezvous`; the program's instruction names their devices. On GPU each device has a plane, whose streams hold the NCCL
+kernels, and all devices of the trace count as one group.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NCCL_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_(?:AllReduce|ReduceScatter|AllGat
 
 
 class _Op(NamedTuple):
-    """A collective of a program, in one group of devices. Its program is named as in "jit_step(8)"."""
+    """A collective in a program, such as "jit_step(8)", and one group of devices that run it."""
 
     program: str
     name: str
@@ -49,7 +50,7 @@ class _Call(NamedTuple):
 
 
 class _Timing(NamedTuple):
-    """All complete executions of one collective, steps × ranks."""
+    """The lateness and the seconds in all complete executions of one collective, [executions, ranks]."""
 
     lateness: np.ndarray
     seconds: np.ndarray
@@ -65,21 +66,21 @@ class _Timing(NamedTuple):
 
 
 def sniff(data: bytes) -> bool:
-    """Whether the bytes begin with a message (the first plane), and a field names a plane of a host or device."""
+    """Whether the bytes begin with a message (the first plane), and a field names the plane of a host or device."""
     return data[:1] == b"\n" and re.search(rb"\x12./(?:host|device):", data, re.DOTALL) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the traced process.
 
-    Of all collectives the one with the most waiting gives the arrivals, one row per execution: after it the ranks are
-    in step, and the others would only add noise. The sizes and times of all allreduces give α and β. Executions in
-    which a device is missing (the trace begins or ends within them) are left out.
+    The collective in which the ranks wait longest in total gives the arrivals, one row per execution. After this
+    collective the ranks are in step, so other collectives would only add noise. The sizes and times of all allreduces
+    give α and β. Executions in which a device is missing are left out; the trace begins or ends within them.
 
     Args:
       data: the serialised XSpace.
-      where: its name.
-      created: when it was written.
+      where: the file's name.
+      created: when the file was written.
 
     Returns:
       The profile.
@@ -124,7 +125,7 @@ def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.HloAllRed
         instruction: dict[str, Any] = {}
         start_s = end_s = 0.0
         for event in sorted(line.events, key=lambda event: event.start_ns):
-            if event.name.startswith(("$", "end: ")):  # Python frames, and ends of events seen before
+            if event.name.startswith(("$", "end: ")):  # Python frames, and ends of events that were seen before
                 continue
             stats = dict(event.stats)
             if "device_ordinal" in stats and "hlo_op" in stats:
@@ -158,10 +159,11 @@ def _program(stats: dict[str, Any]) -> str:
 
 
 def _timings(calls: list[_Call], by_duration: bool) -> dict[_Op, _Timing]:
-    """The complete executions of each collective: a device's k-th call in a run meets the others' k-th.
+    """The complete executions of each collective. The k-th calls of all devices in a run are one execution.
 
-    On GPU a rank's lateness is the longest time in the kernel minus its own, because all leave together; this needs no
-    common clock. On CPU it is the start, because a thread may be woken late.
+    On GPU all ranks leave a kernel together, so a rank's lateness is the longest time in the kernel minus the rank's
+    own time. This needs no common clock. On CPU a rank's lateness is its start minus the first rank's start, because a
+    thread may be woken late at the end.
     """
     seen: dict[tuple[_Op, object, int], int] = defaultdict(int)
     executions: dict[_Op, dict[tuple[object, int], dict[int, _Call]]] = defaultdict(lambda: defaultdict(dict))
@@ -193,7 +195,7 @@ def _link(
 
 
 def _bytes(op: _Op, allreduces: dict[tuple[str, str], hlo.HloAllReduce]) -> int:
-    """Bytes of an allreduce; 0 if it is another collective, or a size that cannot be."""
+    """Bytes of an allreduce; 0 if `op` is another collective, or the size is out of range."""
     known = allreduces.get((op.program, op.name))
     return known.bytes if known and known.bytes <= MAX_BYTES else 0
 

@@ -1,9 +1,11 @@
-// emulate ORDERS BLOCKS MISTAKE PROGRAM...: runs each encoded program's protocol in that many random orders, a third of
-// them with no late rank, with a late rank, and with one that comes after the others' deadline. One line per program;
-// exits with 1 at the first that goes wrong.
+// emulate ORDERS BLOCKS MISTAKE PROGRAM...
 //
-// MISTAKE is "none", or one that tests see found: "relaxed loads", "relaxed stores", "no fences", "no exits", or "wait
-// 3" or "post 3", which leave out the third of all waits or posts.
+// Runs the protocol of each encoded program in ORDERS random orders. In a third of the orders no rank is late. In
+// another third a rank is late. In the last third a rank arrives after the deadline of the others. Prints one line per
+// program, and exits with 1 at the first mistake.
+//
+// MISTAKE is "none", or a mistake that the emulation must find: "relaxed loads", "relaxed stores", "no fences", "no
+// exits", "wait 3" or "post 3". "wait 3" leaves out wait 3 and "post 3" leaves out post 3; both are counted from 0.
 
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +21,7 @@
 namespace jaxcomm::fused {
 namespace {
 
-// False: there is no such wait or post.
+// Puts the mistake into the table. Returns false if the table has no such wait or post.
 bool Break(Table& table, const std::string& mistake) {
   int nth = std::atoi(mistake.c_str() + mistake.find_last_of(' ') + 1);
   for (RankTable& rank : table.rank_tables) {

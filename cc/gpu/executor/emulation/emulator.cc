@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kTimeout = 1000;
 constexpr uint64_t kEpochs = 3, kMissingEpoch = 2;
-constexpr uint64_t kSpoiled = 0xdeadbeef;  // no sum but by accident
+constexpr uint64_t kSpoiled = 0xdeadbeef;  // not a sum, except by accident
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -112,7 +112,7 @@ class Emulator::BlockOps {
   Emulator& all_;
   const uint32_t rank_, block_index_;
   const uint64_t epoch_;
-  uint64_t known_;  // whose address it knows, as bits
+  uint64_t known_;  // bit r: this block has looked up the address of rank r
 };
 
 Emulator::Emulator(const Table& table, uint32_t num_blocks, Weakness weakness)
@@ -154,7 +154,7 @@ void Emulator::RunThread(uint32_t thread) {
     for (uint32_t chunk = 0; chunk < view_.num_chunks; ++chunk) {
       if (failure.reason != Reason::kNone) {
         if (ops.Load(Cell(rank, chunk, block_index)) != kSpoiled)
-          Fail("rank " + std::to_string(rank) + " hands out no sum");
+          Fail("rank " + std::to_string(rank) + " failed and did not spoil its data");
         continue;
       }
       uint64_t sum = 0;
@@ -180,7 +180,7 @@ void Emulator::Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const 
   }
 }
 
-// Gives the turn to any thread that can run.
+// Continues with a random thread that can run.
 void Emulator::Step() {
   ++verdict_.steps;
   const uint32_t me = fibers_.current();
@@ -189,7 +189,8 @@ void Emulator::Step() {
   fibers_.SwitchTo(runnable_[model_.Draw(runnable_.size())]);
 }
 
-// Nothing it polled will change by itself; only a store to one of these flags, or the time, wakes it.
+// Parks the thread, unless it overlooked a newer store. A parked thread wakes when a flag that it polled gets a store,
+// or when time passes.
 void Emulator::Pause(uint32_t thread) {
   Thread& me = threads_[thread];
   if (!me.overlooked) me.state = Thread::kParked;
@@ -209,7 +210,8 @@ void Emulator::Wake(uint32_t flag) {
   }
 }
 
-// Nobody can run: lets the late rank come and, where it should be too late, the others see their deadline.
+// Runs when no thread can run. Lets the late rank arrive. With kMissing, time first passes the deadline of the other
+// ranks. Returns false if still no thread can run.
 bool Emulator::Unblock() {
   const bool held =
       std::any_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state == Thread::kHeld; });
@@ -235,13 +237,13 @@ void Emulator::Fail(const std::string& mistake) {
   fibers_.Stop();
 }
 
-// The rank that is late in a call; none: no rank.
+// Returns the late rank of a call, or UINT32_MAX if no rank is late.
 uint32_t Emulator::Missing(uint64_t epoch) const {
   if (lateness_ == Lateness::kNone || (lateness_ == Lateness::kMissing && epoch != kMissingEpoch)) return UINT32_MAX;
   return static_cast<uint32_t>(Mix(seed_ + epoch) % view_.num_ranks);
 }
 
-// Sums are mod 2^64, so a wrong one equals the right one by no accident.
+// Returns the random input of a cell. Sums are modulo 2^64, so a wrong sum practically never equals the right sum.
 uint64_t Emulator::Input(uint32_t cell, uint64_t epoch) const {
   return Mix(seed_ * 31 + epoch * 0x9e3779b97f4a7c15 + cell);
 }

@@ -1,11 +1,12 @@
-// Runs a fused program's protocol on one processor in a random order of its own, and says what went wrong.
+// Runs a fused program's protocol on one processor in a random order, and reports what went wrong.
 //
 //   Emulator emulator(table, /*num_blocks=*/1, Weakness::kNone);
-//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty: all was right
+//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty if there was none
 //
-// It runs the protocol's own source (protocol.h) over MemoryModel. Every rank, one fiber per block, fills its buffer,
-// runs the program, reads what came out and does it again; a thread that touches a buffer then without being ordered is
-// found. The same seed gives the same run.
+// The emulator runs the protocol's own source (protocol.h) over MemoryModel. Every block of every rank is a fiber. The
+// fiber repeatedly fills its slice of the rank's buffer, runs the program and reads the result. If another fiber
+// accesses the slice and no flag orders the two accesses, the emulator reports a race. The same seed gives the same
+// run.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,13 @@ namespace jaxcomm::fused {
 
 enum class Lateness {
   kNone,
-  kLate,     // in every call one rank comes only when all others can do no more
-  kMissing,  // in the second call, all others come to their deadline while one rank comes
+  kLate,     // in every call one rank arrives only when no other rank can proceed
+  kMissing,  // in the second call, one rank arrives when the others have reached their deadline
 };
 
 struct Verdict {
-  std::string mistake;    // empty if all was right
-  uint64_t failures = 0;  // blocks of ranks that gave up
+  std::string mistake;    // empty if there was none
+  uint64_t failures = 0;  // number of blocks that gave up
   uint64_t steps = 0;
 };
 
@@ -43,8 +44,8 @@ class Emulator {
 
   struct Thread {
     enum { kRuns, kParked, kHeld, kDone } state = kRuns;
-    std::vector<uint32_t> polled;  // the flags loaded since it last paused
-    bool overlooked = false;       // whether a newer store to one of them than it loaded is there
+    std::vector<uint32_t> polled;  // the flags loaded since the last pause
+    bool overlooked = false;       // whether a polled flag has a newer store than the loaded one
   };
 
   void RunThread(uint32_t thread);
@@ -59,7 +60,8 @@ class Emulator {
   uint32_t Flag(uint32_t rank, uint32_t flag, uint32_t block_index) const {
     return (rank * view_.num_flags + flag) * num_blocks_ + block_index;
   }
-  // The last chunk's cell is where the rank publishes its buffer's address.
+  // A block of a rank has one cell per chunk. The cell after the last chunk's cell holds the address that the rank
+  // publishes.
   uint32_t Cell(uint32_t rank, uint32_t chunk, uint32_t block_index) const {
     return (rank * (view_.num_chunks + 1) + chunk) * num_blocks_ + block_index;
   }

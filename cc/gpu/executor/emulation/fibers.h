@@ -1,9 +1,9 @@
-// Threads that take turns on one real thread; the running one switches to the next.
+// Fibers that take turns on one thread; the running fiber switches to the next.
 //
 //   Fibers fibers(8);
 //   fibers.Run([&](uint32_t fiber) { ... fibers.SwitchTo(3); ... });   // starts fiber 0; returns when Stop is called
 //
-// A fiber must never return from its body: it calls Stop. The work of other fibers is then forgotten, so they must not
+// A fiber must never return from its body. Instead, one fiber calls Stop, which abandons all fibers. So fibers must not
 // own anything.
 #pragma once
 

@@ -1,13 +1,14 @@
-// Memory that forgets to be coherent wherever a GPU's may, and that finds every access which nothing orders.
+// A model of memory. It is incoherent wherever a GPU's memory may be, and it finds every unordered access.
 //
-//   MemoryModel model(threads, cells, random);
+//   MemoryModel model(threads, flags, cells, Weakness::kNone);
 //   model.Store(0, flag, 1);              // with release
 //   model.Load(1, flag);                  // with acquire: 1, or still 0
 //   model.Write(0, cell);  model.Read(1, cell);   // model.race() names both threads unless a flag orders them
 //
-// Vector clocks, twice: what happened before (only acquire loads of release stores carry it; races are judged by it),
-// and what a thread cannot overlook any more (sequentially consistent fences carry this, too). A load returns any store
-// between the last one that its thread cannot overlook and the newest. Each flag has one writer.
+// Each thread has two vector clocks. `before_` is what happened before. It grows only at acquire loads of release
+// stores, and races are judged by it. `sees_` is what the thread can no longer overlook. It also grows at sequentially
+// consistent fences. A load may return the last store that its thread cannot overlook, or any newer store. Each flag
+// has one writer.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 
 namespace jaxcomm::fused {
 
-// Mistakes that a protocol could make; tests see that they are found.
+// Mistakes in a protocol. Tests check that the emulator finds them.
 enum class Weakness { kNone, kRelaxedLoads, kRelaxedStores, kNoFences };
 
 class MemoryModel {
@@ -57,7 +58,7 @@ class MemoryModel {
   Loaded Load(uint32_t thread, uint32_t index) {
     Flag& flag = flags_[index];
     if (flag.stores.empty()) return {0, true};
-    // Stores are counted from one; none is the zero that was there at first.
+    // Stores are counted from 1. Number 0 stands for the initial value, zero.
     size_t oldest = flag.seen[thread];
     while (oldest < flag.stores.size() && flag.stores[oldest].at <= sees_[thread][flag.stores[oldest].thread]) ++oldest;
     const size_t newest = flag.stores.size();

@@ -1,3 +1,3 @@
 #pragma once
 
-#include <cuda_runtime_api.h>  // has what reach.cc asks of the driver, too
+#include <cuda_runtime_api.h>  // also has the driver's functions that reach.cc calls

@@ -1,11 +1,11 @@
-// As much of CUDA's runtime and driver as the host side calls, on a machine that has none: memory, and streams that are
-// threads. A copy on a stream waits for the stream's earlier work, and is done at once.
+// The CUDA functions that the host side calls, without a GPU. Memory is the host's, and streams are threads.
 //
-//   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
-//   machine.Wait();                         // until all streams are empty
-//   machine.memory.size()                   // the number of allocations that are left
+//   fake::Machine machine(/*devices=*/4);   // only one at a time; the functions below use it
+//   machine.Wait();                         // returns when all streams are empty
+//   machine.memory.size()                   // the number of allocations that were not freed
 //
-// It takes the place of the runtime's header of this name; the kernel runs on host threads (kernel.cc).
+// This header replaces the header of CUDA's runtime that has the same name. The kernel runs on host threads
+// (kernel.cc).
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ struct CUmemLocation {
 
 namespace fake {
 
-// The work of one stream, in order.
+// Runs the work of one stream in order.
 class Stream {
  public:
   explicit Stream(int device) : device(device) {}
@@ -76,7 +76,7 @@ struct Machine {
   void Wait() {
     std::unique_lock<std::mutex> lock(mutex);
     const std::set<Stream*> all = streams;
-    lock.unlock();  // one may end meanwhile
+    lock.unlock();  // a stream may be destroyed meanwhile
     for (Stream* stream : all) stream->Wait();
   }
 
@@ -88,16 +88,16 @@ struct Machine {
   bool Exists(int device) const { return device >= 0 && device < devices; }
 
   const int devices;
-  std::set<std::pair<int, int>> separate;  // no access from the first to the second
-  std::map<int, int> processors;           // of a device, if not two
-  int64_t clocks[8] = {};                  // nanoseconds by which a device's differs
-  // The driver's answers about all memory.
-  std::set<int> access;         // the devices that may touch memory of cuMemCreate; none: it is not of cuMemCreate
-  bool is_of_malloc = false;    // it is cudaMalloc's
-  uint64_t granted = SIZE_MAX;  // addresses beyond are not mapped for any but device 0
+  std::set<std::pair<int, int>> separate;  // pairs: the first device cannot access the second device
+  std::map<int, int> processors;           // by device: the number of processors; two if the device is missing here
+  int64_t clocks[8] = {};                  // nanoseconds to add to the host's clock, for each device
+  // The driver reports the following about all memory.
+  std::set<int> access;         // the devices that may access cuMemCreate memory; empty for other memory
+  bool is_of_malloc = false;    // whether the memory is cudaMalloc's
+  uint64_t granted = SIZE_MAX;  // higher addresses are mapped only for device 0
 
-  std::atomic<unsigned> blocks{0};  // of the last launch of the kernel
-  std::mutex mutex;                 // of what follows
+  std::atomic<unsigned> blocks{0};  // number of blocks in the kernel's last launch
+  std::mutex mutex;                 // guards the members below
   std::set<std::pair<int, int>> connected;
   std::set<void*> memory;
   std::set<Stream*> streams;

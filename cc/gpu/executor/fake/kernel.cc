@@ -1,4 +1,4 @@
-// The fused kernel without a GPU: its own source, on a host thread for each block of each rank.
+// The fused kernel without a GPU: its own source, on one host thread per block of each rank.
 
 #include <thread>
 #include <vector>
@@ -31,7 +31,7 @@ uint64_t GlobalTimer() { return ::fake::TheMachine().Now(the_device); }
 
 Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
                    cudaStream_t stream) {
-  if (stream->device != ::fake::Machine::current_device) return Status(Code::kInternal, "on another device's stream");
+  if (stream->device != ::fake::Machine::current_device) return Status(Code::kInternal, "stream of another device");
   const auto run = reduction == Reduction::kSum   ? Find<Reduction::kSum>(dtype)
                    : reduction == Reduction::kMax ? Find<Reduction::kMax>(dtype)
                                                   : Find<Reduction::kMin>(dtype);

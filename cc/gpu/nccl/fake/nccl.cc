@@ -21,13 +21,13 @@ Nccl* the_nccl = nullptr;
 struct Message {
   Comm comm;
   int peer;
-  const std::byte* from;  // null: it is received
+  const std::byte* from;  // null for a receive
   std::byte* to;
   size_t bytes;
 };
 thread_local std::vector<Message> the_group;
 
-// As long as it takes: NCCL has no deadline.
+// Waits for all ranks without a deadline, as NCCL does.
 Outcome CommInitRank(Comm* comm, int ranks, Id id, int rank) {
   std::unique_lock<std::mutex> lock(the_nccl->mutex);
   const std::string name(id.bytes, sizeof(id.bytes));
@@ -59,7 +59,7 @@ Outcome Recv(void* to, size_t bytes, int, int peer, Comm comm, cudaStream_t) {
   return the_nccl->Injected("Recv");
 }
 
-// Messages of a group go at once; between two ranks they meet in their order.
+// All messages of a group move at the same time. Between two ranks, receives match sends in order.
 Outcome GroupEnd() {
   const std::vector<Message> group = std::exchange(the_group, {});
   std::unique_lock<std::mutex> lock(the_nccl->mutex);
@@ -67,7 +67,7 @@ Outcome GroupEnd() {
   std::vector<std::shared_ptr<Sent>> mine;
   for (const auto& [comm, peer, from, to, bytes] : group) {
     if (from == nullptr) {
-      std::memset(to, 0xa5, bytes);  // no one may read it before it has come
+      std::memset(to, 0xa5, bytes);  // a read before the message arrives finds wrong bytes
     } else {
       mine.push_back(std::make_shared<Sent>(Sent{from, bytes}));
       the_nccl->sent[{comm->id, comm->rank, peer}].push_back(mine.back());
@@ -127,7 +127,7 @@ Outcome Nccl::Injected(const std::string& function) {
 const Library& FakeNccl() {
   static const Library library{
       [](int* version) { return *version = 23007, kSuccess; },
-      [](Outcome outcome) { return outcome == fake::kTimeout ? "no message has come" : "system error"; },
+      [](Outcome outcome) { return outcome == fake::kTimeout ? "no message has arrived" : "system error"; },
       [](Comm) { return "the fake's"; },
       [](Id* id) { return *id = fake::the_nccl->NewId(), kSuccess; },
       fake::CommInitRank,

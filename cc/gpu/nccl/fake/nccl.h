@@ -1,8 +1,8 @@
-// An NCCL without GPUs, for tests: the ranks are threads of one process, and each waits in GroupEnd until its messages
-// have moved between the host's buffers, as a stream would.
+// An NCCL without GPUs, for tests. Ranks are threads of one process. GroupEnd waits until its messages have moved
+// between host buffers, although with the real NCCL only the stream waits.
 //
-//   fake::Nccl nccl;         // one at a time; the functions of FakeNccl() are about it
-//   nccl.failing = "Recv";   // the next call of it returns an error
+//   fake::Nccl nccl;         // only one at a time; FakeNccl() uses it
+//   nccl.failing = "Recv";   // the next call of Recv returns an error
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ const Library& FakeNccl();
 
 namespace fake {
 
-// A message that its sender has queued, until it was received.
+// A queued message, until it is received.
 struct Sent {
   const std::byte* from;
   size_t bytes;
@@ -31,25 +31,26 @@ struct Sent {
 
 struct Nccl {
   Nccl();
-  ~Nccl();  // ends all waits
+  ~Nccl();  // terminates all waits
 
   Id NewId();
-  // Waits for a condition; a timeout, or the end, is an error.
+  // Waits for a condition. Returns an error after `seconds`, or when the destructor runs.
   template <typename Condition>
   Outcome Await(std::unique_lock<std::mutex>& lock, double seconds, Condition condition);
-  // Of a call of this function, if it is the one to fail.
+  // Returns the error that this call of `function` must return: kSuccess unless `failing` names the function. Fails
+  // only one call.
   Outcome Injected(const std::string& function);
 
   std::string failing;
-  double timeout_s = 20;     // of a message
-  Outcome asynchronous = 0;  // the error that a query finds
-  int sends = 0;             // of all ranks
-  int communicators = 0;     // that were not aborted
+  double timeout_s = 20;     // per message
+  Outcome asynchronous = 0;  // the error that CommGetAsyncError finds
+  int sends = 0;             // number of sends by all ranks
+  int communicators = 0;     // number of communicators that were not aborted yet
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::string, std::set<int>> came;  // ranks, by the id of a communicator
-  std::map<std::tuple<std::string, int, int>, std::deque<std::shared_ptr<Sent>>> sent;  // by id, from and to
+  std::map<std::string, std::set<int>> came;  // the ranks that joined, by the id of the communicator
+  std::map<std::tuple<std::string, int, int>, std::deque<std::shared_ptr<Sent>>> sent;  // by id, sender and receiver
   bool ending = false;
   int waiting = 0;
   int ids = 0;

@@ -1,9 +1,9 @@
 // Runs the messages of a schedule between ranks that the fake NCCL connects.
 //
-//   play TIMEOUT_S DTYPE MESSAGES... < operands > results   (files; one of messages per rank; DTYPE is a DType's
-//   number)
+//   play TIMEOUT_S DTYPE MESSAGES... < operands > results
 //
-// Reads a row for each rank, and writes the rows that they then hold. Exits with 1 and an error's text.
+// MESSAGES are files, one per rank. DTYPE is the number of a DType. Reads one row per rank, and writes the row that
+// each rank holds at the end. On an error it prints the error text and exits with 1.
 
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +20,7 @@
 namespace jaxcomm::nccl {
 namespace {
 
-// One rank: joins, and runs its messages.
+// Joins as one rank, and runs this rank's messages.
 Status Play(const std::string& file, const GroupRank& joining, const Layout& layout, char* row) {
   std::ifstream in(file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};

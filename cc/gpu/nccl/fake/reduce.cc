@@ -1,4 +1,5 @@
-// The launcher of the reduction, on the host, at once: the fake NCCL has moved by then what was queued before.
+// Reduces on the host at once. This is correct because the fake NCCL has already moved all messages that were queued
+// before.
 
 #include "cc/gpu/kernels/reduce.h"
 

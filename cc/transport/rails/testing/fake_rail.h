@@ -1,14 +1,15 @@
-// A kind of transport that a test drives: nothing comes but by Step, and connections fail as the test says.
+// A transport driven by a test. Messages and notices arrive only when the test calls Step, and connections fail only
+// when the test makes them fail.
 //
 //   FakeRail rail(/*processes=*/3);
 //   rails.Connect({&rail.at(0), …});  rail.Connect(0, rails.events(0));
-//   while (rail.Step(random)) {}   // brings one of the things that are on their way, of any two processes
-//   rail.SetSilent(0, 1, true);    // messages of process 0 to 1 do not come
-//   rail.Reset(0, 1);              // each gets the event that the other is gone
+//   while (rail.Step(random)) {}   // delivers one item in flight, between any two processes
+//   rail.SetSilent(0, 1, true);    // messages from process 0 to 1 do not arrive
+//   rail.Reset(0, 1);              // each process gets the event that the other is gone
 //   rail.Reconnect(0, 1);
 //
-// Messages and notices from one process to another come in order. A lossy message loses all that it may, and is dropped
-// if it was not posted. For one thread.
+// Messages and notices from one process to another arrive in order. A lossy message loses every span that it may lose.
+// It is dropped if it has not been posted. Only one thread may use the rail.
 #pragma once
 
 #include <algorithm>
@@ -38,14 +39,14 @@ class FakeRail {
 
   RailTransport& at(uint32_t process) { return *ends_[process]; }
   void Connect(uint32_t process, Transport::Events* events) { ends_[process]->events = events; }
-  // Before the next Post or Fence of any process: something happens in another thread.
+  // BeforePost, BeforeFence: call `run` before the next Post or Fence of any process, to act as another thread might.
   void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
   void BeforeFence(std::function<void()> run) { before_fence_ = std::move(run); }
-  // From now on it reads what it has been given to send until these run.
+  // From now on, holds the callbacks of sends back, as if the rail still read the spans.
   void HoldSents() { holds_ = true; }
   std::vector<Sent> TakeHeld() { return std::exchange(held_, {}); }
-  int carried() const { return carried_; }  // messages
-  int lossy() const { return lossy_; }      // of them
+  int carried() const { return carried_; }  // number of messages sent
+  int lossy() const { return lossy_; }      // number of lossy messages sent
   int flushed() const { return flushed_; }
 
   void SetSilent(uint32_t from, uint32_t to, bool silent) {
@@ -65,7 +66,7 @@ class FakeRail {
     queues_[{process, other}].push_back({std::nullopt, MessageId(), {}, /*leaves=*/true});
   }
 
-  // Whether there was something.
+  // Delivers one item. Returns false if no item was in flight.
   template <typename Random>
   bool Step(Random& random) {
     std::vector<std::deque<Item>*> full;
@@ -90,7 +91,7 @@ class FakeRail {
     MessageId id;
     std::vector<std::byte> bytes;
     bool leaves = false;
-    std::vector<bool> important = {};  // of a lossy message, by span
+    std::vector<bool> important = {};  // by span of a lossy message
     int64_t may_lose = 0;
   };
   struct Posted {
@@ -241,12 +242,12 @@ class FakeRail {
   };
 
  public:
-  // The messages that a process has posted or not taken.
+  // Returns the number of messages that a process has posted, or has received early.
   size_t kept(uint32_t process) const { return ends_[process]->kept(); }
 
  private:
   std::vector<std::unique_ptr<End>> ends_;
-  std::map<std::pair<uint32_t, uint32_t>, std::deque<Item>> queues_;  // by sender and receiver
+  std::map<std::pair<uint32_t, uint32_t>, std::deque<Item>> queues_;  // items in flight, by sender and receiver
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> confirmed_;
   std::set<std::pair<uint32_t, uint32_t>> silent_;
   std::function<void()> before_post_, before_fence_;

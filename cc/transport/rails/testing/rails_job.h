@@ -1,4 +1,5 @@
-// A job of processes that are connected by rails, all in the test's thread, and its messages.
+// A job whose processes are connected by rails, and the messages of the job. All processes run in the thread of the
+// test.
 //
 //   class FailoverTest : public RailsJob {};
 //   MakeTwo();
@@ -6,7 +7,7 @@
 //   Post(message);
 //   Send(message);
 //   Run();         // delivers notices and messages
-//   ExpectAll();   // every message has come, once and right
+//   ExpectAll();   // every message arrived once and intact
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,7 @@
 namespace jaxcomm {
 
 using Bytes = std::vector<std::byte>;
-using CallbackState = std::pair<int, std::string>;  // how often a callback ran, and its error
+using CallbackState = std::pair<int, std::string>;  // number of times that a callback ran, and its last error
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kLarge = Rails::kMaxSmall + 1;
@@ -41,7 +42,7 @@ inline Bytes Pattern(int64_t size, uint32_t seed) {
   return bytes;
 }
 
-// A process, and its events.
+// A process, which records its events.
 class RailsNode : public Transport::Events {
  public:
   RailsNode(uint32_t processes, uint32_t num_rails) : rails(processes, num_rails, this) {}
@@ -66,11 +67,11 @@ class RailsNode : public Transport::Events {
   std::map<uint32_t, std::vector<std::string>> notices;
   std::map<uint32_t, std::string> gone;
   std::function<void()> on_notice, on_gone;
-  std::set<uint32_t> left;                          // those of them that have left
-  std::set<std::pair<uint32_t, uint32_t>> lacking;  // processes, and the rails to them that are fenced
+  std::set<uint32_t> left;                          // processes that have left
+  std::set<std::pair<uint32_t, uint32_t>> lacking;  // pairs of a process and a fenced rail to it
 };
 
-// A message between two processes, and its callbacks.
+// A message between two processes, and the states of its callbacks.
 struct RailsMessage {
   RailsMessage(uint32_t from, uint32_t to, const MessageId& id, int64_t size)
       : from(from), to(to), id(id), bytes(Pattern(size, id.segment)), memory(static_cast<size_t>(size)) {}
@@ -81,7 +82,7 @@ struct RailsMessage {
   CallbackState sent{0, ""}, received{0, ""};
 };
 
-// Processes that are connected by rails: of calls of 1 MiB or more, each carries a part.
+// Processes that are connected by rails. Each rail of MakeTwo carries a part of each call of at least 1 MiB.
 class RailsJob : public testing::Test {
  protected:
   void Make(uint32_t processes, const std::vector<RailTable::Range>& shares) {
@@ -104,7 +105,6 @@ class RailsJob : public testing::Test {
       }
     }
   }
-  // Two processes and two rails.
   void MakeTwo() { Make(2, {{0, {1024, 0}}, {kMiB, {768, 256}}}); }
 
   RailsMessage& New(uint32_t from, uint32_t to, int64_t size, int64_t call_bytes, uint32_t call = 1) {
@@ -131,11 +131,11 @@ class RailsJob : public testing::Test {
     Post(message);
     Send(message);
   }
-  // Large messages from process 0 to process 1.
+  // Posts and sends large messages from process 0 to process 1.
   void PostAndSend(int count) {
     for (int i = 0; i < count; ++i) PostAndSend(New(0, 1, kLarge, kMiB));
   }
-  // Connects rail 1 between processes 0 and 1 again, and has both take it back.
+  // Reconnects rail 1 between processes 0 and 1, and restores it on both sides.
   void RestoreSecondRail() {
     const uint32_t fences = nodes_[0].rails.lost().at(0).fences;
     rails_[1].Reconnect(0, 1);
@@ -143,7 +143,7 @@ class RailsJob : public testing::Test {
       EXPECT_TRUE(nodes_[process].rails.Restore({1 - process, 1, fences}, [] { return Status(); }).ok());
     }
   }
-  // Delivers notices and messages: all, or `steps` of them.
+  // Delivers at most `steps` notices and messages. Delivers all of them by default.
   void Run(int steps = 1 << 30) {
     for (bool some = true; some && steps > 0;) {
       some = false;
@@ -152,7 +152,7 @@ class RailsJob : public testing::Test {
       --steps;
     }
   }
-  // Time passes, as if the processes' threads looked.
+  // Lets time pass. Each process looks for silent rails meanwhile, as its thread would.
   void Wait(std::chrono::milliseconds time) {
     for (const auto end = now_ + time; now_ < end; now_ += std::chrono::milliseconds(20)) {
       for (RailsNode& node : nodes_) node.rails.Look(now_);

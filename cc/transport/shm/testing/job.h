@@ -1,4 +1,4 @@
-// Processes of a host, in one process or forked, for tests.
+// Transports of a host's processes within one process, for tests.
 //
 //   ShmJob job(3);                                  // three transports, connected
 //   job[0].Send({{1, id}}, spans, [](const Status&) {});
@@ -17,7 +17,7 @@
 
 namespace jaxcomm {
 
-// Counts what has happened, on any thread.
+// Counts events on any thread.
 class Counter {
  public:
   void Add() {
@@ -61,7 +61,7 @@ class ShmJob {
   std::vector<std::unique_ptr<ShmTransport>> transports_;
 };
 
-// Bytes that no other message has.
+// Returns bytes that differ from the bytes of every other message.
 inline std::vector<std::byte> Content(const MessageId& id, size_t bytes) {
   std::vector<std::byte> content(bytes);
   uint64_t word = (uint64_t{id.call.launch} << 32) ^ (uint64_t{id.from} << 16) ^ id.index ^ 0x9e3779b97f4a7c15;

@@ -1,10 +1,10 @@
-// Processes that tests connect by TCP within one, and the events that they get of each other.
+// Simulated processes that tests connect by TCP within one process, and the events that each of them receives.
 //
 //   Node a(0), b(1);
 //   Connect(a, b);
 //   a.transport->Notify(1, "here");
 //   EXPECT_EQ(b.AwaitNotices(0, 1)[0], "here");
-//   Raw raw(a, 2);                    // the test itself is process 2, and sends a what it likes
+//   Raw raw(a, 2);                    // the test plays process 2, and sends any bytes to `a`
 #pragma once
 
 #include <arpa/inet.h>
@@ -49,7 +49,6 @@ inline std::pair<int, int> Connection() {
   return {a, b};
 }
 
-// A process, and its events.
 template <typename Kind>
 class NodeOf : public RecordedEvents {
  public:
@@ -71,7 +70,7 @@ inline void Connect(Node& a, Node& b) {
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
 
-// A process whose other end of the connection the test plays itself.
+// A process that the test itself plays.
 class Raw {
  public:
   Raw(Node& node, uint32_t process) {
@@ -90,7 +89,7 @@ class Raw {
     frame.insert(frame.end(), payload.begin(), payload.end());
     Send(frame);
   }
-  // Until the other kernel has all bytes: a reset drops those that are still under way.
+  // Waits until the other kernel has acknowledged all bytes, because a reset drops bytes in flight.
   void AwaitArrival() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     int left = 1;
@@ -111,7 +110,8 @@ class Raw {
     EXPECT_EQ(recv(socket_, bytes.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
     return bytes;
   }
-  // The other side ends the connection, and does not wait for what it has sent to come.
+  // Waits until the other side resets the connection, and ignores the bytes that arrive before. Does not wait until the
+  // other side has received all bytes.
   void AwaitReset() {
     const timeval limit{20, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));

@@ -1,9 +1,9 @@
-// A line between two UDP sockets that loses, doubles and reorders packets, by a seed.
+// A line between two UDP sockets that loses, doubles and reorders packets. A seed determines which packets.
 //
 //   BadLine line({/*seed=*/1, /*lost=*/0.1, /*doubled=*/0.05, /*late=*/0.1});
-//   line.Between(a, b);   // bound to addresses of the loopback
+//   line.Between(a, b);   // sockets bound to loopback addresses
 //
-// Runs until it is destroyed.
+// The line runs until it is destroyed.
 #pragma once
 
 #include <arpa/inet.h>
@@ -45,7 +45,7 @@ class BadLine {
  public:
   struct Faults {
     unsigned seed;
-    double lost, doubled, late;  // share of packets
+    double lost, doubled, late;  // shares of the packets
   };
 
   explicit BadLine(const Faults& faults) : faults_(faults), random_(faults.seed), ends_{LoopbackUdp(), LoopbackUdp()} {}
@@ -63,14 +63,13 @@ class BadLine {
     thread_ = std::thread([this] { Run(); });
   }
 
-  // Packets.
-  std::atomic<int> lost{0};
+  std::atomic<int> lost{0};  // number of lost packets
 
  private:
   using Packet = std::vector<std::byte>;
 
   void Run() {
-    std::array<std::vector<Packet>, 2> late;  // by the end that they go to
+    std::array<std::vector<Packet>, 2> late;  // packets to deliver later, by destination
     Packet packet(65536);
     while (!stops_) {
       pollfd readable[] = {{ends_[0], POLLIN, 0}, {ends_[1], POLLIN, 0}};

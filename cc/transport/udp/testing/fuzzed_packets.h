@@ -1,4 +1,4 @@
-// Counts the packets that a fuzzer has fed, and prints their number when it ends.
+// Counts the packets that a fuzzer has fed, and prints the number of packets when the fuzzer ends.
 //
 //   ++fuzzed_packets;
 #pragma once

@@ -1,9 +1,9 @@
-// Processes that tests connect by UDP within one, and the events that they get of each other.
+// Simulated processes that tests connect by UDP within one process, and the events that each of them receives.
 //
 //   UdpNode a(0), b(1);
 //   Connect(a, b);                    // or over a BadLine
 //   a.transport->Notify(1, "here");
-//   RawUdp raw(a, 2);                 // the test itself is process 2, and sends a what it likes
+//   RawUdp raw(a, 2);                 // the test plays process 2, and sends any bytes to `a`
 #pragma once
 
 #include <netinet/in.h>
@@ -33,10 +33,12 @@ namespace jaxcomm {
 
 using UdpNode = NodeOf<UdpTransport>;
 
-constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;   // bytes of a frame in a packet
-constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};  // from the first of two, and to it
+constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;  // frame bytes in a packet
+// kUpKey is for packets from the first of two processes. kDownKey is for packets to the first process.
+constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};
 
-// Both ends of a path; the line, if there is one, is between its UDP sockets. `up`: the key of the first's packets.
+// Returns both ends of a path. If `line` is given, it connects the UDP sockets. `up` is the key of the first end's
+// packets.
 inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packet_bytes = 1400,
                                          const SipKey& up = kUpKey) {
   constexpr uint32_t kWindow = 512 << 10;
@@ -57,7 +59,7 @@ inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t pa
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
 
-// Whether a packet that RawUdp::Read returned carries the bytes of `message` at its place.
+// Whether a packet that RawUdp::Read returned carries the bytes of `message` at the offset in `header`.
 inline bool IsPartOf(const Bytes& message, const PacketHeader& header, const Bytes& packet) {
   const size_t own = header.offset == 0 ? kHeaderBytes : 0, at = header.offset + own - kHeaderBytes;
   const Bytes part(packet.begin() + static_cast<ptrdiff_t>(kPacketHeaderBytes + own), packet.end());
@@ -65,10 +67,10 @@ inline bool IsPartOf(const Bytes& message, const PacketHeader& header, const Byt
                                                            message.begin() + static_cast<ptrdiff_t>(at + part.size())});
 }
 
-// A process whose end of the path the test plays itself.
+// A process that the test plays itself, with raw packets.
 class RawUdp {
  public:
-  // `sends`: the key of its packets.
+  // `sends`: the key of the packets that the test sends.
   RawUdp(UdpNode& node, uint32_t process, const SipKey& sends = kUpKey) {
     UdpPath its;
     std::tie(path_, its) = Paths(nullptr, 1400, sends);
@@ -79,34 +81,34 @@ class RawUdp {
   void SendBytes(const Bytes& packet) {
     ASSERT_EQ(send(path_.socket, packet.data(), packet.size(), MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
   }
-  // A packet with the next number, sealed.
+  // Returns a sealed packet. Its number follows the number of the previous packet.
   Bytes Seal(PacketKind kind, uint64_t frame, uint32_t offset, uint32_t bytes, const Bytes& payload) {
     Bytes packet(kPacketHeaderBytes);
     packet.insert(packet.end(), payload.begin(), payload.end());
     SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.sends, packet.data(), packet.size());
     return packet;
   }
-  // The first packet of a message of three, filled with ones.
+  // Sends the first of the three packets of a message. The packet is filled with ones.
   void SendFirstOfThree(const MessageId& id) {
     Bytes first(kFragment, std::byte{1});
     EncodeHeader({FrameType::kMessage, 3 * kFragment - kHeaderBytes, id}, first.data());
     SendBytes(Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
   }
-  // The other two, the last one first, filled with twos.
+  // Sends the third packet of that message, and then the second one. Both are filled with twos.
   void SendOthersOfThree() {
     for (const uint32_t fragment : {2u, 1u}) {
       const Bytes twos(kFragment, std::byte{2});
       SendBytes(Seal(PacketKind::kMessage, 0, fragment * kFragment, 3 * kFragment, twos));
     }
   }
-  // A whole frame that fits a packet.
+  // Returns a sealed packet that holds a whole frame.
   Bytes Seal(PacketKind kind, uint64_t frame, const Header& header, const Bytes& payload = {}) {
     Bytes bytes(kHeaderBytes);
     EncodeHeader(header, bytes.data());
     bytes.insert(bytes.end(), payload.begin(), payload.end());
     return Seal(kind, frame, 0, static_cast<uint32_t>(bytes.size()), bytes);
   }
-  // The next packet that comes, of those that are no answers.
+  // Returns the next packet, skipping acknowledgements.
   std::pair<PacketHeader, Bytes> Read() {
     for (;;) {
       Bytes packet(65536);
@@ -123,7 +125,7 @@ class RawUdp {
     const int on = 1;
     ASSERT_EQ(setsockopt(path_.socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)), 0);
   }
-  // The next packet that comes after ReceiveMarks, and how it is marked for switches.
+  // Returns the next packet and its TrafficClass byte. Call ReceiveMarks first.
   std::pair<PacketHeader, int> ReadMarked() {
     Bytes packet(65536);
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -141,7 +143,6 @@ class RawUdp {
     EXPECT_TRUE(marks != nullptr && marks->cmsg_type == IP_TOS);
     return {*header, *CMSG_DATA(marks)};
   }
-  // The next packet that comes is an answer.
   void ReadAnswer() {
     std::array<std::byte, 512> packet;
     const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
@@ -154,7 +155,6 @@ class RawUdp {
     pollfd ready{path_.socket, POLLIN, 0};
     return poll(&ready, 1, static_cast<int>(time.count())) > 0;
   }
-  // Ends the connection that shows that the process lives.
   void Close() {
     for (int* const socket : {&path_.connection, &path_.socket}) {
       if (*socket >= 0) close(std::exchange(*socket, -1));

@@ -1,0 +1,121 @@
+// The statistics of each call site: how long ranks wait, how long transfers take, and which ranks are late.
+//
+//   std::shared_ptr<SiteStats> site = stats.Site({"psum", "data", "3f9a01c2", 8, 4096});
+//   site->Record(call);
+//   std::string json = stats.Json();
+//
+// Keeps the latest calls, and the sums of the run's calls by time span. The number of spans is bounded. Thread-safe.
+// Call sites with the same label share one SiteStats, so that recompiling loses no statistics. Each plan switch leaves
+// a SiteStats that no call site uses any more; the latest CallSiteStats::kUnused of these are kept.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cc/base/time_spans.h"
+#include "cc/executor/decide/trial.h"
+
+namespace jaxcomm {
+
+struct SiteLabel {
+  std::string name, axes, plan;
+  uint32_t ranks;
+  int64_t bytes;
+
+  bool operator<(const SiteLabel& other) const {
+    return std::tie(name, axes, plan, ranks, bytes) <
+           std::tie(other.name, other.axes, other.plan, other.ranks, other.bytes);
+  }
+};
+
+struct CallRecord {
+  // If groups change from call to call: the value for a rank whose time this process does not know.
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
+  std::vector<double> waits;     // by rank: seconds until the last rank, or the group's last rank if groups change
+  std::vector<uint32_t> last;    // the ranks that arrived last
+  std::vector<double> own;       // if groups change, by rank: seconds since its previous call ended; otherwise empty
+  double after_arrival = 0;      // seconds from the last arrival to the end, in the slowest group
+  double early_share = 0;        // share of the work that was done before the last arrival
+  bool is_early = false;    // whether the call ran the schedule for no late rank, and the site has several schedules
+  bool lacks_rail = false;  // whether the call ran a schedule for a host that lacks a rail
+};
+
+class SiteStats {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr size_t kKept = 256;  // the number of calls whose arrivals are kept
+
+  void Record(CallRecord call, Clock::time_point now = Clock::now());
+  void RecordFailure();
+  // Records that the network lost `bytes` bytes that a rank of this process should have added.
+  void RecordLoss(int64_t bytes);
+  // The trial of the site's plan against the default schedule. Reset keeps the trial.
+  Trial& trial() { return trial_; }
+  const Trial& trial() const { return trial_; }
+  std::optional<CallRecord> Last() const;
+  std::string Json(const SiteLabel& label, bool with_spans = true) const;
+  void Reset();
+
+ private:
+  // Sums over the calls of a time span.
+  struct Calls {
+    void Add(const Calls& later);
+
+    int64_t calls = 0;
+    double after_arrival = 0;
+    std::vector<double> arrivals;  // by rank
+  };
+
+  void WriteSpans(std::ostream& out) const;
+
+  mutable std::mutex mutex_;
+  int64_t calls_ = 0;
+  int64_t failed_ = 0;
+  int64_t early_calls_ = 0;
+  int64_t lost_rail_calls_ = 0;
+  int64_t lost_bytes_ = 0;
+  double transfer_ = 0;
+  double early_share_ = 0;
+  std::vector<double> wait_;
+  std::vector<int64_t> late_;
+  std::deque<CallRecord> recent_;
+  TimeSpans<Calls> spans_;
+  Trial trial_;
+};
+
+class CallSiteStats {
+ public:
+  static constexpr size_t kUnused = 64;
+
+  std::shared_ptr<SiteStats> Site(const SiteLabel& label);
+  std::string Json(bool with_spans = true) const;
+  // The trials of all call sites that have a trial, without the sites' other statistics.
+  std::string TrialsJson() const;
+  void Reset();
+
+ private:
+  struct Kept {
+    std::shared_ptr<SiteStats> stats;
+    uint64_t asked = 0;  // the number of the latest request for this SiteStats
+  };
+  void ForgetUnused();
+
+  mutable std::mutex mutex_;
+  std::map<SiteLabel, Kept> sites_;
+  uint64_t asked_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,61 @@
+#include "cc/executor/calls/call_site_stats.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+TEST(CallSiteStatsTest, NamesWithOddCharactersAreValidJson) {
+  CallSiteStats stats;
+  stats.Site({"a\"b\\c\n\t\x01\x1f\x7f\xc3\xa9/", std::string("null\0byte", 9), "", 2, 8});
+  const std::string json = stats.Json();
+  EXPECT_NE(json.find(R"("name":"a\"b\\c\u000a\u0009\u0001\u001f)"
+                      "\x7f\xc3\xa9/\""),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("axes":"null\u0000byte")"), std::string::npos) << json;
+}
+
+TEST(CallSiteStatsTest, WhatCallsWereLikeIsKeptOverTime) {
+  SiteStats site;
+  const SiteStats::Clock::time_point begin{std::chrono::seconds(5)};
+  const auto record = [&](std::chrono::milliseconds at, double late, double after) {
+    CallRecord call;
+    call.arrivals = {0, late};
+    call.waits = {late, 0};
+    call.after_arrival = after;
+    site.Record(std::move(call), begin + at);
+  };
+  record(std::chrono::milliseconds(0), 0.5, 2);
+  record(std::chrono::milliseconds(60), 0.25, 1);
+  record(std::chrono::milliseconds(70), 0.125, 4);
+  const std::string json = site.Json({"psum", "data", "", 2, 8});
+  EXPECT_NE(
+      json.find(R"("spans":[{"at_us":5000000,"length_us":62500,"calls":2,"after_arrival_s":1.5,"arrivals":[0,0.375]},)"
+                R"({"at_us":5062500,"length_us":62500,"calls":1,"after_arrival_s":4,"arrivals":[0,0.125]}])"),
+      std::string::npos)
+      << json;
+  EXPECT_EQ(site.Json({"psum", "data", "", 2, 8}, /*with_spans=*/false).find("spans"), std::string::npos);
+  site.Reset();
+  EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
+}
+
+TEST(CallSiteStatsTest, OfRecordsThatNoSiteHasTheLatestAreKept) {
+  CallSiteStats stats;
+  const auto held = stats.Site({"psum", "data", "held", 2, 8});
+  for (size_t i = 0; i < 1000; ++i) stats.Site({"psum", "data", "plan " + std::to_string(i), 2, 8});
+  const std::string json = stats.Json();
+  size_t sites = 0;
+  for (size_t at = 0; (at = json.find("\"plan\":", at)) != std::string::npos; ++at) ++sites;
+  EXPECT_LE(sites, CallSiteStats::kUnused + 2);
+  EXPECT_NE(json.find("\"held\""), std::string::npos);
+  EXPECT_NE(json.find("\"plan 999\""), std::string::npos);
+  EXPECT_EQ(json.find("\"plan 900\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jaxcomm

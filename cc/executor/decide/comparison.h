@@ -1,0 +1,28 @@
+// Compares the times of two ways to run the same calls or steps, such as a plan's schedule and the default schedule.
+//
+//   Comparison plan = Compare(planned, usual);
+//   plan.IsShorter();   // the first way takes less time than the second way, by more than chance explains
+#pragma once
+
+#include <vector>
+
+namespace jaxcomm {
+
+// The trimmed mean of each way's times, and the standard error of the difference of the two means, in seconds. The
+// lowest and the highest fifth of the times are trimmed, so a few long calls change nothing. Times may have two values,
+// for instance if a rank is late in every other step. The trimmed mean, unlike the median, then takes both values into
+// account, except a value of less than a fifth of the times.
+struct Comparison {
+  double first, second, error;
+
+  double least() const;  // a difference counts if it is larger than this
+  bool IsShorter() const { return second - first > least(); }
+  bool IsLonger() const { return first - second > least(); }
+};
+
+// Each way needs two times or more.
+Comparison Compare(const std::vector<double>& first, const std::vector<double>& second);
+
+double TrimmedMean(const std::vector<double>& times);
+
+}  // namespace jaxcomm

@@ -1,0 +1,36 @@
+// A call site between processes, with the functions that are needed to decide about the site's calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/executor/decide/schedule_selector.h"
+
+namespace jaxcomm {
+
+class DecidedSite {
+ public:
+  struct Place {
+    uint32_t process, host;
+  };
+
+  virtual uint64_t communicator() const = 0;
+  virtual uint64_t step() const = 0;     // a hash of the step that has the site
+  virtual uint32_t process() const = 0;  // the number of this process
+  virtual size_t num_ranks() const = 0;
+  virtual Place place(uint32_t rank) const = 0;
+  // Null if all calls run one schedule or follow the plan of the run.
+  virtual ScheduleSelector* selector() const = 0;
+  virtual bool follows_plans() const = 0;
+
+  // The process that decides on the schedules of calls. Called only if there is a selector.
+  uint32_t decider() const { return place(selector()->decider()).process; }
+  bool decides() const { return selector() != nullptr && decider() == process(); }
+
+ protected:
+  DecidedSite() = default;
+  DecidedSite(const DecidedSite&) = default;
+  ~DecidedSite() = default;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,105 @@
+// Selects the plan that calls follow. All processes change to another plan at the same launch.
+//
+//   PlanSelector plans(/*decided=*/[this] { StartAllDecided(); });
+//   bool prepared = plans.Prepare(plan, {{communicator, /*launch=*/120}});   // false: that launch has begun here
+//   plans.Decide(/*commit=*/true);                                           // after all processes have prepared it
+//   auto selected = plans.Select(communicator, launch, step);                // nullopt: undecided
+//   std::vector<double> seconds = plans.Periods().at(step);                  // between the step's latest launches
+//
+// Between Prepare and Decide this process does not know whether the other processes have prepared the plan. Calls of
+// the prepared launches wait until `decided` runs. Thread-safe; `decided` runs in Decide or Fail, without a lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/threads/timer.h"
+#include "cc/program/messages.h"
+
+namespace jaxcomm {
+
+// The plan name of calls that follow the plan of the run.
+inline constexpr std::string_view kAuto = "auto";
+
+// A plan's lists of messages for all-reduces. The lists live as long as calls may follow the plan.
+struct PlannedLists {
+  struct Range {
+    int64_t min_bytes;  // the minimum number of bytes of a rank's operand
+    std::string name;
+    std::vector<std::shared_ptr<const Messages>> lists;  // by rank; empty: calls keep their own lists
+  };
+
+  std::string plan;         // the plan's name, for error texts
+  uint32_t ranks;           // the number of ranks in the groups that the plan is for
+  std::vector<Range> from;  // ascending from 0 bytes
+
+  // Returns null if the call keeps its own lists.
+  const Range* Find(size_t group_ranks, int64_t bytes) const;
+};
+
+class PlanSelector {
+ public:
+  struct Launch {
+    uint64_t communicator;
+    uint32_t launch;  // the number of earlier launches with calls on the communicator
+  };
+  // Null if calls keep their own lists. An error if the processes could not agree.
+  using Plan = Result<std::shared_ptr<const PlannedLists>>;
+
+  explicit PlanSelector(std::function<void()> decided) : decided_(std::move(decided)) {}
+
+  // Prepares a change: from these launches on, the communicators' calls follow the plan, or their own lists if `plan`
+  // is null. The change replaces what was decided for these launches before. Returns false and changes nothing if one
+  // of the launches has begun here, or another change is prepared and not decided.
+  bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
+  // Carries out the prepared change if `commit`, otherwise drops it. Changes nothing if no change has been prepared.
+  void Decide(bool commit);
+  // Fails the calls of the prepared launches and of all later launches, because the decision cannot be known.
+  void Fail(const Status& why);
+  // Forgets everything, before another job.
+  void Reset();
+
+  // The plan of a call in this launch; nullopt if not decided yet. `step`: the hash of the launched step.
+  std::optional<Plan> Select(uint64_t communicator, uint32_t launch, uint64_t step);
+
+  // The next launch of each communicator that has had a launch.
+  std::vector<Launch> Next() const;
+  // Returns, by step, the seconds between the beginnings of the step's latest launches in this process, kPeriods at
+  // most. Counts only launches since the latest change of the plan.
+  std::map<uint64_t, std::vector<double>> Periods() const;
+
+  static constexpr size_t kPeriods = 64;
+
+ private:
+  // The number of decisions that are kept after a communicator has reached their launches. No launch in flight precedes
+  // all of these decisions.
+  static constexpr size_t kKept = 4;
+
+  struct Launches {
+    uint32_t next = 0;
+    std::map<uint32_t, std::shared_ptr<const PlannedLists>> plans;  // by the first launch that follows the plan
+    std::map<uint64_t, std::deque<Clock::time_point>> begun;        // by step: when the latest launches began
+  };
+
+  void End(bool commit, const Status& why);
+
+  const std::function<void()> decided_;
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Launches> communicators_;
+  std::map<uint64_t, uint32_t> prepared_;  // launches by communicator; empty if no change is prepared
+  std::shared_ptr<const PlannedLists> plan_;
+  Status failure_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,192 @@
+// Selects which of a site's schedules a call runs, by lateness and by lost rails. Schedule 0, the default schedule, is
+// for calls without a late rank. If one known rank may be late, schedule 1 is for calls in which this rank is late:
+//
+//   ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.009});
+//   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
+//   selector.Next();   // 0 if rank 2 arrived less than 9 ms after all other ranks at that call, otherwise 1
+//
+// If any rank may be late, a different one in each call, schedule 1 + r is for calls in which rank r is late. The call
+// itself shows which rank is missing:
+//
+//   ScheduleSelector selector({ScheduleSelector::kAnyRank, /*seconds=*/0.002});
+//   selector.Next();                              // nullopt: the call waits until all ranks but one have arrived
+//   selector.FindMissing({true, false, true});    // 2, because rank 1 is missing; nullopt if several ranks are missing
+//
+// Further schedules may be for calls while one host lacks a rail (lost_rails.h). Such calls run that host's schedule:
+//
+//   ScheduleSelector selector(ScheduleSelector::kNoLateRank, /*id=*/0, {{/*rank=*/4, /*rail=*/1, /*schedule=*/1}});
+//   selector.Decide(call, ScheduleSelector::kDefault, /*lost=*/1);   // the host of rank 4 is without rail 1
+//
+// A site without a selector always runs one schedule.
+//
+// Processes measure different lateness, so one rank, the decider, decides for all: its process announces the schedule
+// of a call and, if known, of the next call. Each call has one decision:
+//
+// - If at most one known rank may be late, the decider is another rank. When the decider arrives at a call, it decides
+//   about this call and the next one, so that no rank waits. A lost rail takes effect with the second call decided
+//   after the loss.
+// - If any rank may be late, arriving ranks announce themselves and wait. The decider's process decides as soon as
+//   all ranks but one have arrived. If the decider itself is missing, its transport's thread decides. A decision costs
+//   one message to each other process; the late rank's delay hides the time of this message. If a call will run the
+//   default schedule for its trial, this is announced one call before, so that no rank waits.
+//
+//   std::optional<ScheduleSelector::Decision> decision = selector.Decide(call, /*schedule=*/1);   // decider's process
+//   selector.Receive(call, *decision);                             // in the other processes
+//   std::optional<uint32_t> schedule = selector.Find(call);        // nullopt: the decision has not arrived yet
+//
+// With a rule that `tries`, late calls begin with a trial, and schedules that do not gain are dropped (trial.h).
+//
+// Thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cc/base/bounded_map.h"
+#include "cc/executor/decide/trial.h"
+#include "cc/executor/threads/timer.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class ScheduleSelector {
+ public:
+  // The late rank may be a different one in each call.
+  static constexpr uint32_t kAnyRank = std::numeric_limits<uint32_t>::max();
+  static constexpr uint32_t kNoRank = kAnyRank - 1;  // no schedule depends on lateness
+  static constexpr uint32_t kDefault = 0;            // the default schedule
+
+  // A call is on time if the rank that may be late arrives less than `seconds` after all other ranks.
+  struct Rule {
+    uint32_t rank;
+    double seconds;
+    bool tries = false;
+  };
+  // Calls run schedule 1 at any lateness, unless the trial drops this schedule.
+  static constexpr Rule kTrial{/*rank=*/1, /*seconds=*/std::numeric_limits<double>::lowest(), /*tries=*/true};
+  // Calls run schedule 0, unless a host lacks a rail.
+  static constexpr Rule kNoLateRank{kNoRank, /*seconds=*/0, /*tries=*/false};
+  // The schedule of calls while the host of `rank` lacks `rail`.
+  struct LostRail {
+    uint32_t rank, rail, schedule;
+  };
+  // `schedule` is for the call, `next` for the next call: the call after it in its launch and, if the call is the first
+  // one of its launch, also the first call `launches` launches later. `next` is nullopt if the next call is decided
+  // when ranks arrive at it.
+  struct Decision {
+    uint32_t schedule = kDefault;
+    std::optional<uint32_t> next = std::nullopt;
+    uint32_t launches = 1;
+    Trial::Outcome outcome = Trial::Outcome::kOpen;
+  };
+
+  // `id`: the same in all processes, and different for the selectors of other calls.
+  explicit ScheduleSelector(Rule rule, uint64_t id = 0, std::vector<LostRail> lost_rails = {})
+      : rule_(rule), id_(id), lost_rails_(std::move(lost_rails)) {}
+
+  uint64_t id() const { return id_; }
+
+  bool tries() const { return rule_.tries; }
+  bool by_turns() const { return rule_.rank == kAnyRank; }
+  bool has_late_rank() const { return rule_.rank != kNoRank; }
+  // If any rank may be late: how long after all other ranks the last rank may arrive without counting as late.
+  // Otherwise zero.
+  Clock::duration grace() const {
+    const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  const std::vector<LostRail>& lost_rails() const { return lost_rails_; }
+  bool IsForLostRail(uint32_t schedule) const {
+    return std::any_of(lost_rails_.begin(), lost_rails_.end(),
+                       [&](const LostRail& each) { return each.schedule == schedule; });
+  }
+  // The number of schedules of a site with this rule and these ranks, without those for lost rails.
+  static uint32_t Count(const Rule& rule, size_t ranks) {
+    return rule.rank == kAnyRank ? 1 + static_cast<uint32_t>(ranks) : rule.rank == kNoRank ? 1 : 2;
+  }
+  // The schedule of the first calls.
+  uint32_t first() const { return has_late_rank() ? 1 : kDefault; }
+  // The rank whose process decides. It is not the known rank that may be late.
+  uint32_t decider() const { return rule_.rank == 0 ? 1 : 0; }
+
+  // Sets the trial of the calls, if the rule tries its schedules. Called before the first call.
+  void Try(std::shared_ptr<Trial> trial) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (rule_.tries) trial_ = std::move(trial);
+  }
+
+  // Records the end of a call of two or more ranks. `at(rank)`: the rank's arrival. `transfer`: the seconds from the
+  // last arrival to the end of the call.
+  template <typename At>
+  void RecordCall(uint32_t ranks, At at, uint32_t schedule, double transfer) {
+    if (!has_late_rank()) return;
+    uint32_t late = by_turns() ? 0 : rule_.rank;
+    for (uint32_t rank = 1; by_turns() && rank < ranks; ++rank) late = at(rank) > at(late) ? rank : late;
+    Clock::time_point others = Clock::time_point::min();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      if (rank != late) others = std::max(others, at(rank));
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_on_time_ = Seconds(at(late) - others) < rule_.seconds;
+    if (trial_) Record({std::max(others, at(late)), transfer, schedule, is_on_time_});
+  }
+
+  // Within a process: the schedule of the call that begins. nullopt if the call must wait for FindMissing.
+  std::optional<uint32_t> Next();
+  // If any rank may be late: the schedule of a call at which these ranks have arrived. nullopt if several ranks are
+  // missing.
+  static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
+
+  // Decides the call's schedule. This is, in this order: the schedule that was announced before; `lost`, the schedule
+  // for the rail that a host lacks now; the default schedule if a trial says so; `schedule`. Returns nullopt if the
+  // call has been decided already.
+  std::optional<Decision> Decide(const CallId& call, uint32_t schedule, std::optional<uint32_t> lost = std::nullopt);
+  // Does nothing if the call has been decided here.
+  void Receive(const CallId& call, Decision decision);
+  std::optional<uint32_t> Find(const CallId& call) const;
+  // Returns the decision that was taken or received here, so that it can be announced again.
+  std::optional<Decision> FindDecision(const CallId& call) const;
+
+ private:
+  static constexpr double kLongestGraceS = 3600;
+  static constexpr size_t kCalls = 256;  // the number of calls whose decisions are kept for ranks that arrive later
+
+  struct Ended {
+    Clock::time_point last;  // the last arrival
+    double transfer = 0;
+    uint32_t schedule = kDefault;
+    bool is_on_time = false;  // such a call does not count in a trial: it does not measure a schedule for a late rank
+  };
+
+  std::optional<uint32_t> FindLocked(const CallId& call) const;
+  void Keep(const CallId& call, Decision decision);
+  bool RunsDefault(uint32_t call) const;
+  void Record(const Ended& call);
+
+  uint32_t Latest() const;
+
+  const Rule rule_;
+  const uint64_t id_;
+  const std::vector<LostRail> lost_rails_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Trial> trial_;    // null: no trial
+  uint32_t begun_ = 0, ended_ = 0;  // numbers of calls, to count turns and the warm-up
+  Ended latest_;                    // the last call that ended
+  CallId received_{};               // the call of the last received decision
+  bool is_on_time_ = false;         // whether the last call that ended was on time
+  // The launch of the decider's latest call, and the number of that launch minus the number of the decider's launch
+  // before it.
+  uint32_t launch_ = 0, launches_ = 1;
+  BoundedMap<CallId, Decision> here_{kCalls};  // the first decision about each call
+  BoundedMap<CallId, uint32_t> next_{kCalls}, next_launch_{kCalls};
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,150 @@
+// Matches the calls of all processes. Knows which calls ranks of this process have joined, which calls only other
+// processes have joined, which calls are over or have failed, and which processes have ended.
+//
+//   const auto [id, failure] = calls.Name(*site, run, rank);                    // a rank of this process
+//   CallMatcher::Joined joined = calls.Join(site, id, rank, Clock::now(), Status());
+//   if (auto call = calls.FindOrKeep({process, arrival, Clock::now()})) …       // a rank of another process
+//
+// Keeps notices for calls that have not begun here. When a call fails in any process, all later calls of its launch
+// fail at once. A relaunch after an error therefore rejoins the other processes at the same call. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/bounded_map.h"
+#include "cc/base/error_texts.h"
+#include "cc/base/status.h"
+#include "cc/executor/calls/call_table.h"
+#include "cc/executor/messages/call_names.h"
+#include "cc/executor/messages/early_arrivals.h"
+#include "cc/executor/messages/failed_calls.h"
+#include "cc/executor/messages/message_call.h"
+#include "cc/executor/messages/notices.h"
+#include "cc/executor/sites/message_site.h"
+#include "cc/executor/threads/timer.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+// A process that has ended and sends nothing more.
+struct GoneProcess {
+  uint32_t process;
+  Status why;
+  bool has_left;  // the process left the job of its own accord
+  Clock::time_point since;
+};
+
+class CallMatcher {
+ public:
+  struct Named {
+    CallId id;
+    Status failure;  // not ok: a call of the same launch on another communicator has failed
+  };
+  // Names the next call of a rank of this process. `run`: XLA's number of the launch.
+  Named Name(const MessageSite& site, int64_t run, uint32_t rank);
+
+  struct Joined {
+    std::shared_ptr<MessageCall> call;
+    bool is_new;
+    // Set only for a new call: the ranks that arrived earlier, the call's failure if it has failed already, and its
+    // processes that have ended.
+    std::vector<PeerArrival> early;
+    Status failure;
+    std::vector<GoneProcess> gone;
+  };
+  // Makes a rank of this process join the call. The first rank that joins creates the call. `refused`: the error of
+  // this rank, with which the call will fail.
+  Joined Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Clock::time_point now,
+              const Status& refused);
+
+  // Whether the call has not begun here, has no arrivals and no failure, and none of its processes has ended.
+  bool IsUnknown(const MessageSite& site, const CallId& id) const;
+  // Records that all ranks of a group have joined the call and left it.
+  void AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks, Clock::time_point now);
+
+  // Returns the call at which another process's rank has arrived. Returns null if the call is over or has not begun
+  // here; for a call that has not begun, keeps the arrival.
+  std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
+  // Visits the arrivals that are kept for a call. Holds the mutex meanwhile.
+  template <typename Visit>
+  void EachEarly(const CallId& id, Visit visit) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    early_.Each(id, visit);
+  }
+
+  std::shared_ptr<MessageCall> Find(const CallId& id) const;
+
+  // A regrouped call that is over in this process. Ranks of other processes may still wait for a rank of this process.
+  struct Finished {
+    std::shared_ptr<const MessageSite> site;
+    uint32_t first;
+    CallName name;
+  };
+  std::optional<Finished> FindFinished(const CallId& id) const;
+
+  std::vector<std::shared_ptr<MessageCall>> All() const;
+  // The number of calls that have neither completed nor failed.
+  size_t open() const;
+
+  // Records that the call is over. Returns whether it was open.
+  bool Close(const MessageCall& call);
+  // Records a failed call, so that ranks that arrive later get its error.
+  void KeepFailed(const MessageCall& call);
+  // Records a call that has failed in another process, or that a rank of this process cannot join. Returns null if the
+  // call has not begun here; such a call fails when it begins. `step`: a hash of the step that has the call.
+  std::shared_ptr<MessageCall> AddFailure(const CallId& id, const Status& why, uint64_t step);
+  // Returns the failure of the call or, if the call has not failed, of another call of its launch. Returns ok if no
+  // call of the launch has failed.
+  Status FindFailure(const CallId& id) const;
+  // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
+  Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
+
+  void AddGone(const GoneProcess& gone);
+  // Records that a process has ended, as another process reports. IsGone does not count such a process.
+  void AddReported(const GoneProcess& gone);
+  bool IsGone(uint32_t process) const;
+  // Returns the process whose end caused the error. Returns nullopt if the error has another cause, or if that process
+  // shares no group with this process.
+  std::optional<Failure::Gone> GoneOf(const MessageSite& site, const Status& why) const;
+  // The processes that have ended, in the order of their numbers.
+  std::vector<GoneProcess> gone() const;
+
+  // Drops the site's failed calls, which are kept for ranks that arrive late.
+  void Forget(const MessageSite& site);
+  // Drops a communicator on which no process launches anything any more.
+  void ForgetCommunicator(uint64_t communicator);
+  // Forgets everything, before another job.
+  void Clear();
+
+ private:
+  static constexpr size_t kFinishedKept = 1024;
+  static constexpr size_t kDevices = 1 << 16;
+  // The latest call that a device has joined, for errors.
+  struct LastCall {
+    CallId id;
+    std::string text;
+    Clock::time_point at;
+  };
+
+  auto GivenUp(const MessageSite& site) const;
+
+  mutable std::mutex mutex_;
+  CallNames names_;
+  CallTable<CallId, MessageCall> calls_;
+  size_t open_ = 0;
+  EarlyArrivals early_;
+  BoundedMap<CallId, Finished> finished_{kFinishedKept};
+  FailedCalls failures_;
+  BoundedMap<uint32_t, LastCall> last_calls_{kDevices};
+  std::map<uint32_t, GoneProcess> gone_, reported_gone_;  // by process
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,72 @@
+// Names the executions of calls, with the same names in every process. A name has facts that all processes know: the
+// groups of devices that call, the number of earlier launches with calls on these groups, and the call's place in its
+// launch.
+//
+//   CallId id = names.Next(communicator, run, site, rank, given_up);
+//
+// A communicator is the groups of devices of a call. All processes must launch the steps with calls on the same devices
+// in the same order, as for jax.lax. The steps themselves may differ and may be compiled at different times. The number
+// of a launch counts only launches with calls on the same communicator. Not thread-safe.
+//
+// A process that skipped a launch counts one launch less than the other processes. These give that launch up at the
+// deadline. If the first process then launches another step, it skips the number of the launch that was given up, and
+// joins the other processes. If it launches the same step, it takes that number and gets the launch's error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "cc/base/bounded_map.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class CallNames {
+ public:
+  // The number of newest launches kept per communicator. No rank may join an older launch.
+  static constexpr size_t kLaunches = 1024;
+
+  // `run`: XLA's number of the launch in this process. `given_up(launch)`: whether the launch with this number was a
+  // launch of another step, and the other processes have given it up.
+  template <typename GivenUp>
+  CallId Next(uint64_t communicator, int64_t run, uint32_t site, uint32_t rank, const GivenUp& given_up) {
+    Launches& launches = communicators_[communicator];
+    const auto added = launches.by_run.Add(run);
+    Launch& launch = *added.value;
+    if (added.is_new) {
+      while (given_up(launches.next)) ++launches.next;
+      launch.number = launches.next++;
+    }
+    return {communicator, launch.number, site, launch.executions[{site, rank}]++};
+  }
+
+  // The launch's name on each communicator on which the launch has called.
+  std::vector<CallId> Find(int64_t run) const {
+    std::vector<CallId> found;
+    for (const auto& [communicator, launches] : communicators_) {
+      const Launch* const launch = launches.by_run.Find(run);
+      if (launch) found.push_back({communicator, launch->number, 0, 0});
+    }
+    return found;
+  }
+
+  // Drops a communicator on which no process launches anything any more.
+  void Forget(uint64_t communicator) { communicators_.erase(communicator); }
+
+ private:
+  struct Launch {
+    uint32_t number = 0;
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> executions;  // by site and rank
+  };
+  struct Launches {
+    uint32_t next = 0;
+    BoundedMap<int64_t, Launch> by_run{kLaunches};
+  };
+
+  std::map<uint64_t, Launches> communicators_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,514 @@
+#include "cc/executor/messages/message_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "cc/base/finally.h"
+#include "cc/executor/messages/exchange_operands.h"
+
+namespace jaxcomm {
+namespace {
+
+using Turn = MessageDriver::Turn;
+
+// The interval at which Disconnect polls whether the last call has ended.
+constexpr std::chrono::milliseconds kPoll{1};
+
+Status Malformed(uint32_t process, size_t bytes) {
+  return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
+                                     std::to_string(bytes) + " bytes that cannot be read.\n" +
+                                     "  Cure: run the same jaxcomm in all processes.");
+}
+
+// Whether a rank of the process is known to have arrived at the call.
+bool HasCome(const CallMatcher::Joined& joined, uint32_t process) {
+  return std::any_of(joined.early.begin(), joined.early.end(),
+                     [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; });
+}
+
+}  // namespace
+
+void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
+                             Buffers buffers, Done done, const Status& refused) {
+  const User user(driver_.users());
+  if (Status status = Check(*site); !status.ok()) {
+    Refuse(*site, run, rank, status);
+    return done(status);
+  }
+  const Clock::time_point now = Clock::now();
+  const auto [id, failure] = calls_.Name(*site, run, rank);
+  ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
+  KeepDecided(site);
+  if (!Select(arriving)) return Wait(std::move(arriving));
+  if (ExchangeOperands(transport(), calls_, arriving, /*may_wait=*/calls_.open() == 0, driver_.yields()))
+    return arriving.done(Status());
+  Begin(std::move(arriving));
+  if (site->selector()) StartDecided(id);
+}
+
+bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                             Buffers buffers, Done done, const Status& refused, bool helps) {
+  const User user(driver_.users());
+  if (Status status = Check(*site); !status.ok()) {
+    Refuse(*site, id, status);
+    done(status);
+    return true;
+  }
+  ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now(), refused};
+  KeepDecided(site);
+  if (!Select(arriving)) {
+    Wait(std::move(arriving));
+    return true;
+  }
+  if (ExchangeOperands(transport(), calls_, arriving, /*may_wait=*/helps, driver_.yields())) {
+    arriving.done(Status());
+    return false;
+  }
+  {
+    Turn turn;
+    turn.helps = helps;
+    const Turn::Current current(turn);
+    bool is_new = false;
+    const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+    if (is_new && helps) driver_.ExpectAfterHelp();
+    if (is_new && !helps) transport().Expect();
+    if (call) {
+      turn.work.push_back(
+          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
+    }
+    try {
+      driver_.Run(turn);
+    } catch (const std::bad_alloc&) {
+      FailWithoutMemory(call, rank);
+    }
+  }
+  if (site->selector()) StartDecided(id);
+  return true;
+}
+
+bool MessageExecutor::Help(const std::function<bool()>& over) {
+  const User user(driver_.users());
+  return is_connected() && driver_.Help(over);
+}
+
+// Returns an error if the processes are not connected or the threads cannot start.
+Status MessageExecutor::Check(const MessageSite& site) const {
+  if (!is_connected()) {
+    return Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                       "jaxcomm.init() after jax.distributed.initialize().");
+  }
+  return threads_.Start() ? Status() : CallThreads::NoThread(site.NameCall().Text());
+}
+
+void MessageExecutor::Begin(ArrivingRank arriving) {
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+  if (!call) {
+    if (is_new) transport().Expect();  // matches the EndExpecting of the call's failure
+    return;
+  }
+  Turn turn;
+  turn.call = call.get();
+  turn.rank = arriving.rank;
+  turn.work.push_back(
+      {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
+  try {
+    if (driver_.MayHelp(*call)) {
+      driver_.Help(turn, [&] { return turn.own.has_value(); });
+    } else {
+      driver_.Run(turn);
+    }
+  } catch (const std::bad_alloc&) {
+    FailWithoutMemory(call, arriving.rank);
+  }
+  if (is_new) transport().Expect();
+  if (turn.own) turn.own->done(turn.own->status);
+}
+
+// Returns the rank's call after it has processed the notices that other processes sent earlier. Returns null if memory
+// runs out or a list of the call's schedule is invalid; the rank has received the error by then.
+std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving, bool& is_new) try {
+  const MessageSite& site = *arriving.site;
+  if (const Status made = site.MakeGraphs(); !made.ok()) {
+    End(arriving, made);
+    return nullptr;
+  }
+  const CallMatcher::Joined joined =
+      calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at, arriving.refused);
+  const std::shared_ptr<MessageCall>& call = joined.call;
+  is_new = joined.is_new;
+  if (arriving.decision) Announce(site, arriving.id, *arriving.decision);
+  decider_.Learn(site, arriving.id);  // the decision may have arrived since Select
+  if (is_new) threads_.WatchDeadlines();
+  if (!arriving.refused.ok()) driver_.Drive(call, call->Fail(arriving.refused, /*announce=*/true));
+  // Fails the call before it processes the arrivals: after a failure without a decision, ranks may have arrived with
+  // different schedules.
+  if (!joined.failure.ok()) driver_.Drive(call, call->Fail(joined.failure, /*announce=*/true));
+  // A process may have ended before its ranks arrived. This failure also precedes the arrivals: this process may lack
+  // the plan with which the other ranks arrived.
+  for (const GoneProcess& each : joined.gone) {
+    if (!HasCome(joined, each.process)) driver_.Drive(call, call->PeerGone(each.process, each.why));
+  }
+  for (const PeerArrival& peer : joined.early)
+    driver_.Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  for (const GoneProcess& each : joined.gone) driver_.Drive(call, call->PeerGone(each.process, each.why));
+  if (!call->Accepts(site.fingerprint()) && !site.HasFingerprint(call->site().fingerprint())) {
+    driver_.Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
+  }
+  // Fails the call before the rank arrives. Other processes would take the schedule of an arrived rank for decided.
+  if (call->lacks_schedule()) {
+    const Clock::time_point now = Clock::now();
+    const std::optional<MessageCall::Delay> delay = call->Overdue(now, /*deadline=*/0);
+    if (delay) driver_.Drive(call, call->Fail(calls_.DeadlineError(*call, *delay, now), /*announce=*/true));
+  }
+  return call;
+} catch (const std::bad_alloc&) {
+  EndWithoutMemory(arriving);
+  return nullptr;
+}
+
+void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
+  const std::optional<Notice> notice = DecodeNotice(bytes);
+  if (!notice) return Lose({process, Malformed(process, bytes.size()), false, Clock::now()});
+  if (const auto* arrival = std::get_if<Arrival>(&*notice)) OnArrival(process, *arrival);
+  if (const auto* decided = std::get_if<Decided>(&*notice)) OnDecided(process, *decided);
+  if (const auto* failure = std::get_if<Failure>(&*notice)) {
+    OnFailure(process, *failure);
+    StartAllDecided();
+  }
+}
+
+void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
+  if (const auto call = KeepArrival({process, arrival, Clock::now()})) {
+    if (!arrival.waits && !call->Accepts(arrival.fingerprint) && !call->failed()) {
+      SendDifference({call->shared_site(), call->first(), call->name()}, process, arrival);
+    }
+  } else if (const auto finished = calls_.FindFinished(arrival.call)) {
+    SendDifference(*finished, process, arrival);
+  }
+  if (arrival.waits) OnWaiting(process, arrival);
+  StartDecided(arrival.call);
+}
+
+// Passes the arrival to its call. Returns null if the call is over or has not begun here; a call that has not begun
+// receives the arrival when it begins.
+std::shared_ptr<MessageCall> MessageExecutor::KeepArrival(PeerArrival peer) {
+  const std::shared_ptr<MessageCall> call = calls_.FindOrKeep(peer);
+  if (call) driver_.Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  return call;
+}
+
+std::shared_ptr<ScheduleSelector> MessageExecutor::SelectorOf(const MessageSite& site,
+                                                              const std::vector<std::shared_ptr<MessageSite>>& others,
+                                                              ScheduleSelector::Rule rule, uint64_t step,
+                                                              std::vector<ScheduleSelector::LostRail> lost_rails) {
+  std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.ranks().lists();
+  for (const auto& other : others) calls += "|" + other->ranks().lists();
+  for (const SiteRanks::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
+  return decider_.SelectorOf(site.communicator(), std::move(calls), rule, step, std::move(lost_rails));
+}
+
+void MessageExecutor::ForgetCommunicator(uint64_t communicator) {
+  calls_.ForgetCommunicator(communicator);
+  decider_.ForgetCommunicator(communicator);
+}
+
+// Keeps a site whose calls this process decides, so that OnWaiting finds the site when ranks of other processes wait.
+void MessageExecutor::KeepDecided(const std::shared_ptr<const MessageSite>& site) {
+  if (!site->decides()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  *decided_.Add({site->communicator(), site->fingerprint()}).value = site;
+}
+
+// Selects the site whose lists the rank's call runs. Returns false if the decision has not arrived yet.
+bool MessageExecutor::Select(ArrivingRank& arriving) {
+  const MessageSite& site = *arriving.site;
+  if (site.selector() == nullptr && !site.follows_plans()) return true;
+  // If calls follow plans, the deadline counts from the decision on the plan. That decision has its own time limits.
+  if (site.follows_plans()) arriving.at = Clock::now();
+  const std::optional<Decider::Choice> choice = decider_.Choose(site, arriving.id, arriving.rank);
+  if (!choice) return !arriving.refused.ok();
+  if (choice->taken) arriving.decision = choice->taken;
+  const auto follow = [&](const PlanSelector::Plan& plan) -> Result<std::shared_ptr<const MessageSite>> {
+    return plan.ok() ? site.Following(plan.value()) : plan.status();
+  };
+  const auto selected = choice->plan ? follow(*choice->plan) : site.With(choice->schedule);
+  if (arriving.refused.ok()) arriving.refused = selected.status();
+  if (selected.ok()) arriving.site = selected.value();
+  return true;
+}
+
+void MessageExecutor::Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision) {
+  decider_.Add(site.process(), id, decision);  // for this process's other selectors of the same calls
+  driver_.SendNotice(site.ranks().others(), Encode(Decided{id, decision}));
+}
+
+void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
+  decider_.Add(process, decided.call, decided.decision);
+  if (const auto call = calls_.Find(decided.call)) decider_.Learn(call->site(), decided.call);
+  StartDecided(decided.call);
+}
+
+// A rank of another process waits for a decision. If this process has decided the call already, it announces the
+// decision again: the first announcement was still on its way, or the other process has dropped it since.
+void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
+  std::shared_ptr<const MessageSite> site;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto* const known = decided_.Find({arrival.call.communicator, arrival.fingerprint});
+    if (known != nullptr) site = known->lock();
+  }
+  if (!site) return;
+  const std::optional<ScheduleSelector::Decision> decision = decider_.Find(*site, arrival.call);
+  if (decision) {
+    driver_.SendNotice({process}, Encode(Decided{arrival.call, *decision}));
+    transport().Flush();
+  } else if (site->selector()->by_turns()) {
+    DecideByTurns(site, arrival.call);
+  }
+}
+
+// Decides the call if at most one rank has not arrived. If that rank does not count as late yet, tries again when it
+// does. Several threads may decide at once; the selector takes the first decision. If memory runs out, the call fails
+// on all ranks.
+void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id) try {
+  const uint64_t fingerprint = site->fingerprint();  // a call of another step may have the same name
+  std::vector<bool> here(site->ranks().size());
+  Clock::time_point latest = Clock::time_point::min();
+  calls_.EachEarly(id, [&](const PeerArrival& peer) {
+    const uint32_t rank = peer.arrival.rank;
+    if (!peer.arrival.waits || peer.arrival.fingerprint != fingerprint) return;
+    if (rank >= here.size() || site->ranks()[rank].process != peer.process) return;
+    here[rank] = true;
+    latest = std::max(latest, peer.at);
+  });
+  const Decider::Turn turn = decider_.DecideByTurns(*site, id, here, latest);
+  if (turn.wait) {
+    return threads_.timer().After(*turn.wait, [this, id, weak = std::weak_ptr<const MessageSite>(site)] {
+      const User user(driver_.users());
+      const std::shared_ptr<const MessageSite> still = weak.lock();
+      if (!still || !is_connected()) return;
+      try {
+        DecideByTurns(still, id);
+        StartDecided(id);
+      } catch (const std::bad_alloc&) {
+        // The deadline watch starts the call later.
+      }
+    });
+  }
+  if (!turn.taken) return;
+  Announce(*site, id, *turn.taken);
+  transport().Flush();
+} catch (const std::bad_alloc&) {
+  Refuse(*site, id, NoMemory{site->NameCall(), site->ranks().NameOf(site->ranks().locals()[0].rank)}.status());
+}
+
+// Makes the rank wait for the decision. Announces its arrival to the other processes at once.
+void MessageExecutor::Wait(ArrivingRank arriving) {
+  const std::shared_ptr<const MessageSite> site = arriving.site;
+  const Arrival arrival{arriving.id,         arriving.rank, site->ranks()[arriving.rank].device,
+                        site->fingerprint(), site->text(),  /*waits=*/true};
+  driver_.SendNotice(site->ranks().locals()[*site->ranks().FindLocal(arriving.rank)].others, Encode(arrival));
+  transport().Flush();
+  if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
+  // Copied before the rank is queued: from then on another thread may take the rank and end its call.
+  const CallId id = arriving.id;
+  try {
+    waiting_.Add(arriving, [this] { threads_.WatchDeadlines(); });
+  } catch (const std::bad_alloc&) {
+    return EndWithoutMemory(arriving);  // `arriving` has not been moved from
+  }
+  transport().Expect();
+  try {
+    if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
+    StartDecided(id);  // the decision or an error may have arrived before the rank was queued
+  } catch (const std::bad_alloc&) {
+    // The deadline watch tries again.
+  }
+}
+
+// Whether a process has ended without joining the call.
+bool MessageExecutor::LacksProcess(const ArrivingRank& arriving) const {
+  const std::vector<uint32_t>& others = arriving.site->ranks().others();
+  return std::any_of(others.begin(), others.end(), [&](uint32_t process) {
+    if (!calls_.IsGone(process)) return false;
+    bool has_joined = false;
+    calls_.EachEarly(arriving.id, [&](const PeerArrival& peer) {
+      has_joined = has_joined || (peer.process == process && !peer.arrival.waits);
+    });
+    return !has_joined;
+  });
+}
+
+// Whether a rank of another process has arrived with a different call, for which no decision will arrive.
+bool MessageExecutor::Differs(const ArrivingRank& arriving) const {
+  if (!arriving.site->selector()) return false;
+  bool differs = false;
+  calls_.EachEarly(arriving.id, [&](const PeerArrival& peer) {
+    differs = differs || !arriving.site->HasFingerprint(peer.arrival.fingerprint);
+  });
+  return differs;
+}
+
+// Whether the rank's call is decided or must fail. It fails, for instance, if the rank arrived at `overdue` or before.
+bool MessageExecutor::MayStart(ArrivingRank& arriving, Clock::time_point overdue) try {
+  const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
+  return Select(arriving) || arriving.at <= overdue || fails;
+} catch (const std::bad_alloc&) {
+  return arriving.at <= overdue;  // the deadline watch tries again until the rank is overdue
+}
+
+// Makes a rank that has waited join its call. If memory runs out, the call fails on all ranks.
+void MessageExecutor::Start(ArrivingRank& arriving) try {
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+  if (is_new) transport().Expect();
+  if (!call) return;
+  std::optional<Turn> turn;  // allocated before the rank is taken
+  if (Turn::current == nullptr) turn.emplace();
+  MessageSteps steps = call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at);
+  (turn ? *turn : *Turn::current).work.push_back({call, std::move(steps)});
+  if (turn) driver_.Run(*turn);
+} catch (const std::bad_alloc&) {
+  EndWithoutMemory(arriving);
+}
+
+// Starts the ranks that wait at the call's site and may start. A decision concerns only this site's ranks, in this
+// launch or the next one. A failure may also concern other sites' ranks; the deadline watch starts them within a
+// quarter of a second.
+void MessageExecutor::StartDecided(const CallId& call) {
+  Start(waiting_.Take(call, [this](ArrivingRank& rank) { return MayStart(rank, Clock::time_point::min()); }));
+}
+
+void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
+  Start(waiting_.TakeAll([&](ArrivingRank& rank) { return MayStart(rank, overdue); }));
+}
+
+// If a rank's graphs are missing, a worker makes them. This thread may be the transport's, and all calls would wait.
+void MessageExecutor::Start(std::vector<ArrivingRank> ranks) {
+  for (ArrivingRank& rank : ranks) {
+    if (rank.site->has_graphs()) {
+      StartTaken(rank);
+      continue;
+    }
+    std::shared_ptr<ArrivingRank> kept;
+    try {
+      kept = std::make_shared<ArrivingRank>(rank);
+      threads_.workers().Submit({[this, kept, user = User(driver_.users())] { StartTaken(*kept); }});
+    } catch (const std::bad_alloc&) {
+      StartTaken(rank);
+    }
+  }
+}
+
+void MessageExecutor::StartTaken(ArrivingRank& rank) {
+  const Finally end([this] {
+    transport().EndExpecting();
+    waiting_.EndStarting();
+  });
+  Start(rank);
+}
+
+void MessageExecutor::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
+  const User user(driver_.users());
+  if (is_connected()) Refuse(site, calls_.Name(site, run, rank).id, why);
+}
+
+void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const Status& why) {
+  const User user(driver_.users());
+  if (!is_connected()) return;
+  const std::shared_ptr<MessageCall> call = calls_.AddFailure(id, why, site.step());
+  driver_.SendFailure(site, id, why);
+  if (call) driver_.Drive(call, call->Fail(why, /*announce=*/false));  // for other ranks of this process
+}
+
+// Fails the call that the rank cannot join, on all its ranks.
+void MessageExecutor::End(const ArrivingRank& arriving, const Status& why) {
+  try {
+    Refuse(*arriving.site, arriving.id, why);
+  } catch (const std::bad_alloc&) {
+    // The other ranks fail at their deadline.
+  }
+  if (arriving.done) arriving.done(why);
+}
+
+void MessageExecutor::EndWithoutMemory(const ArrivingRank& arriving) {
+  End(arriving, NoMemory{arriving.site->NameCall(), arriving.site->ranks().NameOf(arriving.rank)}.status());
+}
+
+// Fails the call that the rank has joined; the rank's buffers are in use until the call ends. Does nothing if `call` is
+// null, because the rank has received its error by then.
+void MessageExecutor::FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank) {
+  if (!call) return;
+  const MessageSite& site = call->site();
+  driver_.Drive(call, call->Fail(NoMemory{site.NameCall(), site.ranks().NameOf(rank)}.status(), /*announce=*/true));
+}
+
+bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
+  const User user(driver_.users());
+  StartAllDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
+  for (const auto& call : calls_.All()) {
+    if (const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline)) {
+      driver_.Drive(call, call->Fail(calls_.DeadlineError(*call, *delay, now), /*announce=*/true));
+    }
+  }
+  return waiting();
+}
+
+void MessageExecutor::OnFailure(uint32_t process, Failure failure) {
+  if (failure.gone) {  // records the process's end before the failure that names the process
+    const std::string name = "process " + std::to_string(failure.gone->process);
+    const std::string end = failure.gone->has_left ? " has left" : " is gone";
+    const Status why(Code::kInternal, name + end + ", as process " + std::to_string(process) + " reports");
+    calls_.AddReported({failure.gone->process, why, failure.gone->has_left, Clock::now()});
+    failure.why = failure.why.CausedByEndOf(failure.gone->process);
+  }
+  if (calls_.FindFinished(failure.call)) return;
+  const std::shared_ptr<MessageCall> call = calls_.AddFailure(failure.call, failure.why, failure.step);
+  if (call && call->site().ranks().Knows(process)) driver_.Drive(call, call->Fail(failure.why, /*announce=*/false));
+  // No rank here has joined the call. Without Cancel, its messages would occupy the transport's memory forever.
+  Transport* const connected = driver_.transport();
+  if (!call && connected != nullptr) connected->Cancel(failure.call);
+}
+
+// Reports to the other processes that the arriving rank's call differs from `call`. A call that is over here does not
+// fail, but ranks of other processes may still wait in it.
+void MessageExecutor::SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival) {
+  const MessageSite& site = *call.site;
+  if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
+  if (arrival.fingerprint == site.fingerprint()) return;
+  driver_.SendFailure(site, arrival.call, site.Differs(call.name, arrival.rank, arrival.text, call.first));
+  transport().Cancel(arrival.call);
+}
+
+void MessageExecutor::Lose(const GoneProcess& gone) {
+  calls_.AddGone(gone);
+  for (const auto& call : calls_.All()) {
+    if (call->site().ranks().HasRankOf(gone.process)) driver_.Drive(call, call->PeerGone(gone.process, gone.why));
+  }
+  StartAllDecided();
+}
+
+Status MessageExecutor::Disconnect(Clock::time_point limit) {
+  closing_ = true;  // set before the users are counted, so that any later user sees it
+  plans().Fail(Status(Code::kInternal, "this process has left the job"));
+  while (driver_.users() > 0 || waiting()) {
+    if (Clock::now() >= limit) {
+      return Status(Code::kDeadlineExceeded,
+                    "calls between the processes of the job that was shut down have not ended.\n"
+                    "  Cure: wait for their results before jax.distributed.shutdown().");
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  driver_.Disconnect();
+  calls_.Clear();
+  decider_.Clear();
+  std::lock_guard<std::mutex> lock(mutex_);
+  decided_.Clear();
+  return Status();
+}
+
+}  // namespace jaxcomm

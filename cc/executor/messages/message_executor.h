@@ -1,0 +1,145 @@
+// Runs collectives between processes: starts tasks as messages arrive, and fails calls that cannot go on.
+//
+//   MessageExecutor executor(&threads);
+//   executor.Connect(transport, /*yields=*/false);           // the executor is the transport's Events
+//   executor.Arrive(site, run, rank, buffers, done);         // returns at once
+//   executor.FailOverdue(Clock::now(), deadline);            // called regularly
+//
+// Thread-safe. Holds no lock while it calls the transport, a callback or the workers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/base/bounded_map.h"
+#include "cc/executor/decide/decider.h"
+#include "cc/executor/messages/arriving_rank.h"
+#include "cc/executor/messages/call_matcher.h"
+#include "cc/executor/messages/message_driver.h"
+#include "cc/executor/messages/notices.h"
+#include "cc/executor/messages/waiting_ranks.h"
+#include "cc/executor/sites/message_calls.h"
+#include "cc/executor/threads/call_threads.h"
+#include "cc/executor/threads/users.h"
+
+namespace jaxcomm {
+
+class MessageExecutor : public Transport::Events, public MessageCalls {
+ public:
+  explicit MessageExecutor(CallThreads* threads) : threads_(*threads) {}
+
+  // Called before the first Arrive. The caller owns the transport and keeps it until Disconnect or this object's
+  // destruction. The transport's last callback must have run by then.
+  void Connect(Transport* transport, bool yields = false) {
+    closing_ = false;
+    driver_.Connect(transport, yields);
+  }
+  // Called after the transport's last callback. Waits until no call uses the transport, then forgets the job's calls,
+  // their names and the processes that have ended. Fails if a call is still open at the limit.
+  Status Disconnect(Clock::time_point limit);
+
+  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
+              const Status& refused = Status()) override;
+  // Like the Arrive above, but the caller names the call itself; all processes must use the same `id`. With `helps` the
+  // caller must call Help next: other processes may not receive the arrival before. Returns false if the caller need
+  // not call Help, because the call sends nothing.
+  bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+              Done done, const Status& refused = Status(), bool helps = false);
+  // Receives messages and adds them on this thread, which would otherwise only wait. Returns when `over` returns true
+  // or after a short time. Returns false if another thread receives the messages.
+  bool Help(const std::function<bool()>& over);
+
+  void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) override;
+  void Refuse(const MessageSite& site, const CallId& id, const Status& why);
+
+  // Returns the selector for calls that may run the lists of `site` or of `others`. All executables with these calls
+  // share one selector, because processes compile and drop executables at different times. `step` distinguishes these
+  // calls from other steps' calls on the same devices. `lost_rails` uses the rank numbers of `site`.
+  std::shared_ptr<ScheduleSelector> SelectorOf(const MessageSite& site,
+                                               const std::vector<std::shared_ptr<MessageSite>>& others,
+                                               ScheduleSelector::Rule rule, uint64_t step,
+                                               std::vector<ScheduleSelector::LostRail> lost_rails = {});
+
+  // Decides which plan the calls with plan="auto" run.
+  PlanSelector& plans() { return decider_.plans(); }
+
+  void OnNotice(uint32_t process, std::string_view notice) override;
+  void OnPeerGone(uint32_t process, const Status& why) override { Lose({process, why, false, Clock::now()}); }
+  void OnPeerLeft(uint32_t process, const Status& why) override { Lose({process, why, true, Clock::now()}); }
+  void OnRail(uint32_t process, uint32_t rail, bool is_open) override {
+    decider_.lost_rails().Change(process, rail, is_open);
+  }
+
+  std::vector<GoneProcess> gone() const { return calls_.gone(); }
+
+  // Fails the calls that have waited for `deadline` seconds. Returns whether any call still waits.
+  bool FailOverdue(Clock::time_point now, double deadline);
+  bool waiting() const { return !waiting_.empty() || calls_.open() > 0; }
+
+  // As in CallMatcher.
+  void Forget(const MessageSite* site) override { calls_.Forget(*site); }
+  void ForgetCommunicator(uint64_t communicator);
+
+ private:
+  // Ranks join calls.
+  bool is_connected() const { return !closing_ && driver_.transport() != nullptr; }
+  Transport& transport() const { return *driver_.transport(); }
+  Status Check(const MessageSite& site) const;
+  void Begin(ArrivingRank arriving);
+  std::shared_ptr<MessageCall> Join(const ArrivingRank& arriving, bool& is_new);
+  void OnArrival(uint32_t process, const Arrival& arrival);
+  std::shared_ptr<MessageCall> KeepArrival(PeerArrival peer);
+
+  // The schedules of calls are selected.
+  void KeepDecided(const std::shared_ptr<const MessageSite>& site);
+  bool Select(ArrivingRank& arriving);
+  void Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision);
+  void OnDecided(uint32_t process, const Decided& decided);
+  void OnWaiting(uint32_t process, const Arrival& arrival);
+  void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
+
+  // Ranks wait for the schedules of their calls.
+  void Wait(ArrivingRank arriving);
+  bool Differs(const ArrivingRank& arriving) const;
+  void StartDecided(const CallId& call);
+  void StartAllDecided(Clock::time_point overdue = Clock::time_point::min());
+  bool LacksProcess(const ArrivingRank& arriving) const;
+  bool MayStart(ArrivingRank& arriving, Clock::time_point overdue);
+  void Start(std::vector<ArrivingRank> ranks);
+  void StartTaken(ArrivingRank& arriving);
+  void Start(ArrivingRank& arriving);
+
+  // Calls fail.
+  void OnFailure(uint32_t process, Failure failure);
+  void End(const ArrivingRank& arriving, const Status& why);
+  void FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank);
+  void EndWithoutMemory(const ArrivingRank& arriving);
+  void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);
+  void Lose(const GoneProcess& gone);
+
+  CallThreads& threads_;
+  std::atomic<bool> closing_{false};
+  CallMatcher calls_;
+  MessageDriver driver_{threads_, calls_};
+  WaitingRanks waiting_;
+  std::mutex mutex_;  // guards decided_
+  // The sites whose calls this process decides, by communicator and fingerprint. The process may decide a call before
+  // its own ranks arrive.
+  static constexpr size_t kDecidedSites = 1024;
+  BoundedMap<std::pair<uint64_t, uint64_t>, std::weak_ptr<const MessageSite>> decided_{kDecidedSites};
+  Decider decider_{[this] {
+    const User user(driver_.users());
+    StartAllDecided();
+  }};
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,31 @@
+// The interface through which sites between processes pass on their calls. The message executor implements it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "cc/base/status.h"
+#include "cc/executor/calls/buffers.h"
+#include "cc/executor/threads/completion.h"
+
+namespace jaxcomm {
+
+class MessageSite;
+
+class MessageCalls {
+ public:
+  // Makes a rank of this process join its next call at the site. Returns at once. `run`: XLA's number of the launch. If
+  // `refused` is an error, the call fails with this error on all its ranks.
+  virtual void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
+                      Done done, const Status& refused = Status()) = 0;
+  // Fails the call that the rank cannot join. The call's other ranks get this error; this rank is not called back. Does
+  // nothing while the processes are not connected, because the next job counts its own launches.
+  virtual void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) = 0;
+  // Frees the site's failed calls, which are kept for ranks that arrive late.
+  virtual void Forget(const MessageSite* site) = 0;
+
+ protected:
+  ~MessageCalls() = default;
+};
+
+}  // namespace jaxcomm

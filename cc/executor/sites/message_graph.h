@@ -1,0 +1,75 @@
+// The sends, receives and additions of one rank of a call, as a graph of tasks on segments of its chunks.
+//
+//   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, /*is_lossy=*/false);
+//   for (const MessageTask& task : graph.value().tasks()) ...
+//
+// A task may start when the tasks that it waits for are done. Rounds only define these dependencies, so some
+// segments of a chunk move on while other segments are in flight. Each chunk received for an addition has memory of its
+// own, so no task waits for a slot. A receive into memory that earlier tasks read waits for these tasks. Immutable; may
+// be shared.
+//
+// In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. Each
+// chunk is added by one rank for all ranks, so all ranks get the same result. No message then spans two leaves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/calls/kind.h"
+#include "cc/executor/calls/layout.h"
+#include "cc/program/messages.h"
+
+namespace jaxcomm {
+
+// Where a segment of a chunk lies. In an in-place all-reduce, operand and result are the same memory.
+struct Memory {
+  enum class Where : uint8_t { kOperand, kResult, kScratch };
+  Where where = Where::kResult;
+  uint32_t slot = 0;  // only for kScratch
+
+  bool operator==(const Memory& other) const { return where == other.where && slot == other.slot; }
+};
+
+struct MessageTask {
+  enum class Kind : uint8_t { kReceive, kSend, kAdd };
+  struct Peer {
+    uint32_t rank;
+    uint32_t index;  // the message's place among all messages from the sender to the receiver
+  };
+
+  Kind kind;
+  bool accepts_view = false;  // whether the received bytes are read only once, by an addition
+  bool is_lossy = false;
+  uint32_t chunk;
+  uint32_t segment;
+  int64_t begin, end;             // the range of bytes in the layout
+  Memory memory;                  // a send reads it; a receive or an addition writes it
+  std::vector<Peer> peers;        // a receive has one peer
+  std::vector<Memory> operands;   // the operands of an addition, in order; a single operand is copied
+  std::vector<uint32_t> waiting;  // tasks that wait for this task
+  uint32_t num_waits = 0;
+};
+
+class MessageGraph {
+ public:
+  // Fails if the list reads chunks that it has not received, or does not produce the collective's result. A lossy list
+  // also fails if chunk r is added on another rank than r.
+  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false,
+                                   bool is_between_hosts = false, bool is_in_place = true);
+
+  const std::vector<MessageTask>& tasks() const { return tasks_; }
+  // The offset of each slot in the scratch memory, then the size of the scratch memory.
+  const std::vector<int64_t>& slots() const { return slots_; }
+  int64_t scratch_bytes() const { return slots_.back(); }
+  int64_t work() const { return work_; }  // bytes that additions read and store
+
+ private:
+  friend class MessageGraphBuilder;
+
+  std::vector<MessageTask> tasks_;
+  std::vector<int64_t> slots_{0};
+  int64_t work_ = 0;
+};
+
+}  // namespace jaxcomm

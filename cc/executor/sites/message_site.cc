@@ -1,0 +1,201 @@
+#include "cc/executor/sites/message_site.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "cc/executor/sites/message_calls.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Collective collective, uint64_t communicator,
+                                                       uint32_t site, const std::vector<MessageGroup>& groups,
+                                                       uint32_t process) {
+  Result<SiteRanks> ranks = SiteRanks::Make(groups, process);
+  if (!ranks.ok()) {
+    return InvalidArgument(label.name + " over '" + label.axes + "': " + ranks.status().message());
+  }
+  return std::shared_ptr<MessageSite>(
+      new MessageSite(std::move(label), std::move(collective), communicator, site, std::move(ranks.value())));
+}
+
+MessageSite::MessageSite(Label label, Collective collective, uint64_t communicator, uint32_t site, SiteRanks ranks)
+    : label_(std::move(label)),
+      collective_(std::move(collective)),
+      communicator_(communicator),
+      site_(site),
+      ranks_(std::move(ranks)),
+      followed_(label_.plan == kAuto && collective_.kind == Kind::kAllReduce ? std::make_shared<Followed>() : nullptr) {
+}
+
+Result<std::shared_ptr<MessageSite>> MessageSite::In(const std::vector<SiteRanks::Members>& groups,
+                                                     bool change_from_call_to_call) const {
+  Result<SiteRanks> ranks = ranks_.Regroup(groups, change_from_call_to_call);
+  if (!ranks.ok()) return InvalidArgument(NameCall().Text() + ": " + ranks.status().message());
+  std::shared_ptr<MessageSite> made(new MessageSite(*this));
+  made->ranks_ = std::move(ranks.value());
+  made->graphs_ = std::make_shared<SiteGraphs>(graphs_->cache());
+  made->exchanging_.clear();
+  return made;
+}
+
+Result<std::shared_ptr<const MessageSite>> MessageSite::Regroup(const std::vector<SiteRanks::Members>& groups,
+                                                                std::string row) const {
+  const Result<std::shared_ptr<MessageSite>> made = In(groups, /*change_from_call_to_call=*/true);
+  if (!made.ok()) return made.status();
+  MessageSite& site = *made.value();
+  site.row_ = std::move(row);
+  site.followed_ = nullptr;  // plans are only for groups that do not change
+  if (Status status = site.MakeGraphs(); !status.ok()) return status;
+  site.text_ = DescribeSite(site);
+  return std::shared_ptr<const MessageSite>(made.value());
+}
+
+void MessageSite::SelectFrom(std::vector<std::shared_ptr<MessageSite>> others,
+                             std::shared_ptr<ScheduleSelector> selector) {
+  selector_ = std::move(selector);
+  selected_ = std::move(others);
+  for (uint32_t i = 0; i < selected_.size(); ++i) {
+    selected_[i]->selector_ = selector_;
+    selected_[i]->schedule_ = i + 1;
+  }
+}
+
+bool MessageSite::HasFingerprint(uint64_t fingerprint) const {
+  const auto is = [fingerprint](const auto& other) { return other->fingerprint() == fingerprint; };
+  return fingerprint == text_.fingerprint || std::any_of(selected_.begin(), selected_.end(), is);
+}
+
+std::shared_ptr<const MessageSite> MessageSite::With(uint32_t schedule) const {
+  if (schedule == ScheduleSelector::kDefault || schedule > selected_.size()) return shared_from_this();
+  return selected_[schedule - 1];
+}
+
+Result<std::shared_ptr<const MessageSite>> MessageSite::Following(
+    const std::shared_ptr<const PlannedLists>& plan) const {
+  const auto is_another_size = [&](const auto& group) { return group.size() != plan->ranks; };
+  const std::vector<std::vector<uint32_t>>& groups = ranks_.groups();
+  if (!plan || std::all_of(groups.begin(), groups.end(), is_another_size)) return shared_from_this();
+  std::lock_guard<std::mutex> lock(followed_->mutex);
+  if (plan == followed_->plan) return followed_->site;
+  std::vector<SiteRanks::Members> members;
+  for (uint32_t group = 0; group < groups.size(); ++group) {
+    SiteRanks::Members& made = members.emplace_back(SiteRanks::Members{groups[group], ranks_.list(group), {}});
+    if (const PlannedLists::Range* const planned = plan->Find(groups[group].size(), layout().payload())) {
+      made.list = planned->name, made.lists = planned->lists;
+      continue;
+    }
+    for (const uint32_t rank : groups[group]) {
+      const std::optional<uint32_t> local = ranks_.FindLocal(rank);
+      made.lists.push_back(local ? ranks_.locals()[*local].list : nullptr);
+    }
+  }
+  const Result<std::shared_ptr<MessageSite>> made = In(members, /*change_from_call_to_call=*/false);
+  if (!made.ok()) return made.status();
+  MessageSite& site = *made.value();
+  site.followed_ = nullptr;
+  site.label_.plan = plan->plan;
+  site.text_ = DescribeSite(site);
+  site.FindExchanging();
+  site.CountCalls();
+  followed_->plan = plan;
+  followed_->site = made.value();
+  return followed_->site;
+}
+
+Status MessageSite::TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const {
+  if (!collective_.loss) return Status();
+  int64_t segments = 0;
+  for (size_t i = 1; i < leaves.size(); ++i) segments += collective_.loss->SegmentsOf(leaves[i]);
+  return TakeFirst({DType::kU8, segments}, label_.name + ": the importance mask is missing", leaves, buffers);
+}
+
+void MessageSite::Arrive(Executors& executors, int64_t run, uint32_t rank, Buffers buffers, Done done) {
+  executors.messages().Arrive(shared_from_this(), run, rank, std::move(buffers), std::move(done));
+}
+
+void MessageSite::Refuse(Executors& executors, int64_t run, uint32_t rank, const Status& why) const {
+  executors.messages().Refuse(*this, run, rank, why);
+}
+
+void MessageSite::Forget(Executors& executors) const {
+  executors.messages().Forget(this);
+  for (const auto& other : selected_) executors.messages().Forget(other.get());
+}
+
+Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
+  std::call_once(shared_->once, [&] {
+    for (const auto& other : selected_) {
+      shared_->status = other->Fix(leaves, stats);
+      if (!shared_->status.ok()) return;
+    }
+    shared_->status = Fix(leaves, stats);
+    if (shared_->status.ok()) shared_->status = MakeGraphs();
+    // Nearly every call of a site with a known late rank needs this schedule.
+    const bool has_late_rank = !selected_.empty() && selector_->has_late_rank() && !selector_->by_turns();
+    if (shared_->status.ok() && has_late_rank) shared_->status = selected_[selector_->first() - 1]->MakeGraphs();
+    if (shared_->status.ok() && selector_) selector_->Try({stats_, &stats_->trial()});
+  });
+  return shared_->status;
+}
+
+Status MessageSite::Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats) {
+  Result<SiteLeaves> made = SiteLeaves::Make(NameCall(), collective_, ranks_, leaves);
+  if (!made.ok()) return made.status();
+  shared_->leaves.emplace(std::move(made.value()));
+  shared_->stats = &stats;
+  shared_->scratch = std::make_unique<ScratchPool>(2 * ranks_.locals().size());
+  text_ = DescribeSite(*this);
+  FindExchanging();
+  CountCalls();
+  return Status();
+}
+
+void MessageSite::CountCalls() {
+  const auto ranks = static_cast<uint32_t>(ranks_.GroupOf(ranks_.locals()[0].rank).size());
+  stats_ = shared_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
+}
+
+void MessageSite::FindExchanging() {
+  exchanging_.clear();
+  const SiteRanks::Local& local = ranks_.locals()[0];
+  const bool is_simple = collective_.kind == Kind::kAllReduce && !collective_.loss && !selector_ &&
+                         layout().extent() > 0 && layout().extent() <= Transport::kMaxExchanged;
+  if (!is_simple || !local.list || !local.list->IsFlatSum() || ranks_.IsBetweenHosts(local.rank)) return;
+  std::vector<uint32_t> processes;
+  for (const uint32_t rank : ranks_.GroupOf(local.rank)) processes.push_back(ranks_[rank].process);
+  for (const uint32_t process : processes) {
+    const auto is_of = [process](const SiteRanks::Rank& rank) { return rank.process == process; };
+    if (std::count_if(ranks_.begin(), ranks_.end(), is_of) > 1) return;
+  }
+  exchanging_ = std::move(processes);
+}
+
+Status MessageSite::MakeGraphs() const {
+  const Status made = graphs_->Make(collective_, ranks_, layout());
+  return made.ok() ? made : InvalidArgument(NameCall().Text() + ": " + made.message());
+}
+
+Status MessageSite::Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const {
+  const uint32_t their_name = ranks_.NameOf(rank), my_name = ranks_.NameOf(mine);
+  const size_t alike = text_.text.size() - row_.size();
+  if (is_regrouped() && text.compare(0, alike, text_.text, 0, alike) == 0) {
+    return Mismatch{call, their_name, text.substr(alike), my_name, row_}.status();
+  }
+  return DifferentCalls{call, {their_name, ranks_.PlaceOf(rank), text}, {my_name, ranks_.PlaceOf(mine), text_.text}}
+      .status();
+}
+
+void MessageSite::Leave(uint32_t rank, Clock::time_point now) const {
+  std::lock_guard<std::mutex> lock(shared_->mutex);
+  shared_->left[rank] = now;
+}
+
+double MessageSite::SecondsSinceLeft(uint32_t rank, Clock::time_point now) const {
+  std::lock_guard<std::mutex> lock(shared_->mutex);
+  const auto left = shared_->left.find(rank);
+  return left == shared_->left.end() ? -1 : std::chrono::duration<double>(now - left->second).count();
+}
+
+}  // namespace jaxcomm

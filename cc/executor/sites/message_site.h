@@ -1,0 +1,178 @@
+// One process's view of a call site between processes.
+//
+//   Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
+//       {"psum", "data", "none", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum}, CommunicatorOf(groups),
+//       /*site=*/3, groups, /*process=*/0);
+//   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; the first one sets the leaves
+//   executor.messages().Arrive(site.value(), run_id, rank, buffers, done);
+//
+// Ranks are numbered as in site_ranks.h. If groups change from call to call, each grouping of the ranks has a site:
+//
+//   Result<std::shared_ptr<const MessageSite>> groups = site.value()->Regroup({{{0, 2}, …}, {{1, 3}, …}}, "[0 1 0 1]");
+//
+// Immutable once the leaves are set; thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/base/error_texts.h"
+#include "cc/base/status.h"
+#include "cc/executor/calls/call_site.h"
+#include "cc/executor/calls/call_site_stats.h"
+#include "cc/executor/decide/decided_site.h"
+#include "cc/executor/decide/plan_selector.h"
+#include "cc/executor/decide/schedule_selector.h"
+#include "cc/executor/sites/scratch.h"
+#include "cc/executor/sites/site_graphs.h"
+#include "cc/executor/sites/site_leaves.h"
+#include "cc/executor/sites/site_ranks.h"
+#include "cc/executor/sites/site_text.h"
+#include "cc/executor/threads/timer.h"
+
+namespace jaxcomm {
+
+// The calls of a compiled step on one communicator.
+struct Step {
+  uint64_t hash = 0;  // a hash of the step's types and lines, different for each step
+  std::atomic<uint32_t> calls{0};
+};
+
+class MessageSite final : public CallSite, public DecidedSite, public std::enable_shared_from_this<MessageSite> {
+ public:
+  struct Label {
+    std::string name, axes, plan;                // all-reduces with the plan "auto" follow the plan of the run
+    std::string where;                           // the user's line: "train.py:57"
+    std::shared_ptr<const Step> step = nullptr;  // null for a call outside a step
+    uint32_t number = 0;                         // the call's place in its step
+  };
+
+  // Fails as SiteRanks::Make does.
+  static Result<std::shared_ptr<MessageSite>> Make(Label label, Collective collective, uint64_t communicator,
+                                                   uint32_t site, const std::vector<MessageGroup>& groups,
+                                                   uint32_t process);
+
+  // Only for a site of one group, before its first call. This site becomes the selector's schedule 0, and the sites in
+  // `others` become schedules 1, 2, ….
+  void SelectFrom(std::vector<std::shared_ptr<MessageSite>> others, std::shared_ptr<ScheduleSelector> selector);
+  ScheduleSelector* selector() const override { return selector_.get(); }
+  // The number of this site's schedule among the selector's schedules.
+  uint32_t schedule() const { return schedule_; }
+  // After SelectFrom: the site of a schedule, or this site if there is no such schedule.
+  std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
+  // Whether this site has the fingerprint or, after SelectFrom, whether one of the schedules' sites has it.
+  bool HasFingerprint(uint64_t fingerprint) const;
+
+  bool follows_plans() const override { return followed_ != nullptr && !selector_; }
+  // After SetLeaves: the site of the same calls with the plan's lists. That site counts the calls that follow the plan.
+  // Returns this site if the plan is null or is for groups of another size. Keeps the site of the latest plan.
+  Result<std::shared_ptr<const MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan) const;
+
+  Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override;
+  Status SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& stats) override;
+  void Arrive(Executors& executors, int64_t run, uint32_t rank, Buffers buffers, Done done) override;
+  void Refuse(Executors& executors, int64_t run, uint32_t rank, const Status& why) const override;
+  void Forget(Executors& executors) const override;
+
+  // After SetLeaves: the site of the same calls in these groups. Each rank must be in one group. The two sites share
+  // all state that does not depend on groups. `row`: the groups, for error texts.
+  Result<std::shared_ptr<const MessageSite>> Regroup(const std::vector<SiteRanks::Members>& groups,
+                                                     std::string row) const;
+
+  const Label& label() const { return label_; }
+  const Collective& collective() const { return collective_; }
+  const SiteRanks& ranks() const { return ranks_; }
+  uint64_t communicator() const override { return communicator_; }
+  uint64_t step() const override { return label_.step ? label_.step->hash : 0; }
+  uint32_t site() const { return site_; }
+  uint32_t process() const override { return ranks_.process(); }
+  size_t num_ranks() const override { return ranks_.size(); }
+  Place place(uint32_t rank) const override { return {ranks_[rank].process, ranks_[rank].host}; }
+  // The groups, if Regroup made this site; otherwise empty.
+  const std::string& row() const { return row_; }
+  bool is_regrouped() const { return !row_.empty(); }
+  // Whether the two sites belong to the same call site.
+  bool IsOf(const MessageSite& site) const { return shared_ == site.shared_; }
+
+  // The leaves and their layout. Called only after SetLeaves.
+  const SiteLeaves& leaves() const { return *shared_->leaves; }
+  const Layout& layout() const { return leaves().layout(); }
+  // Makes the ranks' graphs, if they are not made yet. Sites of With and Following make their graphs at their first
+  // call. Fails if a list is invalid.
+  Status MakeGraphs() const;
+  bool has_graphs() const { return graphs_->are_made(); }
+  // After MakeGraphs: the graph of a rank of ranks().locals().
+  const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
+  // The process of each rank, if calls are so small and simple that their ranks may exchange operands at once. Empty if
+  // the ranks may not exchange operands.
+  const std::vector<uint32_t>& exchanging() const { return exchanging_; }
+  uint64_t fingerprint() const { return text_.fingerprint; }
+  const std::string& text() const { return text_.text; }
+  SiteStats& stats() const { return *stats_; }
+  ScratchPool& scratch() const { return *shared_->scratch; }
+
+  // The name of call `number` in errors. With number 0, the name of all calls of the site.
+  CallName NameCall(int64_t number = 0) const {
+    return {label_.name, label_.axes, label_.plan, number == 0 ? 0 : layout().payload(), number};
+  }
+  // The error of a call that rank `mine` joins from this site and `rank` joins from another site. `text` describes the
+  // other site.
+  Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
+  // Records that a rank's call has ended.
+  void Leave(uint32_t rank, Clock::time_point now) const;
+  // Returns the seconds since the rank's previous call ended; negative if the rank has had no call.
+  double SecondsSinceLeft(uint32_t rank, Clock::time_point now) const;
+
+ private:
+  // The state that a site shares with all sites that its Regroup and Following make.
+  struct Shared {
+    std::once_flag once;  // sets the leaves
+    Status status;
+    std::optional<SiteLeaves> leaves;
+    CallSiteStats* stats = nullptr;  // the statistics of the process
+    std::unique_ptr<ScratchPool> scratch;
+
+    std::mutex mutex;
+    std::map<uint32_t, Clock::time_point> left;  // by rank: when its latest call ended
+  };
+  struct Followed {
+    std::mutex mutex;
+    std::shared_ptr<const PlannedLists> plan;  // the latest plan
+    std::shared_ptr<const MessageSite> site;   // the site of the latest plan
+  };
+
+  MessageSite(Label label, Collective collective, uint64_t communicator, uint32_t site, SiteRanks ranks);
+  MessageSite(const MessageSite&) = default;
+
+  // Returns a site of the same calls in these groups. The new site has no graphs and no text yet.
+  Result<std::shared_ptr<MessageSite>> In(const std::vector<SiteRanks::Members>& groups,
+                                          bool change_from_call_to_call) const;
+  // Sets everything that the leaves determine except the graphs.
+  Status Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats);
+  void FindExchanging();
+  void CountCalls();
+
+  Label label_;
+  Collective collective_;
+  uint64_t communicator_;
+  uint32_t site_;
+  SiteRanks ranks_;
+  std::string row_;
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::shared_ptr<SiteGraphs> graphs_ = std::make_shared<SiteGraphs>(std::make_shared<GraphCache>());
+  SiteText text_;
+  std::vector<uint32_t> exchanging_;
+  std::shared_ptr<SiteStats> stats_;
+  std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of its schedules
+  std::vector<std::shared_ptr<MessageSite>> selected_;  // sites of the other schedules; empty unless schedule_ is 0
+  uint32_t schedule_ = ScheduleSelector::kDefault;
+  std::shared_ptr<Followed> followed_;  // null: calls do not follow the plan of the run
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,19 @@
+// Errors name the calls of a site by the site's text. Ranks compare their calls by the site's fingerprint.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace jaxcomm {
+
+class MessageSite;
+
+struct SiteText {
+  std::string text;  // the text ends with the site's row, if the site has one
+  uint64_t fingerprint = 0;
+};
+
+// The site's leaves must be set.
+SiteText DescribeSite(const MessageSite& site);
+
+}  // namespace jaxcomm

@@ -1,0 +1,231 @@
+// Small sums whose ranks exchange operands over shared memory. Values, errors and statistics equal those by messages.
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/executor.h"
+#include "cc/program/message_registry.h"
+#include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/shm/testing/connect.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using Floats = std::vector<float>;
+using Site = std::vector<std::shared_ptr<MessageSite>>;  // by process
+
+// A process's shared memory transport that counts the exchanges and can refuse them.
+class CountedShm : public Transport {
+ public:
+  CountedShm(Transport* shm, bool exchanges) : shm_(*shm), exchanges_(exchanges) {}
+  void Notify(uint32_t process, std::string_view notice) override { shm_.Notify(process, notice); }
+  void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override {
+    shm_.Post(process, id, std::move(spans), accepts_view, std::move(done));
+  }
+  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override {
+    shm_.Send(to, std::move(spans), std::move(done));
+  }
+  void Flush() override { shm_.Flush(); }
+  void Cancel(const CallId& call) override { shm_.Cancel(call); }
+  void Expect() override { shm_.Expect(); }
+  void EndExpecting() override { shm_.EndExpecting(); }
+  bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
+                   const TakeExchanged& take) override {
+    const bool all = exchanges_ && shm_.TryExchange(mine, limit, yields, take);
+    exchanged += all ? 1 : 0;
+    return all;
+  }
+
+  int exchanged = 0;
+
+ private:
+  Transport& shm_;
+  const bool exchanges_;
+};
+
+// Processes with one rank each.
+class Job {
+ public:
+  explicit Job(uint32_t processes, bool exchanges = true) {
+    std::vector<Transport::Events*> events;
+    for (uint32_t process = 0; process < processes; ++process) {
+      executors_.push_back(std::make_unique<Executor>(2));
+      executors_[process]->SetDeadline(10);
+      events.push_back(&executors_[process]->messages());
+    }
+    transports_ = ConnectShm(events, ShmTransport::ArenaBytes(processes));
+    for (uint32_t process = 0; process < processes; ++process) {
+      counted_.push_back(std::make_unique<CountedShm>(transports_[process].get(), exchanges));
+      executors_[process]->messages().Connect(counted_[process].get());
+    }
+  }
+  ~Job() {
+    for (const std::unique_ptr<ShmTransport>& transport : transports_) transport->Leave();
+    executors_.clear();
+  }
+
+  uint32_t ranks() const { return static_cast<uint32_t>(executors_.size()); }
+  int exchanged(uint32_t process) const { return counted_[process]->exchanged; }
+  Executor& executor(uint32_t process) { return *executors_[process]; }
+
+  std::shared_ptr<MessageSite> MakeSite(uint32_t process, const std::vector<size_t>& leaves, DType dtype = DType::kF32,
+                                        const std::string& schedule = "flat") {
+    MessageGroup group{{}, "all_reduce/" + schedule + "/" + std::to_string(ranks()), {}};
+    for (uint32_t rank = 0; rank < ranks(); ++rank) {
+      group.ranks.push_back({rank, rank});
+      group.lists.push_back(registry_.Find(group.list, rank));
+    }
+    std::vector<Leaf> sizes;
+    for (const size_t leaf : leaves) sizes.push_back({dtype, static_cast<int64_t>(leaf * sizeof(float))});
+    auto made = MessageSite::Make({"psum", "data", "none", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum},
+                                  /*communicator=*/77, /*site=*/0, {group}, process);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    EXPECT_TRUE(made.value()->SetLeaves(sizes, executors_[process]->stats()).ok());
+    return made.value();
+  }
+  Site MakeSite(const std::vector<size_t>& leaves, const std::string& schedule = "flat") {
+    Site site;
+    for (uint32_t process = 0; process < ranks(); ++process) {
+      site.push_back(MakeSite(process, leaves, DType::kF32, schedule));
+    }
+    return site;
+  }
+
+  // Runs one call of all ranks. Each rank has its own thread and arrives after its delay. Returns the errors by rank.
+  std::vector<Status> Call(const Site& site, int64_t run, std::vector<std::vector<Floats>>& values,
+                           const std::vector<std::chrono::milliseconds>& delays = {}) {
+    std::vector<std::promise<Status>> ends(ranks());
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < ranks(); ++rank) {
+      threads.emplace_back([&, rank] {
+        if (!delays.empty()) std::this_thread::sleep_for(delays[rank]);
+        Buffers buffers;
+        for (Floats& leaf : values[rank]) {
+          buffers.operands.push_back(reinterpret_cast<std::byte*>(leaf.data()));
+          buffers.results.push_back(reinterpret_cast<std::byte*>(leaf.data()));
+        }
+        executors_[rank]->messages().Arrive(site[rank], run, rank, std::move(buffers),
+                                            [&ends, rank](const Status& status) { ends[rank].set_value(status); });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<Status> statuses;
+    for (std::promise<Status>& end : ends) statuses.push_back(end.get_future().get());
+    return statuses;
+  }
+
+ private:
+  MessageRegistry registry_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<ShmTransport>> transports_;
+  std::vector<std::unique_ptr<CountedShm>> counted_;
+};
+
+// Returns, by rank and leaf, values whose sum depends on the order of the additions.
+std::vector<std::vector<Floats>> Values(uint32_t ranks, const std::vector<size_t>& leaves, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::vector<Floats>> values(ranks);
+  for (std::vector<Floats>& rank : values) {
+    for (const size_t leaf : leaves) {
+      Floats& made = rank.emplace_back(leaf);
+      for (float& value : made) {
+        value = std::ldexp(static_cast<float>(random() % 1000), static_cast<int>(random() % 40));
+      }
+    }
+  }
+  return values;
+}
+
+TEST(ExchangingTest, BitsAreThoseOfASumByMessages) {
+  for (const uint32_t ranks : {2u, 3u, 5u}) {
+    for (const std::vector<size_t>& leaves : {std::vector<size_t>{1}, std::vector<size_t>{7, 0, 300}}) {
+      std::vector<std::vector<Floats>> results[2];
+      for (const bool exchanges : {false, true}) {
+        Job job(ranks, exchanges);
+        const Site site = job.MakeSite(leaves);
+        int exchanged = 0;
+        // Repeats the call until its ranks exchange operands, for which they must arrive within a millisecond.
+        for (int64_t run = 0; run < 200 && (run < 3 || (exchanges && exchanged == 0)); ++run) {
+          const int before = job.exchanged(0);
+          results[exchanges] = Values(ranks, leaves, ranks);
+          for (const Status& status : job.Call(site, run, results[exchanges])) {
+            ASSERT_TRUE(status.ok()) << status.message();
+          }
+          exchanged = job.exchanged(0) - before;
+        }
+        EXPECT_EQ(exchanged, exchanges ? 1 : 0);
+        for (const std::vector<Floats>& rank : results[exchanges]) EXPECT_EQ(rank, results[exchanges][0]);
+      }
+      EXPECT_EQ(results[0], results[1]);
+    }
+  }
+}
+
+TEST(ExchangingTest, OnlySmallFlatSumsOfOneRankAProcessExchange) {
+  Job job(3);
+  EXPECT_FALSE(job.MakeSite({100})[0]->exchanging().empty());
+  EXPECT_TRUE(job.MakeSite({100}, "direct")[0]->exchanging().empty());
+  EXPECT_TRUE(job.MakeSite({size_t{Transport::kMaxExchanged} / sizeof(float) + 1})[0]->exchanging().empty());
+  EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().empty());
+}
+
+TEST(ExchangingTest, ALateRankIsCountedAsLateAndOtherCallsAreExchangedAgain) {
+  Job job(3);
+  const Site site = job.MakeSite({100});
+  std::vector<std::vector<Floats>> values = Values(3, {100}, 1);
+  const auto call = [&](int64_t run, const std::vector<std::chrono::milliseconds>& delays) {
+    for (const Status& status : job.Call(site, run, values, delays)) ASSERT_TRUE(status.ok()) << status.message();
+  };
+  call(1, {std::chrono::milliseconds(0), std::chrono::milliseconds(300), std::chrono::milliseconds(0)});
+  EXPECT_EQ(job.exchanged(1), 0);
+  for (uint32_t process = 0; process < 3; ++process) {
+    const std::optional<CallRecord> record = site[process]->stats().Last();
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->last, std::vector<uint32_t>{1});
+    EXPECT_GT(record->arrivals[1], 0.1);
+  }
+  for (int64_t run = 2; run < 200 && job.exchanged(1) == 0; ++run) call(run, {});
+  EXPECT_EQ(job.exchanged(1), 1);
+  const std::optional<CallRecord> record = site[1]->stats().Last();
+  ASSERT_TRUE(record);
+  ASSERT_EQ(record->arrivals.size(), 3u);
+  EXPECT_EQ(record->last.size(), 1u);
+  EXPECT_GE(record->after_arrival, 0);
+  for (const double arrival : record->arrivals) EXPECT_LT(arrival, 0.01);
+}
+
+TEST(ExchangingTest, RanksWithDifferentCallsGetTheErrorThatNamesBoth) {
+  Job job(2);
+  const Site site = {job.MakeSite(0, {100}), job.MakeSite(1, {50})};
+  std::vector<std::vector<Floats>> values = {{Floats(100)}, {Floats(50)}};
+  for (const Status& status : job.Call(site, 1, values)) {
+    EXPECT_NE(status.message().find("f32[100]"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("f32[50]"), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(job.exchanged(0), 0);
+}
+
+TEST(ExchangingTest, ARankThatNeverComesIsNamedAtTheDeadline) {
+  Job job(2);
+  job.executor(0).SetDeadline(0.3);
+  const Site site = job.MakeSite({10});
+  Floats values(10);
+  std::promise<Status> end;
+  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+  job.executor(0).messages().Arrive(site[0], 1, 0, {{bytes}, {bytes}, nullptr},
+                                    [&](const Status& status) { end.set_value(status); });
+  const Status status = end.get_future().get();
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace jaxcomm

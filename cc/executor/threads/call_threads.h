@@ -1,0 +1,77 @@
+// The threads on which calls run and end: workers, a timer, and a thread for each callback that may block.
+//
+//   CallThreads threads(/*workers=*/2, [this](Clock::time_point now, double deadline) { return FailOverdue(…); });
+//   if (!threads.Start()) return done(CallThreads::NoThread("psum over 'data'"));
+//   threads.workers().Submit(std::move(jobs));
+//   threads.CallBack("psum over 'data'", {rank, done, status});
+//   threads.WatchDeadlines();   // after a call has begun
+//
+// Thread-safe. The destructor ends the threads.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "cc/base/default_deadline.h"
+#include "cc/base/status.h"
+#include "cc/executor/threads/completion.h"
+#include "cc/executor/threads/thread_cache.h"
+#include "cc/executor/threads/timer.h"
+#include "cc/executor/threads/worker_pool.h"
+
+namespace jaxcomm {
+
+class CallThreads {
+ public:
+  // Fails the calls that have waited for `deadline` seconds. Returns whether any call still waits.
+  using FailOverdue = std::function<bool(Clock::time_point now, double deadline)>;
+
+  CallThreads(unsigned workers, FailOverdue fail_overdue)
+      : num_workers_(workers), fail_overdue_(std::move(fail_overdue)) {}
+
+  // Starts the threads unless they run. Returns false if the system cannot start them.
+  bool Start();
+  // The error of a rank that arrives when no thread can be started. `call` names the rank's call.
+  static Status NoThread(const std::string& call);
+
+  WorkerPool& workers() { return workers_; }
+  Timer& timer() { return timer_; }
+
+  // Runs a completion of this call on a thread that no other callback shares. The callback may run the rest of a
+  // device's program and block there; if two callbacks shared a thread, one might wait for the other's program. If the
+  // system has no thread, the completion waits for a thread until the deadline, then gets an error that ends its
+  // program.
+  void CallBack(const std::string& call, Completion completion);
+
+  // Starts the watch, which fails overdue calls until no call waits. If this throws for lack of memory, the next
+  // WatchDeadlines starts the watch. If this process was stopped for a time, the watch first gives the transport time
+  // to receive the messages that arrived meanwhile.
+  void WatchDeadlines();
+  void SetDeadline(double seconds) { deadline_.store(seconds); }
+
+ private:
+  bool Run(const Completion& completion);
+  void Watch();
+  bool PutOff(Clock::time_point now);
+  Clock::duration WatchPeriod() const;
+
+  const unsigned num_workers_;
+  const FailOverdue fail_overdue_;
+  std::atomic<double> deadline_{kDefaultDeadlineS};
+  std::mutex watch_mutex_;
+  std::atomic<bool> watching_{false};
+  Clock::time_point due_;  // when the watch runs next; guarded by watch_mutex_
+  int put_off_ = 0;        // how often in a row the watch was put off; used by the timer's thread only
+  std::mutex starting_;
+  bool started_ = false;
+  // Members are destroyed from the last to the first, so that no thread outlives the members that it uses. Workers use
+  // the timer for callbacks that lack a thread. The timer starts threads of threads_.
+  ThreadCache threads_;
+  Timer timer_;
+  WorkerPool workers_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,69 @@
+// The structs that Python passes to the core's C functions. jaxcomm/ffi/arguments.py has the same structs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace jaxcomm {
+
+// The sockets and keys of a connection over UDP.
+struct UdpConnection {
+  int32_t connection;       // a TCP socket
+  int32_t socket;           // a UDP socket
+  const uint8_t* sends;     // the key for packets that this process sends, 16 bytes
+  const uint8_t* receives;  // the key for packets that this process receives, 16 bytes
+  int64_t packet_bytes;
+  int64_t window;
+};
+
+// The shares of the rails to a process.
+struct RailShares {
+  const int64_t* min_bytes;  // by range: the minimum number of bytes of the range's calls
+  const uint32_t* shares;    // [range, rail], in units of 1/1024
+  int64_t ranges;
+  int64_t rails;
+};
+
+// A list of messages to run on plain memory.
+struct MessageRun {
+  uint64_t number;            // the same in all processes of the call, and different for every other call
+  const char* call;           // the call's name for errors
+  const char* list;           // the list's registered name
+  const uint32_t* processes;  // by rank
+  const uint32_t* devices;    // by rank
+  int64_t ranks;
+  std::byte* bytes;   // the buffers of this process's ranks, one after the other
+  int64_t num_bytes;  // the bytes of one buffer
+};
+
+// The lists that the collectives of unchanged programs run.
+struct CollectiveLists {
+  // The bounds of ListRules for schedules without a plan.
+  int64_t flat_bytes;
+  int64_t flat_bytes_on_one_host;
+  int64_t ring_bytes;
+  int64_t ring_bytes_of_several;
+  // A plan's lists, for all-reduces of `ranks` ranks.
+  const char* plan;
+  int64_t ranks;
+  const int64_t* min_bytes;  // by range, ascending from 0
+  const char* names;         // a line for each range: a list's name and its schedule's kind, or "" without a list
+  int64_t ranges;
+  int64_t tries;  // not 0 if the plan's schedules are in a trial
+};
+
+// A change of plan: calls follow the plan from given launches on.
+struct PlanSwitch {
+  const char* plan;  // "" if calls return to their own lists
+  int64_t ranks;
+  const int64_t* min_bytes;  // by range
+  const char* names;         // a line for each range
+  const int64_t* sizes;      // [range, rank], the bytes of each list; 0 if calls keep their own lists
+  const char* bytes;         // the lists, one after the other
+  int64_t ranges;
+  const uint64_t* communicators;
+  const uint32_t* launches;  // by communicator: the first launch that follows the plan
+  int64_t num_communicators;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,254 @@
+// C functions by which Python connects the processes of a job; c_function.h defines how they report errors.
+
+#include "cc/ffi/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/base/c_function.h"
+#include "cc/base/json.h"
+#include "cc/executor/sites/message_site.h"
+#include "cc/ffi/api/arguments.h"
+#include "cc/ffi/runtime.h"
+
+namespace jaxcomm {
+namespace {
+
+// When the process leaves the job, its calls fail. This is the longest wait for the end of these calls.
+constexpr std::chrono::seconds kDisconnect{10};
+
+// Runs a list of messages for the ranks of `group` in this process, and waits until these ranks are done or the
+// executor's deadline passes. Returns the seconds from the last arrival to the end. `bytes` holds the buffers of these
+// ranks, one after the other.
+Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, const MessageGroup& group,
+                           std::byte* bytes, int64_t num_bytes) {
+  const Result<std::shared_ptr<MessageSite>> made =
+      MessageSite::Make(label, {Kind::kAllReduce, Reduction::kSum}, number, /*site=*/0, {group}, TheJob().process());
+  if (!made.ok()) return made.status();
+  const std::shared_ptr<MessageSite>& site = made.value();
+  CallSiteStats stats;  // separate from the statistics that users read
+  if (Status status = site->SetLeaves({{DType::kU8, num_bytes}}, stats); !status.ok()) return status;
+  std::vector<std::future<Status>> ends;
+  for (const SiteRanks::Local& local : site->ranks().locals()) {
+    const auto end = std::make_shared<std::promise<Status>>();
+    ends.push_back(end->get_future());
+    TheExecutor().messages().Arrive(site, static_cast<int64_t>(number), local.rank, {{bytes}, {bytes}},
+                                    [end](const Status& status) { end->set_value(status); });
+    bytes += num_bytes;
+  }
+  Status status;
+  for (std::future<Status>& end : ends) {
+    if (Status found = end.get(); !found.ok()) status = std::move(found);
+  }
+  TheExecutor().messages().Forget(site.get());
+  TheExecutor().messages().ForgetCommunicator(number);
+  if (!status.ok()) return status;
+  const std::optional<CallRecord> record = site->stats().Last();
+  return record ? record->after_arrival : 0.0;
+}
+
+std::string GoneJson() {
+  std::ostringstream out;
+  const char* comma = "";
+  out << "[";
+  for (const GoneProcess& each : TheExecutor().messages().gone()) {
+    const auto since = std::chrono::duration_cast<std::chrono::microseconds>(each.since.time_since_epoch());
+    out << std::exchange(comma, ",") << "{\"process\":" << each.process << ",\"at_us\":" << since.count()
+        << ",\"has_left\":" << (each.has_left ? "true" : "false") << ",\"why\":";
+    WriteJsonString(out, each.why.message());
+    out << "}";
+  }
+  out << "]";
+  return out.str();
+}
+
+UdpPath PathOf(const UdpConnection& given) {
+  UdpPath path{given.connection,
+               given.socket,
+               {},
+               {},
+               static_cast<uint32_t>(given.packet_bytes),
+               static_cast<uint32_t>(given.window)};
+  std::copy_n(given.sends, path.sends.size(), path.sends.begin());
+  std::copy_n(given.receives, path.receives.size(), path.receives.begin());
+  return path;
+}
+
+std::vector<RailTable::Range> TableOf(const RailShares& given) {
+  std::vector<RailTable::Range> table;
+  for (int64_t i = 0; i < given.ranges; ++i) {
+    table.push_back({given.min_bytes[i], {given.shares + i * given.rails, given.shares + (i + 1) * given.rails}});
+  }
+  return table;
+}
+
+Rails::Lost LostOf(int64_t process, int64_t rail, int64_t fences) {
+  return {static_cast<uint32_t>(process), static_cast<uint32_t>(rail), static_cast<uint32_t>(fences)};
+}
+
+}  // namespace
+
+// Registers one rank's list of messages. The lists of all ranks have the same name.
+JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes, int64_t num_bytes,
+                                             JaxcommText* error) {
+  return Answer(error, [&] {
+    const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);
+    return words.ok() ? TheMessages().Add(name, words.value().data(), words.value().size()) : words.status();
+  });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
+}
+
+// Leaves and releases the job, if one is open, so that another job may be opened.
+JAXCOMM_EXPORT int jaxcomm_job_reset(JaxcommText* error) {
+  return Answer(error, [&] {
+    TheJob().Close();
+    Status status = TheExecutor().messages().Disconnect(Clock::now() + kDisconnect);
+    if (status.ok()) TheJob().Reset();
+    return status;
+  });
+}
+
+// `kind`: "tcp" or "udp", for all rails. `names`: the rails' names, one per line.
+JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* kind, const char* names, JaxcommText* error) {
+  return Answer(error, [&] {
+    std::vector<std::string> rails;
+    std::istringstream lines(names);
+    for (std::string name; std::getline(lines, name);) rails.push_back(name);
+    return TheJob().OpenRails(std::string_view(kind) == "udp" ? RailKind::kUdp : RailKind::kTcp, rails);
+  });
+}
+
+// Only for a job with several rails. Sets the rails to a process: the rails that are connected, the rails that are down
+// and will be connected later, and the shares of all these rails.
+JAXCOMM_EXPORT int jaxcomm_job_set_rails(int64_t process, const uint32_t* connected, int64_t num_connected,
+                                         const uint32_t* down, int64_t num_down, const RailShares* shares,
+                                         JaxcommText* error) {
+  return Answer(error, [&] {
+    return TheJob().SetRails(static_cast<uint32_t>(process), TableOf(*shares), {connected, connected + num_connected},
+                             {down, down + num_down});
+  });
+}
+
+// Changes the shares of the rails to a process, for all messages sent from now on.
+JAXCOMM_EXPORT int jaxcomm_job_set_shares(int64_t process, const RailShares* shares, JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().SetShares(static_cast<uint32_t>(process), TableOf(*shares)); });
+}
+
+// Returns the descriptor and the nonce of this process's shared-memory file. The core still owns the descriptor.
+JAXCOMM_EXPORT int jaxcomm_job_shm_file(int* fd, uint64_t* nonce, JaxcommText* error) {
+  return Answer(error, [&]() -> Status {
+    const Result<ShmTransport*> shm = TheJob().Shm();
+    if (!shm.ok()) return shm.status();
+    *fd = shm.value()->fd();
+    *nonce = shm.value()->nonce();
+    return Status();
+  });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_add_shm(int64_t process, int fd, uint64_t nonce, JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().AddShm(static_cast<uint32_t>(process), nonce, fd); });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket, JaxcommText* error) {
+  return Answer(error,
+                [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), socket); });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int64_t rail, const UdpConnection* given, JaxcommText* error) {
+  return Answer(error, [&] {
+    return TheJob().AddUdp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), PathOf(*given));
+  });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_rails(JaxcommText* json, JaxcommText* error) {
+  return Answer(error, [&] { CopyText(TheJob().RailsJson(), json); });
+}
+
+// Returns the other processes that have left or failed, as JSON.
+JAXCOMM_EXPORT int jaxcomm_job_gone(JaxcommText* json, JaxcommText* error) {
+  return Answer(error, [&] { CopyText(GoneJson(), json); });
+}
+
+// Returns rails that may be restored, `capacity` at most. A triple has the process, the rail, and its number of fences.
+JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, int64_t* count, JaxcommText* error) {
+  return Answer(error, [&] {
+    *count = 0;
+    for (const Rails::Lost& lost : TheJob().lost_rails()) {
+      if (*count == capacity) break;
+      uint32_t* const triple = triples + 3 * (*count)++;
+      triple[0] = lost.process;
+      triple[1] = lost.rail;
+      triple[2] = lost.fences;
+    }
+    return Status();
+  });
+}
+
+// Restores a rail with a new connection. Takes ownership of `socket`, and closes it if the rail cannot be restored now.
+JAXCOMM_EXPORT int jaxcomm_job_restore_tcp(int64_t process, int64_t rail, int64_t fences, int socket,
+                                           JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), socket); });
+}
+
+// Restores a rail with a new path over UDP. Takes ownership of the path's sockets, and closes these if the rail cannot
+// be restored now.
+JAXCOMM_EXPORT int jaxcomm_job_restore_udp(int64_t process, int64_t rail, int64_t fences, const UdpConnection* given,
+                                           JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().RestoreUdp(LostOf(process, rail, fences), PathOf(*given)); });
+}
+
+// `hosts[p]` is the number of process p's host; line p of `names` is the host's name.
+JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, const char* names, int64_t processes, JaxcommText* error) {
+  return Answer(error, [&]() -> Status {
+    std::vector<std::string> host_names(static_cast<size_t>(processes));
+    std::istringstream lines(names);
+    for (std::string& name : host_names) std::getline(lines, name);
+    Status status = TheJob().Start({hosts, hosts + processes}, host_names);
+    if (status.ok()) TheExecutor().messages().Connect(TheJob().transport(), TheJob().has_processor_each());
+    return status;
+  });
+}
+
+// Whether ranks of this process wait in calls between processes.
+JAXCOMM_EXPORT int jaxcomm_job_awaits(int* awaits, JaxcommText* error) {
+  return Answer(error, [&] { *awaits = TheExecutor().messages().waiting() ? 1 : 0; });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_close(JaxcommText* error) {
+  return Answer(error, [&] {
+    TheJob().Close();
+    return Status();
+  });
+}
+
+// Runs a registered list of messages, for one or more ranks of this process. `seconds` is the time from the last
+// arrival to the end in this process. It is 0 if the first of these ranks waited for no other rank.
+JAXCOMM_EXPORT int jaxcomm_job_run(const MessageRun* run, double* seconds, JaxcommText* error) {
+  return Answer(error, [&]() -> Status {
+    if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
+    MessageGroup group{{}, run->list, {}};
+    for (uint32_t rank = 0; rank < static_cast<uint32_t>(run->ranks); ++rank) {
+      const uint32_t process = run->processes[rank];
+      group.ranks.push_back(TheJob().Rank(process, run->devices[rank]));
+      group.lists.push_back(process == TheJob().process() ? TheMessages().Find(run->list, rank) : nullptr);
+    }
+    const Result<double> found =
+        RunMessages({run->call, "processes", "none", run->call}, run->number, group, run->bytes, run->num_bytes);
+    if (found.ok()) *seconds = found.value();
+    return found.status();
+  });
+}
+
+}  // namespace jaxcomm

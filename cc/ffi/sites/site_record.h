@@ -1,0 +1,74 @@
+// The description of a call site. It is the only attribute of the site's custom call.
+//
+//   Result<SiteRecord> record = SiteRecord::Decode(attribute);
+//
+// jaxcomm/ffi/site_record.py writes a record as text: the fields of SiteRecord in order, each followed by a space. An
+// integer is written in decimal, and a real number as the integer of its 64 bits. A text is written as its number of
+// bytes, a colon and the bytes, and a list as its length and its elements.
+//
+// A record may come from an untrusted file. The record's size bounds the time and memory of Decode, and Decode refuses
+// fields that do not fit together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/calls/kind.h"
+#include "cc/executor/decide/schedule_selector.h"
+#include "cc/kernels/types.h"
+
+namespace jaxcomm {
+
+struct SiteRecord {
+  static constexpr size_t kMaxBytes = 64 << 20;
+
+  struct Device {
+    uint32_t process;
+    int32_t number;
+  };
+  struct Group {
+    std::vector<Device> ranks;
+    // The names of the programs or lists of messages that the group's calls run. A group of one rank has no name, any
+    // other group one name. With a rule, a group has a name for each schedule of the selector, then a name for each
+    // lost rail. With groups by operand, a group has a name for 2 ranks, for 3 ranks, and so on.
+    std::vector<std::string> schedules;
+  };
+  // A rail that the host of `rank` may lack. `rail` is its name.
+  struct LostRail {
+    uint32_t rank;
+    std::string rail;
+  };
+  // The share of each leaf that a sum may lose. Each segment is either important or unimportant as a whole.
+  struct Loss {
+    std::vector<double> shares;
+    int64_t segment_bytes;
+  };
+  // Identifies a call in all its processes; see Site in jaxcomm/collectives/request.py.
+  struct Between {
+    int64_t module, lowering, number;
+    std::string line;
+  };
+
+  static Result<SiteRecord> Decode(std::string_view bytes);
+
+  // "psum over 'data'"
+  std::string who() const { return name + " over '" + axes + "'"; }
+
+  std::string name, axes;
+  Kind kind;
+  Reduction reduction;
+  std::string plan;
+  bool groups_by_operand;  // whether the first operand divides each of `groups` further
+  std::vector<Group> groups;
+  std::optional<ScheduleSelector::Rule> rule;  // selects each call's schedule; nullopt if there is only one schedule
+  std::vector<LostRail> lost_rails;            // each has its own schedule
+  std::optional<Loss> loss;
+  std::optional<Between> between;  // nullopt within one process
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,1 @@
+"""Sums that may leave out the least important parts of a gradient."""

@@ -1,0 +1,139 @@
+"""Sums and means of gradients without their unimportant segments. At most a share p of each tensor is left out.
+
+A tensor is cut into segments; a segment's importance is the mean magnitude of its elements.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.drops.drop import Drop
+from jaxcomm.collectives.leaves import leaf_name
+from jaxcomm.collectives.platforms import rules_of
+from jaxcomm.collectives.primitive import replace_collectives
+from jaxcomm.collectives.request import AllowedDrop
+from jaxcomm.ffi import segments
+
+Reduce = Callable[[Any], Any]
+Arrays = list[jax.Array]
+
+
+def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
+    """Sums a tree over the ranks without the dropped parts; also returns the parts that this rank left out.
+
+    Args:
+      x: tree of arrays.
+      drop: the part that may be left out. Nothing is left out of arrays that are too small to lose a segment, and of
+        arrays that are not floats.
+      total: sums a tree over the ranks; called twice at most.
+      axis_name: the axes that distinguish this rank from the other ranks.
+      groups: groups of indices along the axis, each with a sum of its own.
+
+    Returns:
+      The sums, and a tree like `x` of the parts that this rank left out. The network's losses are not known here, and
+      not among these parts. With "network" and n ranks, a sum that lost parts is n times the mean of the parts that
+      arrived.
+
+    Raises:
+      ValueError: a bound has no tensor, or a tensor has no bound.
+      NotImplementedError: the sum is differentiated.
+    """
+    _start_gpus()
+    paths: list[Any]
+    tree: Any
+    paths, tree = jax.tree_util.tree_flatten_with_path(x)
+    leaves = [jnp.asarray(leaf) for _, leaf in paths]
+    names = [leaf_name(path) for path, _ in paths]
+    drop.check(names)
+    cut = [i for i, leaf in enumerate(leaves) if drop.dropped(names[i], leaf)]
+    rest = [i for i in range(len(leaves)) if i not in set(cut)]
+    flat, whole = [_constant(leaves[i]).reshape(-1) for i in cut], [leaves[i] for i in rest]
+    if drop.policy == "agreed":
+        dropped = [drop.dropped(names[i], leaves[i]) for i in cut]
+        sums, exact, kept = _agreed(flat, dropped, whole, drop, total)
+    else:
+        allowed = AllowedDrop(tuple(drop.share(names[i], leaves[i]) for i in cut), drop.segment_bytes)
+        sums, kept = _by_network(flat, drop, allowed, axis_name, groups)
+        exact = total(whole) if whole else []
+    results, left_out = list(leaves), [jnp.zeros_like(leaf) for leaf in leaves]
+    for i, result in zip(rest, exact, strict=True):
+        results[i] = result
+    for i, x, result, keep in zip(cut, flat, sums, kept, strict=True):
+        results[i] = result.reshape(leaves[i].shape)
+        left_out[i] = _scale(x, 1 - keep, drop).reshape(leaves[i].shape)
+    return tree.unflatten(results), tree.unflatten(left_out)
+
+
+@functools.cache
+def _start_gpus() -> None:
+    """Registers the GPU core's operations on segments, once; imports no GPU module if JAX has no GPU."""
+    try:
+        jax.devices("cuda")
+    except RuntimeError:
+        return
+    rules_of("cuda").register_segments()
+
+
+@jax.custom_jvp
+def _constant(x: jax.Array) -> jax.Array:
+    return x
+
+
+@_constant.defjvp
+def _refuse(primals: Any, tangents: Any) -> Any:
+    del primals, tangents
+    raise NotImplementedError(
+        "jaxcomm: a sum with a drop is for gradients; it cannot be differentiated itself.\n"
+        "  Cure: take the gradient first and sum that, or leave out `drop` in the differentiated function."
+    )
+
+
+def _agreed(
+    flat: Sequence[jax.Array], dropped: Sequence[int], whole: Sequence[jax.Array], drop: Drop, total: Reduce
+) -> tuple[Arrays, Arrays, Arrays]:
+    size = drop.segment_bytes
+    matter = total([segments.importance(x, size) for x in flat]) if flat else []
+    kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
+    packed = [segments.pack(x, axes.as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
+    sums = total([*packed, *whole])
+    unpacked = [
+        segments.unpack(part, which, x.size, size) for part, which, x in zip(sums[: len(flat)], kept, flat, strict=True)
+    ]
+    keep = [jnp.zeros(each.shape).at[which].set(1) for each, which in zip(matter, kept, strict=True)]
+    unpacked = [_not_finite(*each, drop) for each in zip(unpacked, matter, keep, strict=True)]
+    return unpacked, sums[len(flat) :], keep
+
+
+def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Drop) -> jax.Array:
+    """The sums, with NaN in segments that are not finite but were left out because too few segments are kept."""
+    lost = (keep == 0) & ~jnp.isfinite(matter)
+    factors = jnp.where(lost, jnp.nan, jnp.ones_like(keep))
+    known: jax.Array = lax.cond(lost.any(), lambda x: _scale(x, factors, drop), lambda x: x, result)
+    return known
+
+
+def _by_network(
+    flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
+) -> tuple[Arrays, Arrays]:
+    """Sums arrays. The network may lose segments whose importance is at most the median of their tensor's segments."""
+    if not flat:
+        return [], []
+    important = []
+    for x in flat:
+        matter = segments.importance(x, drop.segment_bytes)
+        important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
+    over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
+    _, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
+    return sums, [jnp.ones(each.shape) for each in important]
+
+
+def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:
+    return segments.scale(axes.as_varying(x, factors), axes.as_varying(factors, x), drop.segment_bytes)

@@ -1,0 +1,159 @@
+"""The share of a gradient that its sum may leave out, and the policy that chooses the parts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from numbers import Real
+from typing import TYPE_CHECKING, Literal, Self, get_args
+
+import jax
+import jax.numpy as jnp
+
+import jaxcomm.plan
+from jaxcomm.errors import PlanError
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
+    from jaxcomm.profile import Layer
+
+Policy = Literal["agreed", "network"]
+_MIN_NETWORK_SEGMENT = 1024  # bytes: importance is marked per segment of at least this size
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The share of a gradient that a sum may leave out, and the policy that chooses the parts.
+
+    Policy "agreed": the ranks add up each segment's importance, and agree on the segments that no rank sends, so the
+    sum carries 1 − p of the bytes. Policy "network" leaves out only segments that the network loses. Between processes
+    over UDP, a lost packet is not retransmitted while the loss stays within the share, unless the packet belongs to the
+    more important half of its tensor's segments. Every element is averaged over the ranks whose packets arrived. This
+    policy saves the time of retransmissions.
+
+    Attributes:
+      bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
+      policy: "agreed" or "network".
+      bounds: for each tensor with a share other than `bound`, that share. The keys are the tensors' names as
+        `jax.tree_util.keystr` gives them with `simple=True, separator="/"`.
+      segment_bytes: size of a segment, a multiple of 8; with "network" 1024 at least.
+
+    Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
+    appendix A; the agreement is ours.
+    """
+
+    bound: float | None = 0.1
+    policy: Policy = "agreed"
+    bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
+    segment_bytes: int = 4096
+
+    @classmethod
+    def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
+        """The drop that a plan allows. It has each layer's share, and the plan's segment size.
+
+        The sum raises ValueError unless its tensors are the plan's layers.
+
+        Args:
+          plan: path of a plan file, or a `jaxcomm.plan.Plan`.
+          policy: "agreed" or "network"; a plan allows both.
+
+        Raises:
+          PlanError: the plan cannot be read, or has no drop policy.
+        """
+        if isinstance(plan, str | os.PathLike):
+            where, plan = f"{os.fspath(plan)}: ", jaxcomm.plan.load(plan)
+        else:
+            where = ""
+        if plan.drops is None:
+            raise PlanError(
+                f"{where}the plan {plan.hash[:12]} has no drop policy.\n"
+                "  Cure: plan with `jaxcomm plan --drop-bound`, or from a profile with a `tolerance` "
+                "(`jaxcomm profile drop-bound`)."
+            )
+        return cls(
+            bound=None,
+            policy=policy,
+            bounds={layer.name: layer.share for layer in plan.drops.layers},
+            segment_bytes=plan.drops.segment_bytes,
+        )
+
+    @classmethod
+    def front_first(cls, layers: Sequence[Layer], bound: float, budget: float, policy: Policy = "agreed") -> Self:
+        """Drops at most `bound` of each layer and `budget` of all bytes; the front layers use the budget first.
+
+        Args:
+          layers: the layers in forward order, as `jaxcomm.train.layers` finds them.
+          bound: the share of a layer, in [0, 1).
+          budget: the share of all bytes, from 0 to `bound`.
+          policy: "agreed" or "network".
+
+        Source: section 4.2.2 of the paper.
+        """
+        if not 0 <= budget <= bound:
+            raise ValueError(f"Drop: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
+        from jaxcomm.plan.drops import front_first
+
+        shares = front_first([layer.bytes for layer in layers], bound, budget)
+        names = [layer.name for layer in layers]
+        return cls(bound=None, policy=policy, bounds=dict(zip(names, shares, strict=True)))
+
+    def __post_init__(self) -> None:
+        shares = {} if self.bound is None else {"bound": self.bound}
+        if not isinstance(self.bounds, Mapping):
+            raise ValueError(f"Drop: bounds is {self.bounds!r}; it maps tensors' names to shares, {{'kernel': 0.1}}")
+        for name, share in (shares | {f"bounds[{key!r}]": share for key, share in self.bounds.items()}).items():
+            if not (isinstance(share, Real) and 0 <= share < 1):
+                raise ValueError(f"Drop: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
+        if self.policy not in get_args(Policy):
+            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed" or "network"')
+        if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
+            raise ValueError(f"Drop: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
+        if self.policy == "network" and self.segment_bytes < _MIN_NETWORK_SEGMENT:
+            raise ValueError(
+                f'Drop: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
+                f"{_MIN_NETWORK_SEGMENT} or more"
+            )
+
+    def check(self, names: Sequence[str]) -> None:
+        """Checks that each bound has a tensor and each tensor has a bound.
+
+        Raises:
+          ValueError: a bound has no tensor, or a tensor has no bound.
+        """
+        known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
+        if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
+            raise ValueError(
+                f"Drop: the tensor {missing[0]!r} has no bound; there are bounds of {known or 'none'}.\n"
+                "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
+                "`dataclasses.replace(drop, bound=…)` for tensors without one."
+            )
+        if unknown := sorted(set(self.bounds) - set(names)):
+            raise ValueError(
+                f"Drop: bounds[{unknown[0]!r}] names no tensor here; the tensors are {', '.join(map(repr, names))}.\n"
+                "  Cure: name it as `jax.tree_util.keystr` does, or plan from a profile of this model."
+            )
+
+    def share(self, name: str, x: jax.Array) -> float:
+        """The share of a tensor that may be left out; 0 unless its elements are floats of 16, 32 or 64 bits."""
+        if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 2:
+            return 0.0
+        share = self.bounds.get(name, self.bound)
+        assert share is not None  # `check` has made sure
+        return share
+
+    def dropped(self, name: str, x: jax.Array) -> int:
+        """The number of whole segments of a tensor that may be left out, computed exactly, as in the plan."""
+        share = Fraction(repr(float(self.share(name, x))))
+        return math.floor(share * x.size * x.dtype.itemsize / self.segment_bytes)
+
+
+def check_drop(where: str, drop: object) -> None:
+    """Raises TypeError in the name of `jaxcomm.<where>` if `drop` is not a Drop."""
+    if not isinstance(drop, Drop):
+        raise TypeError(
+            f"jaxcomm.{where}: drop is {drop!r}; it must be a jaxcomm.train.Drop.\n"
+            "  Cure: drop=Drop(0.1) for a tenth of each tensor."
+        )

@@ -1,0 +1,154 @@
+"""Gradients of a loss whose batch is split over a mesh axis, for steps that `jax.jit` partitions.
+
+In such steps XLA makes the all-reduces, which follow no plan. Here `jax.shard_map` takes over the one axis. Each rank
+differentiates the loss of its part of the batch, and one `pmean` averages all results. XLA still partitions the other
+axes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import jax
+from jax.sharding import PartitionSpec as P
+
+from jaxcomm.collectives import active_plan, api, axes
+from jaxcomm.collectives.axes import AxisName
+from jaxcomm.collectives.jit.arguments import split_arguments
+from jaxcomm.collectives.jit.split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters
+from jaxcomm.collectives.jit.ties import settled
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    axis_name: AxisName,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    in_specs: Any = None,
+    aux_specs: Any = None,
+    mesh: Any = None,
+    plan: active_plan.PlanLike = None,
+) -> Callable[..., Any]:
+    """`jax.value_and_grad`, computed by each rank of `axis_name` on its part of the batch and averaged by `pmean`.
+
+        loss, grads = jaxcomm.value_and_grad(loss_of, "data")(params, batch)  # inside jax.jit, or not
+
+    `fun` gets one rank's part, as in a `jax.shard_map` over the axis with check_vma=False, and should be a mean over
+    examples. In three cases results differ from those of `jax.jit` alone unless `fun` contains such a line:
+
+        key = jax.random.fold_in(key, jax.lax.axis_index("data"))  # dropout: its own mask for each rank
+        loss = total / jaxcomm.pmean(weights.sum(), "data")  # masked examples: divided by the whole batch's weights
+        x = nn.BatchNorm(axis_name="data")(x)  # statistics of the whole batch
+
+    Shardings in `fun` may name the axes, but these names are ignored. All ranks get the same bits. Even outside a jit,
+    the returned function is compiled as by `jax.jit`: values that `fun` closes over are read once, and arguments other
+    than arrays are static.
+
+    Args:
+      fun: the loss, as for `jax.value_and_grad`. The batch must be among the loss's arguments. Arrays that the loss
+        closes over are the same on all ranks, and are not allowed where axes are explicit.
+      axis_name: axis of the mesh, or several.
+      argnums, has_aux, holomorphic, allow_int: as for `jax.value_and_grad`.
+      in_specs: how each positional argument is split, as for `jax.shard_map`: P("data") for the batch, P() for an
+        argument that all ranks use whole. None: differentiated arguments are the same on all ranks, and other arrays
+        keep their shardings, even if they come through an enclosing jit. On explicit axes, the arrays' types state the
+        shardings. Arrays of unknown sharding are split on their first dimensions, which must all have the same size.
+      aux_specs: the axes over which each auxiliary output is split. P() averages the output over the ranks, or, if the
+        output has no mean, states that it is the same on all ranks. None: outputs that grow with the batch are
+        concatenated, and other outputs are averaged.
+      mesh: the mesh; None: the mesh of `jax.set_mesh`, or without one the arguments' mesh.
+      plan: as for `jaxcomm.psum`.
+
+    Returns:
+      A function with the arguments of `fun` and the results of `jax.value_and_grad(fun)`.
+
+    Raises:
+      JaxcommError: no mesh, or an enclosing `jax.shard_map` has the axis. This error and the errors below are raised
+        when the returned function is called.
+      NameError: the mesh has no such axis.
+      ValueError: no argument is split, the number of ranks does not divide a split dimension, the specs do not fit, or
+        nothing shows whether an argument belongs to the batch.
+      TypeError: a parameter is missing or not an array of floats, a static argument has no hash, `fun` returns no pair
+        although has_aux is set, or an auxiliary output has no mean.
+    """
+    differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+    params = (argnums,) if isinstance(argnums, SupportsIndex) else tuple(argnums)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(split: Split, arrays: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+        specs = aux_specs
+        if has_aux and specs is None:
+            specs = split.result_specs(lambda *args, **kwargs: _auxiliary(fun(*args, **kwargs)), arrays)
+
+        def on_rank(*args: Any, **kwargs: Any) -> tuple[Any, list[Any], Any]:
+            value, grads = differentiated(*args, **kwargs)
+            value, aux = value if has_aux else (value, None)
+            grads = [leaf for leaf in jax.tree.leaves(grads) if leaf.dtype != jax.dtypes.float0]
+            leaves: list[Any]
+            tree: Any
+            leaves, tree = jax.tree.flatten(aux)
+            of_leaves = leaf_specs("aux_specs", specs, aux, "auxiliary output")
+            means = {
+                i: leaf
+                for i, (leaf, spec) in enumerate(zip(leaves, of_leaves, strict=True))
+                if not axes_of(spec) and is_inexact(leaf)
+            }
+            value, grads, means = api.pmean((value, grads, means), axis_name, plan=plan)
+            return value, grads, tree.unflatten([means.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+        results: tuple[Any, list[Any], Any] = split.map(on_rank, (P(), P(), specs), arrays)
+        return results
+
+    splits: dict[Any, Split] = {}
+
+    @functools.wraps(fun, updated=())
+    def averaged(*args: Any, **kwargs: Any) -> Any:
+        split, arrays, guesses = split_arguments(axes.names(axis_name), mesh, args, kwargs, params, allow_int, in_specs)
+        key = (split, guesses, tuple(map(jax.typeof, arrays)))
+        if key not in splits:
+            splits[key] = settled(split, arrays, guesses, fun)
+        split = splits[key]
+        value, grads, aux = run(split, arrays)
+        of = args[argnums] if isinstance(argnums, SupportsIndex) else tuple(args[i] for i in params)
+        return (value, aux) if has_aux else value, like_parameters(of, iter(grads))
+
+    return averaged
+
+
+def grad(
+    fun: Callable[..., Any],
+    axis_name: AxisName,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    in_specs: Any = None,
+    aux_specs: Any = None,
+    mesh: Any = None,
+    plan: active_plan.PlanLike = None,
+) -> Callable[..., Any]:
+    """Like `value_and_grad` above, with the same arguments and errors, but for `jax.grad`."""
+    specs = {"in_specs": in_specs, "aux_specs": aux_specs, "mesh": mesh, "plan": plan}
+    both = value_and_grad(fun, axis_name, argnums, has_aux, holomorphic, allow_int, **specs)
+
+    @functools.wraps(fun, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
+def _auxiliary(result: Any) -> Any:
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(
+            f"{WHERE}: has_aux is set, but the function returned no pair: a {type(result).__name__}.\n"
+            "  Cure: return the loss and what else there is, as a tuple of two; or leave has_aux out."
+        )
+    return result[1]

@@ -1,0 +1,1 @@
+"""Connecting this process with the other processes of its job."""

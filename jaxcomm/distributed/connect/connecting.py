@@ -1,0 +1,254 @@
+"""Connects one process with the other processes of its job, in stages that all processes go through together.
+
+Each process publishes a signed record of itself and looks up the other records. Processes on one host open each other's
+shared memory. Of two processes on different hosts, the one with the lower number listens and the other connects, on
+every rail that both have. Each process publishes its result. So either all processes are connected, or each process
+raises an error that names the missing processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxcomm.distributed.connect import records, stages, udp_paths
+from jaxcomm.distributed.connect.addresses import listening_socket
+from jaxcomm.distributed.connect.agreed_route import agreed_route
+from jaxcomm.distributed.connect.introductions import (
+    Introduced,
+    agree_on_key,
+    check_is_first,
+    exchange_records,
+    own_record,
+)
+from jaxcomm.distributed.connect.listener import Listener
+from jaxcomm.distributed.connect.membership import Membership, MessageCore
+from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.connections import (
+    connect_rails,
+    rails_between,
+    rails_shares,
+    round_trips_over,
+    say_down,
+    used_rails,
+)
+from jaxcomm.distributed.rails.planned_rails import shares_of
+from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.repair import Repair
+from jaxcomm.ffi.shares import PlanRails, SharesFrom
+from jaxcomm.log import say_once
+
+
+class _Ends(NamedTuple):
+    """The rails of this process, and their sockets and listeners by rail name."""
+
+    rails: list[RailEnd]
+    bound: dict[str, socket.socket]
+    listeners: dict[str, Listener]
+
+
+class _Connections(NamedTuple):
+    """The connections to other hosts. `leads` has the rails to each process, and `used` has the rails of the job."""
+
+    leads: dict[int, list[str]]
+    sockets: dict[tuple[int, str], socket.socket]
+    paths: dict[tuple[int, str], UdpPath]
+    used: list[str]
+    down: list[tuple[int, str]]
+
+
+def connect_as(
+    process: int,
+    processes: int,
+    core: MessageCore,
+    chosen: Settings,
+    coordinator: str,
+    generation: int,
+    planned: PlanRails | None = None,
+) -> Membership:
+    """Connects this process with the other processes.
+
+    Args:
+      process: the number of this process.
+      processes: the number of processes in the job.
+      core: the core that carries the messages. It is started when this returns.
+      chosen: the settings.
+      coordinator: "host:port" of `jax.distributed`.
+      generation: this process's count of generations. All processes use the count of process 0.
+      planned: the rails of a plan.
+
+    Raises:
+      JaxcommError: a process is missing or cannot be connected, or the plan's rails do not match the job's.
+    """
+    deadline = time.monotonic() + chosen.timeout_s
+    others = [other for other in range(processes) if other != process]
+    try:
+        check_is_first(process)
+        generation, key = agree_on_key(process, chosen, generation, deadline)
+        route = agreed_route(process, others, chosen, coordinator, deadline)
+        with contextlib.ExitStack() as after_failure:
+            ends = _listen(process, processes, chosen, route, key, after_failure)
+            over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
+            own = own_record(process, chosen, over_udp, core, ends.rails, planned)
+            job = Introduced(own, exchange_records(own, others, key, deadline), key, deadline)
+            transport = records.transport(job.records)
+            if over_udp and transport == "tcp":
+                by_tcp = [other for other, peer in job.peers.items() if not peer.allows_udp]
+                say_once(f"processes {', '.join(map(str, by_tcp))} do not allow UDP; all processes use TCP.")
+            files = _open_files(job, after_failure)
+            connections = _connect_hosts(job, ends.listeners, transport, after_failure)
+            shares = shares_of(planned, connections.used, [end for record in job.records for end in record.rails])
+            after_failure.pop_all()
+    except Exception as error:
+        stages.publish_failure(process, error)
+        raise
+    return _start(core, job, generation, ends, files, connections, transport, shares)
+
+
+def _listen(
+    process: int, processes: int, chosen: Settings, route: str, key: bytes, after_failure: contextlib.ExitStack
+) -> _Ends:
+    """Listens on every rail that has an address."""
+    ends = _Ends([] if chosen.transport == "shm" else rail_ends.own_rails(chosen, route), {}, {})
+    for number, rail in enumerate(ends.rails):
+        if not rail.address:
+            continue
+        bound = ends.bound[rail.name] = listening_socket(rail.address, rail.interface)
+        after_failure.callback(bound.close)
+        listener = ends.listeners[rail.name] = Listener(bound, key, process=process, processes=processes, rail=number)
+        after_failure.callback(listener.abandon)
+        ends.rails[number] = rail._replace(port=listener.address[1])
+    return ends
+
+
+def _open_files(job: Introduced, after_failure: contextlib.ExitStack) -> dict[int, int]:
+    """Opens the shared-memory files of processes on this host. Returns the files' descriptors by process."""
+    files = {}
+    for other in job.sharing():
+        files[other] = records.open_shared_memory(job.peers[other])
+        after_failure.callback(os.close, files[other])
+    return files
+
+
+def _connect_hosts(
+    job: Introduced, listeners: Mapping[str, Listener], transport: str, after_failure: contextlib.ExitStack
+) -> _Connections:
+    """Connects this process with processes on other hosts, and agrees with all processes on the unused rails."""
+    own, sharing = job.own, job.sharing()
+    leads = {other: rails_between(own, peer) for other, peer in job.peers.items() if other not in sharing}
+    say_down(job.records)
+    sockets, lacking, down = connect_rails(own, job.peers, leads, job.key, job.deadline, after_failure)
+    stages.publish("connected", own.process, json.dumps([lacking, down]))
+    connected = job.lookup("connected")
+    for name, listener in listeners.items():
+        for other, connection in listener.close().items():
+            after_failure.callback(connection.close)
+            sockets[other, name] = connection
+    without = {*lacking}
+    for other, text in connected.items():
+        their_lacking, their_down = json.loads(text)
+        without |= {*their_lacking}
+        down += [(other, name) for to, name in their_down if to == own.process]
+    for to in down:
+        if (unused := sockets.pop(to, None)) is not None:  # the other side gave this connection up
+            unused.close()
+    paths: dict[tuple[int, str], UdpPath] = {}
+    if transport == "udp":
+        used = {to: made for to, made in sockets.items() if to[1] not in without}
+        paths, without_paths = _agree_on_paths(job, used, after_failure)
+        without |= without_paths
+    leads = {other: [name for name in lead if name not in without] for other, lead in leads.items()}
+    return _Connections(leads, sockets, paths, used_rails(job.records, without), down)
+
+
+def _agree_on_paths(
+    job: Introduced, sockets: Mapping[tuple[int, str], socket.socket], after_failure: contextlib.ExitStack
+) -> tuple[dict[tuple[int, str], UdpPath], set[str]]:
+    """Returns the UDP paths over these connections, and the rails that no process uses."""
+    ends = {end.name: end for end in job.own.rails}
+    paths, lacking = udp_paths.agree(job.own.process, sockets, ends, job.key, job.deadline, after_failure)
+    for (_, name), error in lacking.items():
+        say_once(f"no process uses the rail {name}: {error}")
+    without = {name for _, name in lacking}
+    stages.publish("udp", job.own.process, json.dumps(sorted(without)))
+    return paths, without.union(*map(json.loads, job.lookup("udp").values()))
+
+
+def _start(
+    core: MessageCore,
+    job: Introduced,
+    generation: int,
+    ends: _Ends,
+    files: Mapping[int, int],
+    connections: _Connections,
+    transport: str,
+    planned: Sequence[SharesFrom],
+) -> Membership:
+    """Gives the core all connections and starts the core. `planned` are the planned shares of the job's rails."""
+    own, leads, used, processes = job.own, connections.leads, connections.used, range(1 + len(job.peers))
+    for other, file in files.items():
+        core.add_shm(other, file, job.peers[other].number)
+    round_trips = round_trips_over(leads, connections.sockets)
+    shares = rails_shares(own, job.peers, leads, round_trips, planned)
+    core.open_rails(transport, used or [rail_ends.DEFAULT])
+    _say_lacking(job, leads)
+    _add_rails(core, connections, shares)
+    identities = [record.host for record in sorted(job.records)]
+    hosts = tuple(map(identities.index, identities))
+    core.start(hosts, [record.host_name for record in sorted(job.records)])
+    repair = None
+    if len(used) > 1 and leads:
+        repair = Repair(core, own, job.peers, used, job.key, ends.bound, connections.down)
+    else:
+        for each in ends.bound.values():
+            each.close()
+    return Membership(
+        generation=generation,
+        process=own.process,
+        transports=tuple("" if to == own.process else "shm" if to in files else transport for to in processes),
+        hosts=hosts,
+        is_over_udp=transport == "udp",
+        strangers=sum(listener.strangers for listener in ends.listeners.values()),
+        core=core,
+        ends=own.rails,
+        rails=tuple(used),
+        shares=shares,
+        round_trips=round_trips,
+        repair=repair,
+    )
+
+
+def _say_lacking(job: Introduced, leads: Mapping[int, list[str]]) -> None:
+    """Logs this process's named rails that another process does not have."""
+    own = job.own
+    for other in leads:
+        theirs = {rail.name for rail in job.peers[other].rails}
+        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in theirs]:
+            say_once(f"process {other} does not name the rails {', '.join(lacking)}; no message to it uses them.")
+
+
+def _add_rails(core: MessageCore, connections: _Connections, shares: Mapping[int, Sequence[SharesFrom]]) -> None:
+    """Gives the core the shares of its rails, and their TCP connections or UDP paths."""
+    leads, sockets, _, used, down = connections
+    for other, lead in leads.items():
+        if len(used) > 1 and any((other, name) in sockets for name in lead):
+            table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
+            cut = [used.index(name) for name in lead if (other, name) in down]
+            core.set_rails(other, [used.index(name) for name in lead if (other, name) not in down], cut, table)
+    for (other, name), connection in sockets.items():
+        path = connections.paths.get((other, name))
+        if name not in leads[other]:
+            connection.close()
+            if path is not None:
+                path.socket.close()
+        elif path is not None:
+            core.add_udp(other, used.index(name), path)
+        else:
+            core.add_tcp(other, used.index(name), connection.detach())

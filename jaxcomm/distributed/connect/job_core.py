@@ -1,0 +1,145 @@
+"""The core's side of a job: it takes the connections with the other processes, and leaves the job at exit."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxcomm import ffi
+from jaxcomm.distributed import forks
+from jaxcomm.distributed.connect.settings import MOST_RAILS
+from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.ffi.arguments import RailShares, UdpConnection
+from jaxcomm.ffi.cpu import CPU
+from jaxcomm.log import printable
+
+_POLL_S: Final = 0.002
+
+
+class JobCore:
+    """The core's transports in one generation of the job, as in `membership.MessageCore`."""
+
+    def __init__(self) -> None:
+        """Opens the job in the core, once per generation."""
+        self._processes = jax.process_count()  # read here, because jaxcomm's own threads must not call JAX
+        CPU.call("job_open", jax.process_index(), self._processes)
+        self._at_exit: Callable[[], None] = _leave  # after `start`: the argument of `atexit.unregister`
+
+    def shm_file(self) -> tuple[int, int]:
+        """Returns the descriptor of this process's shared-memory file, and the file's number."""
+        fd, nonce = ctypes.c_int(), ctypes.c_uint64()
+        CPU.call("job_shm_file", ctypes.byref(fd), ctypes.byref(nonce))
+        return fd.value, nonce.value
+
+    def add_shm(self, process: int, fd: int, nonce: int) -> None:
+        """Takes the descriptor of another process's shared-memory file. Fails if the file's number is not `nonce`."""
+        CPU.call("job_add_shm", process, fd, nonce)
+
+    def open_rails(self, kind: str, names: list[str]) -> None:
+        """Opens the rails with these names, all as "tcp" or all as "udp"."""
+        CPU.call("job_open_rails", kind.encode(), os.fsencode("".join(f"{name}\n" for name in names)))
+
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
+        """Sets the connected and the down rails to a process, and every rail's shares."""
+        CPU.call(
+            "job_set_rails",
+            process,
+            (ctypes.c_uint32 * len(connected))(*connected),
+            len(connected),
+            (ctypes.c_uint32 * len(down))(*down),
+            len(down),
+            _table(shares),
+        )
+
+    def set_shares(self, process: int, shares: list[tuple[int, list[int]]]) -> None:
+        """Changes the rails' shares of later messages to a process."""
+        CPU.call("job_set_shares", process, _table(shares))
+
+    def add_tcp(self, process: int, rail: int, fd: int) -> None:
+        """Takes a connected, authenticated socket."""
+        CPU.call("job_add_tcp", process, rail, fd)
+
+    def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
+        """Takes the sockets of a path."""
+        CPU.call("job_add_udp", process, rail, _taken(path))
+
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        """Returns the cut rails that can be restored: each rail's process, number, and number of cuts so far."""
+        most = self._processes * MOST_RAILS
+        triples, count = (ctypes.c_uint32 * 3 * most)(), ctypes.c_int64()
+        CPU.call("job_lost_rails", triples, most, ctypes.byref(count))
+        return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
+
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        """Takes a connected, authenticated socket for a cut rail, or closes it."""
+        CPU.call("job_restore_tcp", process, rail, cuts, fd)
+
+    def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
+        """Does the same as `restore_tcp` with the sockets of a path."""
+        CPU.call("job_restore_udp", process, rail, cuts, _taken(path))
+
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        """Starts the transport, after all other processes were added. Takes each process's host number and name."""
+        names = "".join(f"{printable(name)}\n" for name in host_names)
+        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), names.encode(), len(hosts))
+        self._at_exit = forks.run_at_exit(_leave)
+
+    def close(self) -> None:
+        """Leaves the job as at process exit, and releases the connections."""
+        atexit.unregister(self._at_exit)
+        _leave()
+        CPU.call("job_reset")
+
+
+def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
+    """Converts shares, each with the smallest size that they are for, to the core's type."""
+    lows = np.array([low for low, _ in shares], np.int64)
+    units = np.array([each for _, each in shares], np.uint32)
+    return RailShares(lows, units, *units.shape)
+
+
+def _taken(path: UdpPath) -> UdpConnection:
+    """Converts a path to the core's type. The core owns the path's sockets from now on."""
+    return UdpConnection(path.connection.detach(), path.socket.detach(), *path[2:])
+
+
+def _leave() -> None:
+    """Leaves the job: waits for calls, sends pending messages, then says goodbye to the other processes."""
+    try:
+        _finish_calls(time.monotonic() + ffi.deadline())
+    finally:
+        CPU.call("job_close")
+
+
+def _finish_calls(until: float) -> None:
+    """Waits for dispatched steps, even if the program dropped their results, and for calls that have started.
+
+    JAX's CPU client runs the steps of one thread in order, and the steps on several devices in one order for all
+    threads. A step that is dispatched now therefore ends last.
+    """
+    with contextlib.suppress(Exception):  # steps may have failed, or JAX may be shutting down
+        devices = jax.local_devices(backend="cpu")
+        mesh = Mesh(np.array(devices), ("d",))
+        last = [jax.device_put(np.zeros(()), device) for device in devices]
+        last.append(jax.device_put(np.zeros(len(devices)), NamedSharding(mesh, PartitionSpec("d"))))
+        last = [*map(jnp.negative, last), *jax.live_arrays()]
+        while time.monotonic() < until and not all(array.is_deleted() or array.is_ready() for array in last):
+            time.sleep(_POLL_S)
+    awaits = ctypes.c_int(1)
+    while time.monotonic() < until:
+        CPU.call("job_awaits", ctypes.byref(awaits))
+        if not awaits.value:
+            break
+        time.sleep(_POLL_S)

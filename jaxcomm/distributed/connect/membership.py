@@ -1,0 +1,83 @@
+"""The processes that are connected, and the core that carries messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.repair import RailsCore, Repair
+from jaxcomm.ffi.shares import SharesFrom
+
+
+class MessageCore(RailsCore, Protocol):
+    """Carries messages between connected processes; one object for each generation."""
+
+    def shm_file(self) -> tuple[int, int]:
+        """Returns the descriptor and the number of this process's shared-memory file. The core owns the descriptor."""
+
+    def add_shm(self, process: int, fd: int, number: int) -> None:
+        """Takes the descriptor of another process's shared-memory file. Fails if the file's number is not `number`."""
+
+    def open_rails(self, kind: str, names: list[str]) -> None:
+        """Opens these rails, all as "tcp" or all as "udp". All processes pass the same names in the same order."""
+
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
+        """Sets the rails to a process, and the shares of all rails. Not called if there is only one rail.
+
+        Each entry of `shares` has the smallest size that its shares are for. Rails that are down count as cut once.
+        """
+
+    def set_shares(self, process: int, shares: list[tuple[int, list[int]]]) -> None:
+        """Changes the rails' shares of later messages to a process. Not called if there is only one rail."""
+
+    def add_tcp(self, process: int, rail: int, fd: int) -> None:
+        """Takes a connected, authenticated, non-blocking socket."""
+
+    def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
+        """Takes the sockets of a path."""
+
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        """Starts the transport, after all other processes were added. Takes each process's host number and name."""
+
+    def close(self) -> None:
+        """Ends the generation: says goodbye to the other processes, and releases the connections."""
+
+
+class Membership(NamedTuple):
+    """The processes that are connected.
+
+    Attributes:
+      generation: the number of times that this job's processes were connected.
+      process: the number of this process.
+      transports: for each process, "shm", "tcp" or "udp"; "" for this process.
+      hosts: for each process, the first process on its host.
+      is_over_udp: whether processes that share no memory use UDP.
+      strangers: the number of connections that were closed because they did not belong to the job.
+      core: the core that carries messages between the processes.
+      ends: the rails of this process.
+      rails: the names of the job's rails, the same in all processes; empty if all processes share memory.
+      shares: the rails' shares to each process that is reached over the network.
+      round_trips: for each process and rail, the lowest RTT at the start in seconds, if the kernel knows it.
+      repair: the object that reconnects cut rails; None with fewer than two rails.
+    """
+
+    generation: int
+    process: int
+    transports: tuple[str, ...]
+    hosts: tuple[int, ...]
+    is_over_udp: bool
+    strangers: int
+    core: MessageCore
+    ends: tuple[RailEnd, ...]
+    rails: tuple[str, ...]
+    shares: Mapping[int, Sequence[SharesFrom]]
+    round_trips: Mapping[tuple[int, str], float]
+    repair: Repair | None
+
+    def set_shares(self, process: int, shares: Sequence[SharesFrom]) -> None:
+        """Sets the rails' shares of later messages to a process. There must be several rails."""
+        self.core.set_shares(process, [(low, [each.get(name, 0) for name in self.rails]) for low, each in shares])

@@ -1,0 +1,123 @@
+"""Settings of the connections between processes, from environment variables and a plan."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from jaxcomm.environment import (
+    CONNECT_TIMEOUT_S,
+    DEFAULT_CONNECT_TIMEOUT_S,
+    DEFAULT_TRANSPORT,
+    HOST,
+    INTERFACE,
+    RAILS,
+    SECRET_FILE,
+    TRANSPORT,
+)
+from jaxcomm.errors import JaxcommError
+
+TRANSPORTS = ("auto", "shm", "tcp", "udp")
+MOST_RAILS: Final = 16
+_MOST_RATE: Final = 10**9
+_RATE: Final = re.compile("[0-9]{1,10}")
+
+
+class NamedRail(NamedTuple):
+    """A named rail: an interface or an IPv4 address, and its rate relative to other rails (0 if not given)."""
+
+    name: str
+    rate: int = 0
+
+
+class Settings(NamedTuple):
+    """The settings of this process's connections with the other processes.
+
+    Attributes:
+      transport: JAXCOMM_TRANSPORT: "shm", "tcp", "udp" or "auto". With "auto" processes use shm within a host, and
+        between hosts the plan's transport, or tcp without one.
+      interface: JAXCOMM_INTERFACE: the interface to which sockets are bound; "" for the route to the coordinator.
+      host: JAXCOMM_HOST: processes with the same name share memory; "" detects which processes can share memory.
+      secret_file: JAXCOMM_SECRET_FILE: the file with the job's secret; "" lets process 0 create and publish a secret.
+      timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: the seconds in which all processes must arrive and be connected. Processes
+        that have not arrived may still be compiling.
+      rails: JAXCOMM_RAILS: interfaces, as in "eth0,eth1", or with Mbit/s "eth0:4000,eth1:1000"; () detects the rails.
+      planned_transport: the plan's transport between hosts, "tcp" or "udp", or "".
+    """
+
+    transport: str = DEFAULT_TRANSPORT
+    interface: str = ""
+    host: str = ""
+    secret_file: str = ""
+    timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S
+    rails: tuple[NamedRail, ...] = ()
+    planned_transport: str = ""
+
+    @property
+    def follows_plan(self) -> bool:
+        """Whether the plan chooses the transport, because the user named no transport."""
+        return self.transport == "auto"
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Returns the settings in the environment.
+
+    Raises:
+      JaxcommError: a variable's value is invalid.
+    """
+    transport = environment.get(TRANSPORT) or Settings().transport
+    if transport not in TRANSPORTS:
+        raise JaxcommError(
+            f"{TRANSPORT} is {transport!r}; there are {', '.join(TRANSPORTS)}.\n  Cure: set it to one of them."
+        )
+    seconds = environment.get(CONNECT_TIMEOUT_S) or str(Settings().timeout_s)
+    try:
+        timeout_s = float(seconds)
+    except ValueError:
+        timeout_s = math.nan
+    if not 0 < timeout_s <= 86400:
+        raise JaxcommError(
+            f"{CONNECT_TIMEOUT_S} is {seconds!r}; it is a number of seconds, up to a day.\n  Cure: set it to 300."
+        )
+    return Settings(
+        transport,
+        environment.get(INTERFACE, ""),
+        environment.get(HOST, ""),
+        environment.get(SECRET_FILE, ""),
+        timeout_s,
+        named_rails(RAILS, rails) if (rails := environment.get(RAILS)) else (),
+    )
+
+
+def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...]:
+    """Parses rails, each written "eth0" or "eth0:4000".
+
+    Args:
+      source: the setting's source, for errors.
+      words: one word per rail, or one string with commas between them.
+
+    Raises:
+      JaxcommError: a word is invalid, there are no rails or too many, a rail is named twice, or only some rails have
+        rates.
+    """
+    each_word = words.split(",") if isinstance(words, str) else words
+    if not isinstance(each_word, Sequence) or not all(isinstance(word, str) for word in each_word) or not each_word:
+        raise _wrong(f"{source} is {words!r}", "it is a string, or a list with a string for each rail")
+    rails = []
+    for word in each_word:
+        name, colon, rate = word.strip().partition(":")
+        if not name or (colon and not (_RATE.fullmatch(rate) and 0 < int(rate) <= _MOST_RATE)):
+            raise _wrong(f"{source} names the rail {word!r}", "a rail is an interface, or an interface and its rate")
+        rails.append(NamedRail(name, int(rate or 0)))
+    if len({rail.name for rail in rails}) < len(rails) or len(rails) > MOST_RAILS:
+        raise _wrong(f"{source} names {', '.join(rail.name for rail in rails)}", f"up to {MOST_RAILS}, each once")
+    if any(rail.rate for rail in rails) and not all(rail.rate for rail in rails):
+        raise _wrong(f"{source} gives a rate to some rails", "it belongs to all of them, or to none")
+    return tuple(rails)
+
+
+def _wrong(found: str, wanted: str) -> JaxcommError:
+    return JaxcommError(f"{found}; {wanted}.\n  Cure: write for example eth0,eth1 or eth0:4000,eth1:1000.")

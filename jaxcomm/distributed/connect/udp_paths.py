@@ -1,0 +1,235 @@
+"""The UDP paths to other processes: agreed on over authenticated connections, and tried with packets of full size.
+
+    each side sends                                  over
+    hello    port, packet size, room, nonce, MAC     the connection, at the same time
+    trial    a packet of full size                   UDP, repeatedly
+    received one byte                                the connection, after a trial has arrived
+
+The keys of a path are derived from the generation's key and both hellos, so packets of other or earlier paths are
+refused. The connection stays open. If it closes, the other process has ended. While it is open, acknowledgements from
+the other host's kernel show that this host is alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from jaxcomm.distributed.connect.addresses import bound_socket, make_room
+from jaxcomm.distributed.connect.listener import HANDSHAKE_S
+from jaxcomm.distributed.connect.secret import MAC_BYTES, is_mac, mac
+from jaxcomm.distributed.forks import close_in_children
+from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
+from jaxcomm.errors import JaxcommError
+
+_PARTIES: Final = struct.Struct("<II")
+_HELLO: Final = struct.Struct("<HII32s")  # port, packet size, room, nonce
+_HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
+_HEARD: Final = b"\x01"
+_IP_MTU, _IPV6_MTU = 14, 24  # from linux/in.h and linux/in6.h
+_MOST_MTU, _LEAST_MTU = 9000, 576  # larger packets gain nothing, because packets are sent in batches
+_ROOM: Final = 4 << 20  # bytes of the receive buffer
+_EACH_S: Final = 0.02  # time between two trials
+_ALL_S: Final = 20.0  # time until the path is given up
+
+
+class UdpPath(NamedTuple):
+    """A UDP path to another process, on which both processes have agreed.
+
+    Attributes:
+      connection: a TCP connection, which carries no messages.
+      socket: a connected UDP socket.
+      sends: the key of packets to the other process, 16 bytes.
+      receives: the key of packets from the other process, 16 bytes.
+      packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
+      window: the number of bytes that may be in flight to the other process.
+    """
+
+    connection: socket.socket
+    socket: socket.socket
+    sends: bytes
+    receives: bytes
+    packet_bytes: int
+    window: int
+
+
+class Agreed(NamedTuple):
+    """The paths by process and rail, and the errors of rails without a path, if the user did not name these rails."""
+
+    paths: dict[tuple[int, str], UdpPath]
+    lacking: dict[tuple[int, str], JaxcommError]
+
+
+def agree(
+    process: int,
+    connections: Mapping[tuple[int, str], socket.socket],
+    ends: Mapping[str, RailEnd],
+    key: bytes,
+    deadline: float,
+    after_failure: contextlib.ExitStack,
+) -> Agreed:
+    """Agrees on a path with each process over each rail. All these processes must call this at the same time.
+
+    Args:
+      process: the number of this process.
+      connections: the authenticated, non-blocking connections, by process and rail. Each becomes part of a path.
+      ends: the rails of this process, by name.
+      key: the key of the generation.
+      deadline: on the clock of `time.monotonic`.
+      after_failure: gets the callbacks that close the UDP sockets.
+
+    Raises:
+      JaxcommError: a rail that the user named loses packets of full size, or a process is gone or has another key.
+    """
+    now = time.monotonic()
+    soon = {name: HANDSHAKE_S if end.network else _ALL_S for name, end in ends.items()}
+    sides = {
+        (other, name): _Side(process, other, made, ends[name], key, min(deadline, now + soon[name]))
+        for (other, name), made in connections.items()
+    }
+    lacking = {}
+    for side in sides.values():
+        after_failure.callback(side.udp.close)
+    with close_in_children(selectors.DefaultSelector()) as selector:
+        for side in sides.values():
+            selector.register(side.connection, selectors.EVENT_READ, side.read_connection)
+            selector.register(side.udp, selectors.EVENT_READ, side.read_packet)
+        while late := {to: side for to, side in sides.items() if not side.is_done and to not in lacking}:
+            for to, side in late.items():
+                if time.monotonic() > side.deadline:
+                    lacking[to] = side.unreachable()
+                    if not side.end.network:
+                        raise lacking[to]
+                side.write_connection()
+                side.try_packet()
+            for event, _ in selector.select(_EACH_S):
+                event.data()
+    return Agreed({to: side.path() for to, side in sides.items() if to not in lacking}, lacking)
+
+
+def agree_with(
+    process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+) -> UdpPath:
+    """Agrees on a path with one process over one rail, and takes the connection. Args as for `agree`.
+
+    Raises:
+      JaxcommError, OSError: no path works; the connection is closed.
+    """
+    to = other, end.name
+    with contextlib.ExitStack() as after_failure:
+        after_failure.callback(connection.close)
+        agreed = agree(process, {to: connection}, {end.name: end}, key, deadline, after_failure)
+        for error in agreed.lacking.values():
+            raise error
+        after_failure.pop_all()
+    return agreed.paths[to]
+
+
+class _Side:
+    """This process's side of the agreement with another process, over one rail."""
+
+    def __init__(
+        self, process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+    ) -> None:
+        self.other, self.connection, self.end, self.deadline = other, connection, end, deadline
+        self._process, self._key = process, key
+        own, self._peer = connection.getsockname(), connection.getpeername()
+        self.udp = bound_socket(own[0], end.interface, socket.SOCK_DGRAM)
+        self.udp.setblocking(False)
+        self.udp.bind((own[0], 0, *own[2:]))
+        self.udp.connect(self._peer)  # shows the MTU of the path; the UDP port comes with the hello
+        make_room(self.udp, _ROOM)
+        room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # the kernel's overhead counts as well
+        content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
+        self._hello, self._received, self._theirs = content, b"", b""
+        self._is_reached = self._has_received = False
+        self._unsent = content + mac(key, "udp hello", _PARTIES.pack(process, other) + content)
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_reached and self._has_received and not self._unsent
+
+    def write_connection(self) -> None:
+        """Sends as much of this side's hello and acknowledgement as the connection accepts."""
+        if self._unsent:
+            with contextlib.suppress(OSError):  # no room now; or closed, which reading reports
+                self._unsent = self._unsent[self.connection.send(self._unsent) :]
+
+    def read_connection(self) -> None:
+        """Reads the other side's hello, then its acknowledgement."""
+        awaited = len(_HEARD) if self._theirs else _HELLO_BYTES
+        try:
+            part = self.connection.recv(awaited - len(self._received))
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part:
+            raise JaxcommError(
+                f"process {self.other} hung up during the trial of the UDP path to it.\n  Cure: see its error."
+            )
+        self._received += part
+        if len(self._received) < awaited:
+            return
+        message, self._received = self._received, b""
+        if self._theirs:
+            self._is_reached = True
+            return
+        content, signature = message[: _HELLO.size], message[_HELLO.size :]
+        if not is_mac(signature, self._key, "udp hello", _PARTIES.pack(self.other, self._process) + content):
+            raise JaxcommError(f"process {self.other} does not sign with this job's key.\n  Cure: start the job anew.")
+        self._theirs = content
+        port, packet_bytes, self._window, _ = _HELLO.unpack(content)
+        self._packet_bytes = min(packet_bytes, full_packet_bytes(self.udp))
+        self.udp.connect((self._peer[0], port, *self._peer[2:]))
+        first, second = sorted([(self._process, self._hello), (self.other, content)])
+        self._session = mac(self._key, "udp session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
+
+    def read_packet(self) -> None:
+        with contextlib.suppress(OSError):  # the network reports errors of earlier packets
+            packet = self.udp.recv(1 << 16)
+            if self._theirs and packet == self._trial(self.other) and not self._has_received:
+                self._has_received = True
+                self._unsent += _HEARD
+
+    def try_packet(self) -> None:
+        if self._theirs and not self._is_reached:
+            with contextlib.suppress(OSError):
+                self.udp.send(self._trial(self._process))
+
+    def unreachable(self) -> JaxcommError:
+        on = "" if self.end.name == DEFAULT else f" on rail {self.end.name}"
+        if not self._theirs:
+            return JaxcommError(
+                f"process {self.other} did not agree on a UDP path{on} in time.\n  Cure: see its error."
+            )
+        way = f"from process {self.other}" if self._is_reached else f"to process {self.other} at {self._peer[0]}"
+        way += on
+        return JaxcommError(
+            f"no UDP packets of {self._packet_bytes} bytes come through {way}.\n"
+            "  Cure: let the hosts' firewalls pass UDP between them, check that the whole path supports the "
+            "interfaces' MTU, or set JAXCOMM_TRANSPORT=tcp."
+        )
+
+    def path(self) -> UdpPath:
+        sends, receives = (
+            mac(self._session, "udp packets", _PARTIES.pack(*direction))[:16]
+            for direction in ((self._process, self.other), (self.other, self._process))
+        )
+        return UdpPath(self.connection, self.udp, sends, receives, self._packet_bytes, self._window)
+
+    def _trial(self, sender: int) -> bytes:
+        return mac(self._session, "udp trial", _PARTIES.pack(sender, 0)).ljust(self._packet_bytes, b"\0")
+
+
+def full_packet_bytes(connected: socket.socket) -> int:
+    """Returns the largest payload of a UDP packet to the other side, by the kernel's MTU of the path."""
+    is_v6 = connected.family == socket.AF_INET6
+    level, option, headers = (socket.IPPROTO_IPV6, _IPV6_MTU, 48) if is_v6 else (socket.IPPROTO_IP, _IP_MTU, 28)
+    return min(max(connected.getsockopt(level, option), _LEAST_MTU), _MOST_MTU) - headers

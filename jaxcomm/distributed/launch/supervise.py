@@ -1,0 +1,252 @@
+"""Runs processes until all have ended, and leaves no process behind.
+
+A failure ends all processes, unless the caller lets the other processes go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+GRACE_S = 3.0  # time from SIGTERM to SIGKILL; JAX's own handler of SIGTERM does not end a process
+_LAST_LINES = 10
+_PROGRESS_S: Final = 1.0  # time between two shown states of a progress bar
+_MOST_LINE_BYTES: Final = 65536
+_END: Final = re.compile(rb"\r?\n|\r(?!\Z)")  # a \r at the end of the data ends no line yet: \n may follow
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+_prctl = ctypes.CDLL(None).prctl
+
+Show = Callable[[int, str, bool], None]
+
+
+class Failure(NamedTuple):
+    """A process's failure, or the signal that ended the job.
+
+    Attributes:
+      process: the first process that failed; None if a signal to this process ended the job.
+      status: the exit status of `process`, or minus the number of the signal that ended the process or the job.
+      last_lines: the last lines that `process` printed.
+    """
+
+    process: int | None
+    status: int
+    last_lines: tuple[str, ...] = ()
+
+
+def supervise(
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    show: Show,
+    goes_on: Callable[[Failure], bool] = lambda failure: False,
+) -> Failure | None:
+    """Runs the command once in each environment. Must be called in the main thread.
+
+    SIGINT, SIGTERM and SIGHUP to this process end all processes; the second such signal kills them at once.
+
+    Args:
+      command: program and arguments.
+      environments: `environments[i]` is the environment of process i.
+      show: called with the process, a line, and whether the line is from standard error.
+      goes_on: returns whether the other processes go on after a failure.
+
+    Returns:
+      The failure that ended the job; None if no failure did. All processes have ended.
+    """
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(_signals())
+        groups = stack.enter_context(_guard())
+        selector = stack.enter_context(selectors.DefaultSelector())
+        selector.register(signals, selectors.EVENT_READ)
+        children: list[_Child] = []
+        stack.callback(_end, children)
+        for process, environment in enumerate(environments):
+            child = _Child(process, command, environment, show)
+            children.append(child)
+            os.write(groups, f"{child.pid}\n".encode())
+            for file in (child.ended, *child.streams):
+                selector.register(file, selectors.EVENT_READ, child)
+        failure: Failure | None = None
+        deadline: float | None = None  # until then the processes that got SIGTERM may run
+        while children:
+            ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for file, child in ((key.fd, key.data) for key, _ in ready):
+                if file == signals:
+                    number = os.read(signals, 1)[0]
+                    if failure is not None:
+                        deadline = 0.0
+                    failure = failure or Failure(None, -number)
+                elif file == child.ended:
+                    for each in (child.ended, *child.streams):
+                        selector.unregister(each)
+                    children.remove(child)
+                    if (status := child.end()) and failure is None:
+                        found = Failure(child.process, status, tuple(child.last_lines))
+                        failure = None if goes_on(found) else found
+                elif child in children and not child.read(file):
+                    selector.unregister(file)
+                    child.streams.pop(file)
+            if failure is not None and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+                for child in children:
+                    child.signal(signal.SIGTERM)
+            elif deadline is not None and deadline <= time.monotonic():
+                for child in children:
+                    child.signal(signal.SIGKILL)
+                deadline = time.monotonic() + GRACE_S
+    return failure
+
+
+def _end(children: Sequence[_Child]) -> None:
+    for child in children:
+        child.signal(signal.SIGKILL)
+    for child in children:
+        with contextlib.suppress(OSError):  # `show` may fail on the last lines
+            child.end()
+
+
+class _Child:
+    """A process and all processes that it starts, in one process group.
+
+    Attributes:
+      ended: a descriptor that is readable once the process has ended.
+      streams: the descriptors of the process's open output streams, each with a line splitter.
+      last_lines: the last lines of the process's output.
+    """
+
+    def __init__(self, process: int, command: Sequence[str], environment: Mapping[str, str], show: Show) -> None:
+        self.process = process
+        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._show = show
+        launcher = os.getpid()
+
+        def end_with_launcher() -> None:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != launcher:
+                os._exit(1)
+
+        self._running = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+            preexec_fn=end_with_launcher,
+        )
+        self.pid = self._running.pid
+        self.ended = os.pidfd_open(self.pid)
+        assert self._running.stdout is not None and self._running.stderr is not None
+        self._stderr = self._running.stderr.fileno()
+        self.streams = {self._running.stdout.fileno(): Lines(), self._stderr: Lines()}
+        for file in self.streams:
+            os.set_blocking(file, False)
+
+    def read(self, file: int) -> bool:
+        """Reads available output and shows its lines. Returns False if no output is available or the stream ends."""
+        try:
+            data = os.read(file, 65536)
+        except BlockingIOError:
+            return False
+        for line in self.streams[file].add(data, time.monotonic()):
+            self.last_lines.append(line)
+            self._show(self.process, line, file == self._stderr)
+        return bool(data)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the whole group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def end(self) -> int:
+        """Kills the group, shows its last output, and returns the exit status of its first process."""
+        self.signal(signal.SIGKILL)  # the group's number cannot be reused before its first process is reaped
+        status = self._running.wait()
+        for file in self.streams:
+            while self.read(file):
+                pass
+        os.close(self.ended)
+        for stream in (self._running.stdout, self._running.stderr):
+            if stream is not None:
+                stream.close()
+        return status
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """Yields a descriptor to read the numbers of the signals that end the job."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    waking = signal.set_wakeup_fd(writer)
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in handlers.items():
+        if handler != signal.SIG_IGN:  # a background job keeps ignoring this signal
+            signal.signal(number, lambda *_: None)
+    try:
+        yield reader
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(waking)
+        os.close(reader)
+        os.close(writer)
+
+
+@contextlib.contextmanager
+def _guard() -> Iterator[int]:
+    """Yields a descriptor to which process-group numbers are written. If this process is killed, so are these groups.
+
+    Linux can end a killed process's children, but not its grandchildren.
+    """
+    script = 'while read group; do groups="$groups -$group"; done; kill -s KILL -- $groups'
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as guard:
+        assert guard.stdin is not None
+        try:
+            yield guard.stdin.fileno()
+        finally:
+            guard.kill()  # its groups have ended
+
+
+class Lines:
+    """Splits bytes into lines.
+
+    Text that ends in a carriage return is a state of a progress bar; at most one state a second is returned.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._next_progress = 0.0
+
+    def add(self, data: bytes, now: float) -> list[str]:
+        """Returns the lines that end in `data`, and an unfinished line that is longer than 64 KiB.
+
+        Args:
+          data: the bytes that have arrived; b"" for the end of the stream.
+          now: the current time in seconds.
+        """
+        self._rest += data
+        found, start = [], 0
+        for end in _END.finditer(self._rest):
+            text = self._rest[start : end.start()]
+            start = end.end()
+            if end[0] != b"\r":
+                found.append(text)
+            elif text and now >= self._next_progress:
+                found.append(text)
+                self._next_progress = now + _PROGRESS_S
+        self._rest = self._rest[start:]
+        if self._rest and (not data or len(self._rest) > _MOST_LINE_BYTES):
+            found.append(self._rest.rstrip(b"\r"))
+            self._rest = b""
+        return [line.decode(errors="replace") for line in found]

@@ -1,0 +1,1 @@
+"""The rails between processes: their shares, outages and repair."""

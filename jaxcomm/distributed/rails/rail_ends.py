@@ -1,0 +1,205 @@
+"""The rails of this process, the rails that two processes have in common, and each rail's share.
+
+A rail is a network interface between hosts. Its name is the same on all hosts. JAXCOMM_RAILS or
+`jaxcomm.init(rails=…)` names the rails. Otherwise the rails are detected: the route to the coordinator, and other
+hardware interfaces with a known speed. Such an interface connects two hosts if both have an interface of its name in
+the same network.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from jaxcomm.distributed.connect.addresses import listening_socket, local_address
+from jaxcomm.distributed.connect.interfaces import Interface, interfaces
+from jaxcomm.distributed.connect.settings import MOST_RAILS, Settings
+from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import SharesFrom, in_units
+
+ANY_HOST: Final = "192.0.2.1:1"  # reserved for documentation (RFC 5737): has a route, but nothing is sent to it
+DEFAULT: Final = ""  # the rail to the coordinator if the user names no rail; hosts may name its interface differently
+
+
+class RailEnd(NamedTuple):
+    """A process's end of a rail.
+
+    Attributes:
+      name: the rail's name, which is the same in all processes.
+      interface: the interface to which sockets are bound; "" if they are not bound to one.
+      address: the listener's address; "" if the interface is missing or has no address.
+      port: the listener's port; 0 before there is a listener.
+      rate: the rail's rate in Mbit/s, or as in JAXCOMM_RAILS, perhaps only relative to other rails; 0 if unknown.
+      network: the network in which both ends must be; "" for a rail that the user named.
+      is_up: whether the interface exists and has a carrier.
+    """
+
+    name: str
+    interface: str
+    address: str
+    port: int
+    rate: int
+    network: str
+    is_up: bool = True
+
+
+class MissingInterface(JaxcommError):
+    """A rail that the user named is not an interface of this machine, or has no address."""
+
+
+def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | None = None) -> list[RailEnd]:
+    """Returns the rails of this process, at least one.
+
+    Args:
+      chosen: the settings.
+      coordinator: "host:port" of `jax.distributed`.
+      found: the machine's interfaces; None detects them.
+
+    Raises:
+      JaxcommError: a rail has no interface here, or the coordinator cannot be reached.
+    """
+    there = {each.name: each for each in (interfaces() if found is None else found)}
+    if chosen.rails:
+        named = []
+        missing: list[MissingInterface] = []
+        for each in chosen.rails:
+            try:
+                named.append(_named(each.name, each.rate, there))
+            except MissingInterface as error:
+                missing.append(error)
+                named.append(RailEnd(each.name, each.name, "", 0, each.rate, "", is_up=False))
+        if len(missing) == len(named):
+            raise missing[0]
+        for one, other in itertools.combinations(named, 2):
+            if one.address and one.address == other.address:
+                raise JaxcommError(
+                    f"the rails {one.name!r} and {other.name!r} are the same interface, at {one.address}.\n"
+                    "  Cure: name one of them in JAXCOMM_RAILS."
+                )
+        return named
+    address = local_address(coordinator, chosen.interface)
+    default = next((each for each in there.values() if each.address == address), None)
+    first = RailEnd(DEFAULT, chosen.interface, address, 0, default.mbit if default else 0, "")
+    if chosen.interface or default is None or not _may_be_found(default):
+        return [first]
+    others = [each for each in there.values() if each is not default and _may_be_found(each)]
+    ends = (RailEnd(each.name, each.name, each.address, 0, each.mbit, each.network) for each in others)
+    return [first, *itertools.islice(ends, MOST_RAILS - 1)]
+
+
+def names(all_rails: Sequence[Sequence[RailEnd]]) -> list[str]:
+    """Returns the names of the job's rails: the first process's rails, then further rails of other processes."""
+    return list(dict.fromkeys(rail.name for rails in all_rails for rail in rails))
+
+
+def check_missing(all_rails: Sequence[Sequence[RailEnd]]) -> None:
+    """Raises JaxcommError if a rail has no address in any process. The user has then misnamed the rail."""
+    there = {rail.name for each in all_rails for rail in each if rail.address}
+    for name in names(all_rails):
+        if name not in there:
+            raise JaxcommError(
+                f"the rail {name!r} is no interface with an IP address on any host.\n"
+                "  Cure: name interfaces that `jaxcomm rails` shows, as in JAXCOMM_RAILS=eth0,eth1."
+            )
+
+
+def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
+    """Returns the rails that connect two processes, in the order of `own`.
+
+    `own` must be the rails of the process with the lower number.
+    """
+    there = {rail.name: rail for rail in peer}
+    return [
+        rail.name
+        for rail in own
+        if (other := there.get(rail.name)) is not None
+        and rail.address
+        and other.address
+        and rail.network == other.network
+        and (not rail.network or rail.address != other.address)  # bridges may have the same address everywhere
+    ]
+
+
+def shares(
+    lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd], planned: Sequence[SharesFrom]
+) -> list[SharesFrom]:
+    """Returns the shares of the rails between two processes.
+
+    The shares are as planned. Without a plan they are in proportion to the rails' rates, or equal if a rate is unknown.
+
+    Args:
+      lead: the rails that connect the two processes.
+      own: all rails of one process.
+      peer: all rails of the other process.
+      planned: the plan's shares, by this job's names of rails; () without a plan. If no rail in `lead` has a planned
+        share, rates are used.
+    """
+    by_rate = rates(lead, own, peer)
+    ranges = []
+    has_share = any(each.get(name) for _, each in planned for name in lead)
+    for low, each in planned if has_share else [SharesFrom(0, by_rate)]:
+        weights = [each.get(name, 0) for name in lead]
+        units = in_units(weights if any(weights) else [*by_rate.values()])
+        ranges.append(SharesFrom(low, dict(zip(lead, units, strict=True))))
+    return ranges
+
+
+def rates(lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> dict[str, int]:
+    """Returns the rate of each rail's slower end; 1 for all rails if one rate is unknown."""
+    found = {name: min(rail.rate for rail in (*own, *peer) if rail.name == name) for name in lead}
+    return found if all(found.values()) else dict.fromkeys(lead, 1)
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Returns the names of rails, for error texts and log lines."""
+    return ", ".join(name or "the route to the coordinator" for name in names) or "none"
+
+
+def source(own: Sequence[RailEnd], *, is_planned: bool, is_named: bool) -> str:
+    """Returns the source of the shares, in words.
+
+    Args:
+      own: the rails of this process.
+      is_planned: whether a plan has shares.
+      is_named: whether JAXCOMM_RAILS has rates.
+    """
+    if len(own) <= 1:
+        return "one rail carries all" if own else "none, as the processes share memory only"
+    if is_planned:
+        return "those of the plan"
+    if unknown := [rail.name or rail.address for rail in own if not rail.rate]:
+        return f"equal, as the kernel does not report the speed of {', '.join(unknown)}"
+    return "by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds"
+
+
+def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
+    if (interface := there.get(name)) is not None:
+        return RailEnd(name, name, interface.address, 0, rate or interface.mbit, "", interface.is_up)
+    try:
+        address = ipaddress.IPv4Address(name)
+    except ValueError as error:
+        listed = ", ".join(there) or "none"
+        raise MissingInterface(
+            f"the rail {name!r} is no interface with an IP address; this machine has: {listed}.\n"
+            "  Cure: name interfaces that `jaxcomm rails` shows on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
+        ) from error
+    if address.is_unspecified or address.is_multicast or address == ipaddress.IPv4Address("255.255.255.255"):
+        raise JaxcommError(
+            f"the rail {name!r} is no machine's address.\n  Cure: name an interface, as in JAXCOMM_RAILS=eth0,eth1."
+        )
+    try:
+        listening_socket(name, "").close()
+    except JaxcommError as error:
+        listed = ", ".join(f"{each.name} {each.address}" for each in there.values()) or "none"
+        raise JaxcommError(
+            f"the rail {name!r} is no address of this machine; its interfaces are: {listed}.\n"
+            "  Cure: name interfaces, with the same names on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
+        ) from error
+    return RailEnd(name, "", name, 0, rate, "")
+
+
+def _may_be_found(interface: Interface) -> bool:
+    is_of_link = ipaddress.ip_address(interface.address).is_link_local  # its network is the same on all machines
+    return interface.is_physical and interface.state == "up" and interface.mbit > 0 and not is_of_link

@@ -1,0 +1,197 @@
+"""Restores cut rails of this process as soon as they carry bytes again.
+
+The core reports which rails are cut. For each cut rail, the process with the higher number reconnects, and the process
+with the lower number listens until the rail works. The handshake carries the number of cuts so far; this number
+identifies the connection. Over UDP both processes then agree on a new path with new keys, so that packets from before
+the cut are refused.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from jaxcomm.distributed.connect import handshake
+from jaxcomm.distributed.connect.connector import MTU_CURE, LongLost, connect_once
+from jaxcomm.distributed.connect.handshake import Refused
+from jaxcomm.distributed.connect.listener import Listener
+from jaxcomm.distributed.connect.records import Record, transport
+from jaxcomm.distributed.connect.udp_paths import UdpPath, agree_with
+from jaxcomm.distributed.forks import run_at_exit
+from jaxcomm.distributed.rails.outages import Outages, RailTo
+from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
+
+_POLL_S = 0.25
+_ATTEMPT_S = 1.0  # timeout of an attempt to connect, and the shortest time between the starts of two attempts
+_MOST_ATTEMPTS = 32  # attempts under way at once
+
+
+class RailsCore(Protocol):
+    """The transport over several rails."""
+
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        """Returns the cut rails that can be restored: each rail's process, number, and number of cuts so far."""
+
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        """Takes a connected, authenticated, non-blocking socket for a cut rail, or closes it.
+
+        Raises:
+          JaxcommError: the rail is not cut, or its number of cuts is not `cuts`.
+        """
+
+    def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
+        """Takes a UDP path for a cut rail, as `restore_tcp` takes a socket."""
+
+
+class Repair:
+    """Reconnects cut rails in the background, until `close`.
+
+    repair = Repair(core, own, peers, ["eth0", "eth1"], key, {"eth0": bound, "eth1": bound})
+    repair.close()
+
+    Closes itself at process exit, before exit handlers that were registered earlier.
+    """
+
+    def __init__(
+        self,
+        core: RailsCore,
+        own: Record,
+        peers: Mapping[int, Record],
+        names: Sequence[str],
+        key: bytes,
+        bound: Mapping[str, socket.socket],
+        down: Iterable[tuple[int, str]] = (),
+    ) -> None:
+        """Starts the thread.
+
+        Args:
+          core: called from several threads, one at a time.
+          own: the record of this process.
+          peers: the records of the other processes.
+          names: the rails' names, in the order in which the core numbers the rails.
+          key: the key of the generation.
+          bound: for each rail, the socket at the rail's address in `own`. `Repair` owns these sockets.
+          down: the processes and rails that were not connected at the start; such rails count as cut once.
+        """
+        self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
+        self._is_udp = transport([own, *peers.values()]) == "udp"
+        self._bound = bound
+        self._listeners: dict[str, Listener] = {}
+        self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
+        self._lock = threading.Lock()  # guards the outages, and the calls of the core; these calls end with `close`
+        self._outages = Outages(names, (RailTo(process, names.index(name)) for process, name in down))
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
+        self._thread.start()
+        self._at_exit = run_at_exit(self.close)
+
+    def close(self) -> None:
+        """Stops. Afterwards this object neither calls the core nor listens."""
+        atexit.unregister(self._at_exit)
+        with self._lock:
+            self._end.set()
+        self._thread.join()
+        for listener in self._listeners.values():
+            listener.close()
+        for each in self._bound.values():
+            each.close()
+
+    def _run(self) -> None:
+        while not self._end.wait(_POLL_S):
+            lost = self._lost()
+            self._listen({self._names[rail] for process, rail in lost if process > self._own.process})
+            self._connect({to: cuts for to, cuts in lost.items() if to.process < self._own.process})
+
+    def _lost(self) -> dict[RailTo, int]:
+        """Returns the number of cuts so far of each rail that is cut now."""
+        with self._lock:
+            if self._end.is_set():
+                return {}
+            lost = {RailTo(process, rail): cuts for process, rail, cuts in self._core.lost_rails()}
+            self._outages.update(lost)
+            return lost
+
+    def _listen(self, names: set[str]) -> None:
+        """Listens on these rails of this process, and on no other rails."""
+        for name in self._listeners.keys() - names:
+            self._listeners.pop(name).close()
+        for number, end in enumerate(self._own.rails):
+            if end.name in names and end.name not in self._listeners:
+                rail = self._names.index(end.name)
+                self._listeners[end.name] = Listener(
+                    self._bound[end.name],
+                    self._key,
+                    process=self._own.process,
+                    processes=len(self._peers) + 1,
+                    rail=number,
+                    expects=functools.partial(self._expects, rail=rail),
+                    accept=functools.partial(self._accept, rail=rail),
+                )
+
+    def _expects(self, process: int, cuts: int, *, rail: int) -> bool:
+        return self._lost().get(RailTo(process, rail)) == cuts
+
+    def _connect(self, lost: Mapping[RailTo, int]) -> None:
+        """Starts the attempts that are due. The rails that have waited longest come first."""
+        now = time.monotonic()
+        under_way = sum(began + _ATTEMPT_S > now for began in self._began.values())
+        due = [to for to in lost if self._began.get(to, -math.inf) + _ATTEMPT_S <= now]
+        for to in sorted(due, key=lambda to: self._began.get(to, -math.inf))[: _MOST_ATTEMPTS - under_way]:
+            self._began[to] = now
+            _run_aside(functools.partial(self._attempt, to, lost[to], now + _ATTEMPT_S))
+
+    def _accept(self, process: int, cuts: int, connection: socket.socket, *, rail: int) -> None:
+        restore = functools.partial(
+            self._restore, process, cuts, connection, rail=rail, deadline=time.monotonic() + _ATTEMPT_S
+        )
+        _run_aside(restore) if self._is_udp else restore()  # the listener's thread must not wait for packets
+
+    def _attempt(self, to: RailTo, cuts: int, deadline: float) -> None:
+        name = self._names[to.rail]
+        number, end = next((i, end) for i, end in enumerate(self._peers[to.process].rails) if end.name == name)
+        interface = next(each.interface for each in self._own.rails if each.name == name)
+        side = handshake.ConnectorSide(
+            self._key, process=self._own.process, listener=to.process, rail=number, cuts=cuts
+        )
+        try:
+            made = connect_once(side, end, interface, deadline)
+        except LongLost as error:
+            say_once(f"the rail {name}, to process {to.process}, does not come back: {error}.\n  Cure: {MTU_CURE}")
+            return  # another attempt follows
+        except (OSError, Refused, JaxcommError):
+            return  # another attempt follows
+        self._restore(to.process, cuts, made, rail=to.rail, deadline=deadline)
+
+    def _restore(self, process: int, cuts: int, connection: socket.socket, *, rail: int, deadline: float) -> None:
+        path = None
+        if self._is_udp:
+            end = next(each for each in self._own.rails if each.name == self._names[rail])
+            try:
+                path = agree_with(self._own.process, process, connection, end, self._key, deadline)
+            except (OSError, JaxcommError):
+                return  # another attempt follows
+        with self._lock:
+            if self._end.is_set():
+                connection.close()
+                if path is not None:
+                    path.socket.close()
+                return
+            try:
+                if path is None:
+                    self._core.restore_tcp(process, rail, cuts, connection.detach())
+                else:
+                    self._core.restore_udp(process, rail, cuts, path)
+            except JaxcommError:
+                return  # the rail has changed in the meantime
+            self._outages.end(RailTo(process, rail))
+
+
+def _run_aside(attempt: Callable[[], None]) -> None:
+    threading.Thread(target=attempt, name="jaxcomm repair", daemon=True).start()

@@ -1,0 +1,84 @@
+"""The schedules that `jaxcomm profile` times for a size, as the links alone suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.timed import schedule_name
+from jaxcomm.plan.values import Plain, Spec, StragglerSpec
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.planner.schedules.candidates import host_specs, late_specs, too_many_ports
+from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile import Profile, find_straggler
+from jaxcomm.profile.cluster import Cluster
+from jaxcomm.profile.straggler import LEAST_LATENESS
+from jaxcomm.profile.timed_schedules import ScheduleName
+from jaxcomm.schedules import template
+from jaxcomm.schedules.default_schedules import default_schedule
+from jaxcomm.simulate import PORTS, Delays
+
+MOST: Final = 9  # maximum number of schedules per size
+MULTIPLES: Final = (1, 4, 16)  # chunks of straggler schedules on one host, divided by the number of other ranks
+
+
+def candidates(profile: Profile) -> Callable[[int], list[ScheduleName]]:
+    """A function that returns the schedules worth timing for a number of bytes of one rank's buffer.
+
+    The default schedule comes first. The others follow in order of their expected time.
+
+    Args:
+      profile: has links and arrivals; whole schedules need not have been timed.
+    """
+    setting = _setting(profile)
+    names = [*profile.hosts] or [""] * profile.ranks
+    number = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    hosts = [number[name] for name in names]
+
+    def of_size(nbytes: int) -> list[ScheduleName]:
+        usual = default_schedule(nbytes, hosts)
+        default = Plain(kind="ring" if usual == "ring" else "direct")
+        others = {spec for spec in _specs(setting, nbytes) if spec != default}
+        # All processes of a job need the same order, but a set's order differs between processes.
+        ordered = [default, *sorted(others, key=lambda spec: (setting.seconds(spec, nbytes), repr(spec)))]
+        return [name for name in map(schedule_name, ordered) if name][:MOST]
+
+    return of_size
+
+
+def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
+    yield from (spec_of(Plain, kind=kind) for kind in ("direct", "ring", "halving_doubling"))
+    yield from host_specs(setting, nbytes)
+    late = late_specs(setting, nbytes)
+    yield from (spec for spec in late if not too_many_ports(setting, spec))
+    # Chunks are tuned by α, which links give least accurately, so other counts are tried as well.
+    tuned = {spec.chunks for spec in late if isinstance(spec, StragglerSpec)}
+    counts = {count for chunks in tuned for count in (chunks // 2, 2 * chunks) if count}
+    if late and setting.hosts == 1:
+        counts |= {multiple * (setting.ranks - 1) for multiple in MULTIPLES}
+    yield from (spec_of(StragglerSpec, late=ROLE, chunks=count) for count in sorted(counts - tuned))
+
+
+def _setting(profile: Profile) -> Setting:
+    late, call_s = LateRanks.of(profile), profile.collective.seconds if profile.collective else 0.0
+    if late.turns and np.median(late.turns.lateness) >= LEAST_LATENESS * call_s:
+        late = LateRanks({ROLE: find_straggler(profile).rank}, Delays(late.turns.lateness.tolist()))  # any rank will do
+    elif late.roles:  # if several are late, only schedules for the last one are timed
+        late = LateRanks({ROLE: late.roles[ROLE]}, late.delays, late.lateness)
+    try:
+        found = template(profile.ranks) if late.roles else None
+    except PlanError:  # without OR-Tools: only schedules that use no delay
+        late, found = LateRanks(), None
+    links = Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0)
+    return Setting(
+        ranks=profile.ranks,
+        links=links,
+        ports=PORTS,
+        min_gain=0.0,
+        late=late,
+        template=found,
+        hosts=len({*profile.hosts}) or 1,
+    )

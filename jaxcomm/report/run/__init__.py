@@ -1,0 +1,1 @@
+"""Runs in words, tables and pictures."""

@@ -1,0 +1,125 @@
+"""The statistics of a run as a table: a row per call site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from jaxcomm.ffi.shares import UNITS
+from jaxcomm.log import printable
+from jaxcomm.profile import straggler
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+ERRORS = 2.0  # standard errors on each side of a gain's 95 % interval
+_HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
+_NOTE = (
+    "wait: from the first rank's arrival to the last one's; transfer: from there to the end (medians of the last calls)"
+)
+_TRIAL_NOTE = (
+    "trial: transfers by the plan's schedule and by the default one, by turns; the plan is kept where it gains"
+)
+
+
+def sites_table(sites: Sequence[Mapping[str, Any]]) -> str:
+    """One row per call site that was called.
+
+    Args:
+      sites: the sites of `jaxcomm.stats()`.
+
+    Returns:
+      Lines without a trailing newline.
+    """
+    called = [site for site in sites if site["calls"] or site["failed"]]
+    if not called:
+        return "no call yet"
+    if not any(site.get("trial") for site in called):
+        return f"{table(_HEADER, [*map(_row, called)])}\n{_NOTE}"
+    rows = [[*_row(site), trial_text(site.get("trial"))] for site in called]
+    return f"{table((*_HEADER, 'trial'), rows)}\n{_NOTE}\n{_TRIAL_NOTE}"
+
+
+def trial_text(trial: Mapping[str, Any] | None) -> str | None:
+    """A trial in a few words: "kept: 31 ms against 52 ms, 40% less (saves 38% to 43%)", with the 95 % interval.
+
+    Args:
+      trial: the trial in a record of `jaxcomm.stats()`, or None if the call site has no trial.
+    """
+    if not trial:
+        return None
+    default_s = trial["default_s"]
+    gain = 1 - trial["plan_s"] / default_s if default_s else 0.0
+    error = ERRORS * trial.get("error_s", 0.0) / default_s if default_s else 0.0
+    less = f"{abs(gain):.0%} {'less' if gain >= 0 else 'more'}"
+    less += f" (saves {gain - error:.0%} to {gain + error:.0%})" if error else ""
+    times = f"{trial['outcome']}: {seconds_text(trial['plan_s'])} against {seconds_text(default_s)}, {less}"
+    return times + _other_reason(trial, gain)
+
+
+def _other_reason(trial: Mapping[str, Any], gain: float) -> str:
+    """The reason why a plan was kept or dropped, if its transfers alone suggest the opposite."""
+    if trial["outcome"] == "open" or (gain > 0) == (trial["outcome"] == "kept"):
+        return ""
+    if trial.get("plan_cycle_s") and trial.get("default_cycle_s"):
+        longer = trial["plan_cycle_s"] / trial["default_cycle_s"] - 1
+        if longer and (longer < 0) == (trial["outcome"] == "kept"):
+            return f", but from call to call {abs(longer):.1%} {'more' if longer > 0 else 'less'}"
+    return ", which may be chance"
+
+
+def rails_table(rails: Sequence[Mapping[str, Any]]) -> str:
+    """One row per rail to another process. The share in the row is the rail's share of the largest calls.
+
+    Args:
+      rails: the records of `jaxcomm.stats().rails`.
+
+    Returns:
+      Lines without a trailing newline.
+    """
+    rows = [
+        [
+            rail["process"],
+            rail["rail"],
+            rail_state(rail["is_open"], rail["has_left"]),
+            rail["fences"],
+            f"{rail['shares'][-1][1] / UNITS:.1%}",
+            bytes_text(rail["bytes"]),
+        ]
+        for rail in rails
+    ]
+    return table(("process", "rail", "state", "fences", "share", "sent"), rows)
+
+
+def gone_lines(gone: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per process that is gone.
+
+    Args:
+      gone: the records of `jaxcomm.stats().gone`.
+    """
+    return [f"after {each['at_s']:.1f} s: {printable((each['why'].splitlines() or [''])[0])}" for each in gone]
+
+
+def rail_state(is_open: bool, has_left: bool) -> str:
+    """The rail's state in a word. A rail is fenced if it is not open although its process has not left."""
+    return "open" if is_open else "left" if has_left else "fenced"
+
+
+def _row(site: Mapping[str, Any]) -> list[object]:
+    row = [site["name"], site["axes"], site["plan"], site["ranks"], bytes_text(site["bytes"]), site["calls"]]
+    transfer = seconds_text(median(site["after_arrival_s"])) if site["arrivals"] else None
+    return [*row, site["failed"], *_waits(site, transfer)]
+
+
+def _waits(site: Mapping[str, Any], transfer: str | None) -> tuple[str | None, str | None, str | None]:
+    """The wait, the transfer and the late rank of a site, each as text or None."""
+    groups_change = site["work_s"] or any(at is None for call in site["arrivals"] for at in call)
+    if not site["arrivals"] or site["ranks"] < 2 or groups_change:  # no rank waits for all ranks
+        return None, transfer, None
+    wait = seconds_text(median(map(max, site["arrivals"])))
+    late = straggler.of_arrivals(np.array(site["arrivals"]))
+    if not late.is_late:
+        return wait, transfer, "nobody"
+    lead = seconds_text(median(seconds for seconds in late.delays if seconds) if any(late.delays) else 0.0)
+    return wait, transfer, f"rank {late.rank}: last in {late.late_steps} of {late.steps}, by {lead}"

@@ -1,0 +1,45 @@
+"""Errors of the times of schedules that were timed in turns."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Student's t for 95 %, by number of turns. A timed schedule must gain this number of standard deviations of a turn, or
+# of standard errors of the median.
+STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.37, 9: 2.31, 10: 2.26}
+CHANCE: Final = 0.05
+MEDIAN: Final = 1.2533  # standard error of a median divided by the standard error of a mean
+
+Floats = NDArray[np.float64]
+
+
+def turn_ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
+    """Logarithms of the ratios of two schedules' times, one for each turn in which both schedules ran."""
+    turns = min(len(own), len(other))
+    found: Floats = np.log(np.array(own[:turns]) / np.array(other[:turns]))
+    return found
+
+
+def error_of(turns: Floats, of_median: bool) -> float:
+    """The deviation that chance may cause: of one turn from the mean of the turns, or of the median of the turns.
+
+    The median of all possible turns is below the i-th longest of n turns unless fewer than i of the n turns are above
+    this median. Each turn is above it with probability 1/2, whatever the distribution of times. At 95 % this bound
+    needs at least five turns.
+    """
+    count = len(turns)
+    if count < 2:
+        return math.inf
+    below = list(itertools.accumulate(math.comb(count, i) / 2**count for i in range(count + 1)))
+    longer = bisect.bisect_right(below, CHANCE)  # the number of turns that may be longer than the bound
+    if of_median and longer:
+        return float(np.sort(turns)[-longer] - np.median(turns))
+    share = MEDIAN / math.sqrt(count) if of_median else 1.0
+    return STUDENT.get(count, 2.2) * share * float(turns.std(ddof=1))
