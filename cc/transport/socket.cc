@@ -19,9 +19,8 @@ namespace {
 // While the peer's receive window is closed, the kernel probes at growing intervals; a few probes may get lost.
 constexpr int kLeastProbes = 3;
 constexpr char kMtuCure[] =
-    "give the interfaces and switches on the way the same MTU (ip link set DEVICE mtu BYTES), or let the firewalls "
-    "pass "
-    "ICMP's \"fragmentation needed\"";
+    "give the interfaces and switches on the path the same MTU (ip link set DEVICE mtu BYTES), or let the firewalls "
+    "pass ICMP's \"fragmentation needed\"";
 
 }  // namespace
 

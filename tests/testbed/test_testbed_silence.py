@@ -48,7 +48,7 @@ def loss_of_long(layout: Layout) -> Iterator[network.Command]:
 @pytest.mark.parametrize("rails", [1, 2])
 @pytest.mark.parametrize(
     ("cut", "words"),
-    [(silence, "its host has not answered for 10.0 s"), (loss_of_long, "on the way the same MTU")],
+    [(silence, "its host has not answered for 10.0 s"), (loss_of_long, "on the path the same MTU")],
 )
 def test_a_silent_host_is_gone(
     transport: str,

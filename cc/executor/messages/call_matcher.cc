@@ -166,14 +166,16 @@ Status CallMatcher::DeadlineError(const MessageCall& call, const MessageCall::De
       /*more=*/places + where);
 }
 
-void CallMatcher::AddGone(const GoneProcess& gone) {
+GoneProcess CallMatcher::AddGone(GoneProcess gone) {
   std::lock_guard<std::mutex> lock(mutex_);
-  gone_.emplace(gone.process, gone);
+  const auto reported = reported_.find(gone.process);
+  if (gone.has_left && reported != reported_.end()) gone.cause = {reported->second.process, reported->second.why};
+  return gone_.emplace(gone.process, std::move(gone)).first->second;
 }
 
-void CallMatcher::AddReported(const GoneProcess& gone) {
+void CallMatcher::AddReported(uint32_t reporter, const GoneProcess& gone) {
   std::lock_guard<std::mutex> lock(mutex_);
-  reported_gone_.emplace(gone.process, gone);
+  reported_.emplace(reporter, gone);
 }
 
 bool CallMatcher::IsGone(uint32_t process) const {
@@ -185,14 +187,16 @@ std::optional<Failure::Gone> CallMatcher::GoneOf(const MessageSite& site, const 
   std::lock_guard<std::mutex> lock(mutex_);
   const std::optional<uint32_t> process = why.ended_process();
   const auto gone = process && site.ranks().HasRankOf(*process) ? gone_.find(*process) : gone_.end();
-  return gone == gone_.end() ? std::nullopt : std::optional<Failure::Gone>({*process, gone->second.has_left});
+  return gone == gone_.end()
+             ? std::nullopt
+             : std::optional<Failure::Gone>({*process, gone->second.has_left, gone->second.why.message()});
 }
 
 std::vector<GoneProcess> CallMatcher::gone() const {
   std::vector<GoneProcess> found;
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<uint32_t, GoneProcess> all = gone_;
-  all.insert(reported_gone_.begin(), reported_gone_.end());
+  for (const auto& [reporter, gone] : reported_) all.emplace(gone.process, gone);
   for (const auto& [process, gone] : all) found.push_back(gone);
   return found;
 }
@@ -218,7 +222,7 @@ void CallMatcher::Clear() {
   failures_ = FailedCalls();
   last_calls_.Clear();
   gone_.clear();
-  reported_gone_.clear();
+  reported_.clear();
 }
 
 }  // namespace jaxcomm

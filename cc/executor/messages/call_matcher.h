@@ -26,6 +26,7 @@
 #include "cc/executor/messages/call_names.h"
 #include "cc/executor/messages/early_arrivals.h"
 #include "cc/executor/messages/failed_calls.h"
+#include "cc/executor/messages/gone_process.h"
 #include "cc/executor/messages/message_call.h"
 #include "cc/executor/messages/notices.h"
 #include "cc/executor/sites/message_site.h"
@@ -33,14 +34,6 @@
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
-
-// A process that has ended and sends nothing more.
-struct GoneProcess {
-  uint32_t process;
-  Status why;
-  bool has_left;  // the process left the job of its own accord
-  Clock::time_point since;
-};
 
 class CallMatcher {
  public:
@@ -60,8 +53,8 @@ class CallMatcher {
     Status failure;
     std::vector<GoneProcess> gone;
   };
-  // Makes a rank of this process join the call. The first rank that joins creates the call. `refused`: the error of
-  // this rank, with which the call will fail.
+  // Makes a rank of this process join the call. The first rank that joins creates the call. `refused`: this
+  // rank's error, if not ok. The call will fail with this error.
   Joined Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Clock::time_point now,
               const Status& refused);
 
@@ -107,9 +100,10 @@ class CallMatcher {
   // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
   Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
-  void AddGone(const GoneProcess& gone);
-  // Records that a process has ended, as another process reports. IsGone does not count such a process.
-  void AddReported(const GoneProcess& gone);
+  // Records that a process has ended. Returns the record, with the cause that the process reported.
+  GoneProcess AddGone(GoneProcess gone);
+  // Records that the process `reporter` has reported the end of another process. IsGone ignores such reports.
+  void AddReported(uint32_t reporter, const GoneProcess& gone);
   bool IsGone(uint32_t process) const;
   // Returns the process whose end caused the error. Returns nullopt if the error has another cause, or if that process
   // shares no group with this process.
@@ -144,7 +138,8 @@ class CallMatcher {
   BoundedMap<CallId, Finished> finished_{kFinishedKept};
   FailedCalls failures_;
   BoundedMap<uint32_t, LastCall> last_calls_{kDevices};
-  std::map<uint32_t, GoneProcess> gone_, reported_gone_;  // by process
+  std::map<uint32_t, GoneProcess> gone_;      // by process
+  std::map<uint32_t, GoneProcess> reported_;  // by the process that reports; the first end that it reported
 };
 
 }  // namespace jaxcomm

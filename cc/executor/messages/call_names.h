@@ -1,16 +1,16 @@
-// Names the executions of calls, with the same names in every process. A name has facts that all processes know: the
-// groups of devices that call, the number of earlier launches with calls on these groups, and the call's place in its
-// launch.
+// Names the executions of calls, with the same names in every process. A name consists of facts that all processes
+// know: the groups of devices that call, the number of earlier launches with calls on these groups, and the call's
+// place in its launch.
 //
 //   CallId id = names.Next(communicator, run, site, rank, given_up);
 //
-// A communicator is the groups of devices of a call. All processes must launch the steps with calls on the same devices
+// A communicator is the groups of devices of a call. All processes must launch the steps that call on the same devices
 // in the same order, as for jax.lax. The steps themselves may differ and may be compiled at different times. The number
 // of a launch counts only launches with calls on the same communicator. Not thread-safe.
 //
-// A process that skipped a launch counts one launch less than the other processes. These give that launch up at the
-// deadline. If the first process then launches another step, it skips the number of the launch that was given up, and
-// joins the other processes. If it launches the same step, it takes that number and gets the launch's error.
+// A process that skipped a launch counts one launch less than the other processes, which give that launch up at the
+// deadline. If the process then launches another step, it skips the number of the launch that was given up, and so
+// joins the other processes. If the process launches the same step, it takes that number and gets the launch's error.
 #pragma once
 
 #include <cstddef>

@@ -29,8 +29,8 @@ class FailedCalls {
     return IsOfLaunch(first, id) ? first->second.why : Status();
   }
 
-  // Whether all failed calls of this launch are of another step than `step` and exceeded their deadline. This process
-  // has then missed the launch. Returns false if no call of the launch has failed.
+  // Whether this process, which now launches `step`, has missed this launch: calls of the launch have failed, all of
+  // them belong to another step, and all exceeded their deadline.
   bool IsMissed(const CallId& id, uint64_t step) const {
     auto at = First(id);
     if (!IsOfLaunch(at, id)) return false;

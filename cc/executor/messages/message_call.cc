@@ -13,8 +13,8 @@
 namespace jaxcomm {
 namespace {
 
-// Messages up to this size are sent before their receiver arrives, and the transport keeps them. In small calls, so are
-// messages of any size.
+// Messages up to this size, and all messages of small calls, are sent before their receiver arrives. The transport
+// keeps them until then.
 constexpr int64_t kEarlyBytes = 16 << 10;
 
 }  // namespace
@@ -32,7 +32,7 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
       locals_left_(static_cast<uint32_t>(locals_.size())),
       progress_(start),
       refused_(std::move(refused)) {
-  // If this process has several ranks, a view kept for one rank may wait for the same sender's message to another rank.
+  // With several ranks in this process, a view kept for one rank may hold back the same sender's message to another.
   copies_views_ = locals_.size() > 1;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->ranks().Concerns(rank) ? 1 : 0;
   for (uint32_t local = 0; local < locals_.size(); ++local) {
@@ -333,7 +333,7 @@ Status MessageCall::GoneError(uint32_t rank, const Status& why) const {
       .status();
 }
 
-MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
+MessageSteps MessageCall::PeerGone(const GoneProcess& gone) {
   MessageSteps steps;
   std::lock_guard<std::mutex> lock(mutex_);
   if (locals_left_ == 0) {
@@ -341,9 +341,14 @@ MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
     return steps;
   }
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (site_->ranks()[rank].process != process || !site_->ranks().Concerns(rank)) continue;
+    if (site_->ranks()[rank].process != gone.process || !site_->ranks().Concerns(rank)) continue;
     if (ranks_[rank].arrived) continue;
-    FailLocked(GoneError(rank, why), /*announce=*/true, steps);
+    const std::vector<uint32_t>& group = site_->ranks().GroupOf(rank);
+    const auto culprit = std::find_if(group.begin(), group.end(), [&](uint32_t other) {
+      return gone.cause && site_->ranks()[other].process == gone.cause->process;
+    });
+    FailLocked(culprit == group.end() ? GoneError(rank, gone.why) : GoneError(*culprit, gone.cause->why),
+               /*announce=*/true, steps);
   }
   return steps;
 }

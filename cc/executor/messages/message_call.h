@@ -22,6 +22,7 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/calls/buffers.h"
+#include "cc/executor/messages/gone_process.h"
 #include "cc/executor/messages/message_memory.h"
 #include "cc/executor/messages/notices.h"
 #include "cc/executor/sites/message_site.h"
@@ -51,8 +52,8 @@ struct MessageSteps {
 
 class MessageCall {
  public:
-  // `first`: the rank of this process that begins the call. `refused`: its error, with which the call will fail,
-  // whatever fails it first.
+  // `first`: the rank of this process that begins the call. `refused`: this rank's error, if not ok. The
+  // call will fail with this error, even if another error occurs first.
   MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
               Clock::time_point start, Status refused = Status());
 
@@ -92,9 +93,10 @@ class MessageCall {
 
   // Fails the call unless it is over. `announce`: the caller reports the error to the other processes.
   MessageSteps Fail(Status why, bool announce);
-  // Fails the call if a rank of this process has not arrived. Otherwise the call goes on: the process's messages may
-  // have arrived before their Post, and the Post of a message that has not arrived fails.
-  MessageSteps PeerGone(uint32_t process, const Status& why);
+  // Fails the call if a rank of the gone process has not arrived. Otherwise the call goes on: the gone process's
+  // messages may have arrived before their Post, and the Post of a message that has not arrived fails. The error names
+  // the cause of the process's end, if the cause is the end of another process with a rank in the group.
+  MessageSteps PeerGone(const GoneProcess& gone);
   std::vector<Completion> TakeWaiting();
 
   // The ranks and tasks that the call waits for.
@@ -125,7 +127,7 @@ class MessageCall {
     bool done_is_quick = false;
     // By task: the number of tasks that must end before it; for a send that has begun, the number of receivers left.
     std::vector<uint32_t> blockers;
-    // By task: the number of receivers whose send still reads the memory. At 0 the tasks that wait for it may run.
+    // By task: for a send, the number of receivers for which it still reads its memory. At 0, it blocks no other task.
     std::vector<uint32_t> unfreed;
     uint32_t tasks_left = 0;
     Clock::time_point ended;

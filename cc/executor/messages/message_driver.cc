@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kHelp{1};
 
 // After this time without progress, views whose additions wait for other messages are copied. Adding without a copy
-// would be faster, but the sender gets its memory back, and the missing messages may be queued behind the views.
+// would be faster, but a copy gives the sender its memory back: the missing messages may be queued behind the views.
 constexpr std::chrono::milliseconds kViewsWait{5};
 
 }  // namespace
@@ -173,7 +173,8 @@ void MessageDriver::Send(const std::shared_ptr<MessageCall>& call, const Message
   SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
-// Returns the step with only the receiver whose process has ended. Returns the whole step if no such process has ended.
+// Returns the step with only the first receiver whose process has ended, or the whole step if no receiver's process has
+// ended.
 MessageStep MessageDriver::OfGone(const MessageCall& call, const MessageStep& step) const {
   const MessageTask& task = call.task(step);
   for (const uint32_t index : step.peers) {

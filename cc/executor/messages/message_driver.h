@@ -84,7 +84,7 @@ class MessageDriver {
   // another thread receives the messages.
   bool Help(Turn& turn, const std::function<bool()>& over);
   bool Help(const std::function<bool()>& over);
-  // Has the next Help tell the transport, at its end, to expect the messages of a new call.
+  // At its end, the next Help will tell the transport to expect the messages of a new call.
   void ExpectAfterHelp() { ++unexpected_; }
 
   void SendNotice(const std::vector<uint32_t>& processes, const std::string& notice);

@@ -128,7 +128,7 @@ void MessageExecutor::Begin(ArrivingRank arriving) {
   if (turn.own) turn.own->done(turn.own->status);
 }
 
-// Returns the rank's call after it has processed the notices that other processes sent earlier. Returns null if memory
+// Finds or makes the rank's call, and processes the notices that other processes sent earlier. Returns null if memory
 // runs out or a list of the call's schedule is invalid; the rank has received the error by then.
 std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving, bool& is_new) try {
   const MessageSite& site = *arriving.site;
@@ -144,17 +144,17 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
   decider_.Learn(site, arriving.id);  // the decision may have arrived since Select
   if (is_new) threads_.WatchDeadlines();
   if (!arriving.refused.ok()) driver_.Drive(call, call->Fail(arriving.refused, /*announce=*/true));
-  // Fails the call before it processes the arrivals: after a failure without a decision, ranks may have arrived with
-  // different schedules.
+  // The failure precedes the arrivals: after a failure without a decision, ranks may have arrived with different
+  // schedules.
   if (!joined.failure.ok()) driver_.Drive(call, call->Fail(joined.failure, /*announce=*/true));
   // A process may have ended before its ranks arrived. This failure also precedes the arrivals: this process may lack
   // the plan with which the other ranks arrived.
   for (const GoneProcess& each : joined.gone) {
-    if (!HasCome(joined, each.process)) driver_.Drive(call, call->PeerGone(each.process, each.why));
+    if (!HasCome(joined, each.process)) driver_.Drive(call, call->PeerGone(each));
   }
   for (const PeerArrival& peer : joined.early)
     driver_.Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
-  for (const GoneProcess& each : joined.gone) driver_.Drive(call, call->PeerGone(each.process, each.why));
+  for (const GoneProcess& each : joined.gone) driver_.Drive(call, call->PeerGone(each));
   if (!call->Accepts(site.fingerprint()) && !site.HasFingerprint(call->site().fingerprint())) {
     driver_.Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
   }
@@ -353,7 +353,7 @@ bool MessageExecutor::Differs(const ArrivingRank& arriving) const {
   return differs;
 }
 
-// Whether the rank's call is decided or must fail. It fails, for instance, if the rank arrived at `overdue` or before.
+// Whether the rank's call is decided or must fail, for instance because the rank arrived at `overdue` or before.
 bool MessageExecutor::MayStart(ArrivingRank& arriving, Clock::time_point overdue) try {
   const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
@@ -387,7 +387,8 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
   Start(waiting_.TakeAll([&](ArrivingRank& rank) { return MayStart(rank, overdue); }));
 }
 
-// If a rank's graphs are missing, a worker makes them. This thread may be the transport's, and all calls would wait.
+// If a rank's graphs are missing, a worker makes them: this thread may be the transport's, for which all calls would
+// wait.
 void MessageExecutor::Start(std::vector<ArrivingRank> ranks) {
   for (ArrivingRank& rank : ranks) {
     if (rank.site->has_graphs()) {
@@ -460,10 +461,8 @@ bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {
 
 void MessageExecutor::OnFailure(uint32_t process, Failure failure) {
   if (failure.gone) {  // records the process's end before the failure that names the process
-    const std::string name = "process " + std::to_string(failure.gone->process);
-    const std::string end = failure.gone->has_left ? " has left" : " is gone";
-    const Status why(Code::kInternal, name + end + ", as process " + std::to_string(process) + " reports");
-    calls_.AddReported({failure.gone->process, why, failure.gone->has_left, Clock::now()});
+    const Status why(Code::kInternal, "process " + std::to_string(process) + " reports: " + failure.gone->why);
+    calls_.AddReported(process, {failure.gone->process, why, failure.gone->has_left, Clock::now()});
     failure.why = failure.why.CausedByEndOf(failure.gone->process);
   }
   if (calls_.FindFinished(failure.call)) return;
@@ -484,10 +483,10 @@ void MessageExecutor::SendDifference(const CallMatcher::Finished& call, uint32_t
   transport().Cancel(arrival.call);
 }
 
-void MessageExecutor::Lose(const GoneProcess& gone) {
-  calls_.AddGone(gone);
+void MessageExecutor::Lose(const GoneProcess& found) {
+  const GoneProcess gone = calls_.AddGone(found);
   for (const auto& call : calls_.All()) {
-    if (call->site().ranks().HasRankOf(gone.process)) driver_.Drive(call, call->PeerGone(gone.process, gone.why));
+    if (call->site().ranks().HasRankOf(gone.process)) driver_.Drive(call, call->PeerGone(gone));
   }
   StartAllDecided();
 }

@@ -50,8 +50,8 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status()) override;
   // Like the Arrive above, but the caller names the call itself; all processes must use the same `id`. With `helps` the
-  // caller must call Help next: other processes may not receive the arrival before. Returns false if the caller need
-  // not call Help, because the call sends nothing.
+  // caller must call Help next: other processes may not receive the arrival before that. Returns false if the caller
+  // need not call Help, because the call sends nothing.
   bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);
   // Receives messages and adds them on this thread, which would otherwise only wait. Returns when `over` returns true
@@ -90,7 +90,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void ForgetCommunicator(uint64_t communicator);
 
  private:
-  // Ranks join calls.
+  // Joins ranks to calls.
   bool is_connected() const { return !closing_ && driver_.transport() != nullptr; }
   Transport& transport() const { return *driver_.transport(); }
   Status Check(const MessageSite& site) const;
@@ -99,7 +99,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void OnArrival(uint32_t process, const Arrival& arrival);
   std::shared_ptr<MessageCall> KeepArrival(PeerArrival peer);
 
-  // The schedules of calls are selected.
+  // Selects the schedules of calls.
   void KeepDecided(const std::shared_ptr<const MessageSite>& site);
   bool Select(ArrivingRank& arriving);
   void Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision);
@@ -107,7 +107,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void OnWaiting(uint32_t process, const Arrival& arrival);
   void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
 
-  // Ranks wait for the schedules of their calls.
+  // Keeps ranks that wait for the schedules of their calls.
   void Wait(ArrivingRank arriving);
   bool Differs(const ArrivingRank& arriving) const;
   void StartDecided(const CallId& call);
@@ -118,13 +118,13 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void StartTaken(ArrivingRank& arriving);
   void Start(ArrivingRank& arriving);
 
-  // Calls fail.
+  // Fails calls.
   void OnFailure(uint32_t process, Failure failure);
   void End(const ArrivingRank& arriving, const Status& why);
   void FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank);
   void EndWithoutMemory(const ArrivingRank& arriving);
   void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);
-  void Lose(const GoneProcess& gone);
+  void Lose(const GoneProcess& found);
 
   CallThreads& threads_;
   std::atomic<bool> closing_{false};

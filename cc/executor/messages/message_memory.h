@@ -1,4 +1,4 @@
-// Where the bytes of one rank of a call lie: in its buffers, in scratch memory, or still in the transport's.
+// Where the bytes of one rank of a call lie: in the rank's buffers, in scratch memory, or still in transport memory.
 //
 //   MessageMemory memory(site, graph, buffers);
 //   transport.Post(…, memory.Spans(task), memory.AcceptsView(task), …);   // then, for a message received as a view:

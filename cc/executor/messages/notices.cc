@@ -22,7 +22,7 @@ std::string Begin(uint8_t which, const CallId& call) {
 }  // namespace
 
 // The 128 bytes are for the other fields and the rails' header.
-static_assert(Failure::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);
+static_assert(Failure::kMaxText + Failure::Gone::kMaxText + Failure::kMaxRecord + 128 <= Transport::kMaxNotice);
 
 std::string Encode(const Arrival& arrival) {
   std::string bytes = Begin(kArrival, arrival.call);
@@ -49,10 +49,13 @@ std::string Encode(const Failure& failure) {
   std::string bytes = Begin(kFailure, failure.call);
   AppendNumber<uint8_t>(bytes, !failure.gone ? 0 : failure.gone->has_left ? kLeft : kDied);
   AppendNumber<uint32_t>(bytes, failure.gone ? failure.gone->process : 0);
+  const std::string_view end = failure.gone ? CutText(failure.gone->why, Failure::Gone::kMaxText) : "";
+  AppendNumber(bytes, static_cast<uint16_t>(end.size()));
   AppendNumber(bytes, static_cast<uint8_t>(failure.why.code()));
   AppendNumber<uint64_t>(bytes, failure.step);
   const std::string_view text = CutText(failure.why.message(), Failure::kMaxText);
   AppendNumber(bytes, static_cast<uint16_t>(text.size()));
+  bytes += end;
   bytes += text;
   if (failure.why.record().size() <= Failure::kMaxRecord) bytes += failure.why.record();
   return bytes;
@@ -86,17 +89,21 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
   if (which == kFailure) {
     const auto end = in.Get<uint8_t>();
     const auto process = in.Get<uint32_t>();
+    const size_t end_text = in.Get<uint16_t>();
     const auto code = in.Get<uint8_t>();
     const auto step = in.Get<uint64_t>();
     const size_t text = in.Get<uint16_t>();
-    const std::string_view rest = in.rest();
+    std::string_view rest = in.rest();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
     if (!in.ok() || !is_error || end > kDied || text > Failure::kMaxText) return std::nullopt;
-    if (end == 0 && process != 0) return std::nullopt;
+    if (end == 0 && (process != 0 || end_text != 0)) return std::nullopt;
+    if (end_text > Failure::Gone::kMaxText || end_text > rest.size()) return std::nullopt;
+    const std::string end_why(rest.substr(0, end_text));
+    rest.remove_prefix(end_text);
     if (text > rest.size() || rest.size() - text > Failure::kMaxRecord) return std::nullopt;
     const Status why(static_cast<Code>(code), std::string(rest.substr(0, text)), std::string(rest.substr(text)));
     Failure failure{call, why, step};
-    if (end != 0) failure.gone = {process, end == kLeft};
+    if (end != 0) failure.gone = {process, end == kLeft, end_why};
     return failure;
   }
   return std::nullopt;

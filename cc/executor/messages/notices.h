@@ -26,8 +26,8 @@ struct Arrival {
   CallId call;
   uint32_t rank;
   uint32_t device;       // the rank's name in error texts
-  uint64_t fingerprint;  // a hash of what the call does, the same on all ranks
-  std::string text;      // says in words what the call does, for errors
+  uint64_t fingerprint;  // a hash of the call's description, the same on all ranks
+  std::string text;      // describes the call, for errors
   bool waits = false;    // whether the rank waits until the schedule is decided
 };
 
@@ -37,20 +37,23 @@ struct Decided {
   ScheduleSelector::Decision decision;
 };
 
-// The call has failed on the ranks of a process, so that other ranks need not wait for these.
+// The call has failed on the ranks of the sending process. Other ranks need not wait for them.
 struct Failure {
   static constexpr size_t kMaxText = 2000;
   static constexpr size_t kMaxRecord = 12 << 10;
 
   // The process whose end has made the call fail.
   struct Gone {
+    static constexpr size_t kMaxText = 500;
+
     uint32_t process;
     bool has_left;
+    std::string why;
   };
 
   CallId call;
   Status why;
-  uint64_t step;  // a hash of the step of which the call is part
+  uint64_t step;  // a hash of the step that has the call
   std::optional<Gone> gone = std::nullopt;
 };
 

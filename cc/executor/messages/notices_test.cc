@@ -46,10 +46,12 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_FALSE(std::get<Failure>(*failure).gone);
   for (const bool has_left : {false, true}) {
     const auto lacking =
-        DecodeNotice(Encode(Failure{kCall, InvalidArgument("gone"), 0, Failure::Gone{70000, has_left}}));
+        DecodeNotice(Encode(Failure{kCall, InvalidArgument("gone"), 0, Failure::Gone{70000, has_left, "it died"}}));
     ASSERT_TRUE(lacking && std::get<Failure>(*lacking).gone);
     EXPECT_EQ(std::get<Failure>(*lacking).gone->process, 70000u);
     EXPECT_EQ(std::get<Failure>(*lacking).gone->has_left, has_left);
+    EXPECT_EQ(std::get<Failure>(*lacking).gone->why, "it died");
+    EXPECT_EQ(std::get<Failure>(*lacking).why.message(), "gone");
   }
   EXPECT_EQ(std::get<Failure>(*failure).step, 0x99AABBCCDDEEFF00);
 }
@@ -60,9 +62,12 @@ TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
   EXPECT_LE(arrival.size(), Transport::kMaxNotice);
   EXPECT_EQ(std::get<Arrival>(*DecodeNotice(arrival)).text.size(), Arrival::kMaxText);
   for (const size_t record : {Failure::kMaxRecord, Failure::kMaxRecord + 1}) {
-    const std::string failure = Encode(Failure{kCall, InvalidArgument(text, std::string(record, 'r')), 0});
+    const std::string failure =
+        Encode(Failure{kCall, InvalidArgument(text, std::string(record, 'r')), 0, Failure::Gone{1, false, text}});
     EXPECT_LE(failure.size(), Transport::kMaxNotice);
-    const Status why = std::get<Failure>(*DecodeNotice(failure)).why;
+    const Failure decoded = std::get<Failure>(*DecodeNotice(failure));
+    EXPECT_EQ(decoded.gone->why.size(), Failure::Gone::kMaxText);
+    const Status& why = decoded.why;
     EXPECT_EQ(why.message().size(), Failure::kMaxText);
     EXPECT_EQ(why.record().size(), record > Failure::kMaxRecord ? 0 : record);  // whole, or not at all
   }

@@ -23,7 +23,7 @@ namespace jaxcomm {
 
 class WaitingRanks {
  public:
-  // `before` starts the watch of deadlines before the rank is added. The mutex is held all the time, so the watch
+  // Calls `before`, which starts the deadline watch, then adds the rank. Holds the mutex during both, so the watch
   // cannot end without seeing the rank. If memory runs out, throws and leaves the rank as it was.
   template <typename Before>
   void Add(ArrivingRank& rank, const Before& before) {

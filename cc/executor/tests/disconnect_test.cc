@@ -30,10 +30,11 @@ TEST(Disconnect, AMalformedNoticeEndsItsSender) {
 TEST(Disconnect, AFailureRecordsTheProcessForWhoseLackItIs) {
   Executor executor(/*num_threads=*/1);
   const Status why(Code::kInternal, "psum: rank 2 is gone: process 2 has died");
-  executor.messages().OnNotice(1, Encode(Failure{CallId{5, 0, 0, 0}, why, /*step=*/0, Failure::Gone{2, false}}));
+  executor.messages().OnNotice(
+      1, Encode(Failure{CallId{5, 0, 0, 0}, why, /*step=*/0, Failure::Gone{2, false, "process 2 has died"}}));
   std::vector<GoneProcess> gone = executor.messages().gone();
   ASSERT_EQ(gone.size(), 1u);
-  EXPECT_EQ(gone[0].why.message(), "process 2 is gone, as process 1 reports");
+  EXPECT_EQ(gone[0].why.message(), "process 1 reports: process 2 has died");
   executor.messages().OnPeerLeft(2, Status(Code::kInternal, "process 2 has left"));
   gone = executor.messages().gone();
   ASSERT_EQ(gone.size(), 1u);
@@ -88,7 +89,8 @@ TEST_F(JobAfterJob, KnowsNothingOfTheFirst) {
   EXPECT_EQ(Launch(site, /*run=*/3), 0u);
 }
 
-// The process counts no launch that is refused while it is not connected. The other processes do not count it either.
+// The process does not count a launch that is refused while the process is not connected. Other processes do not count
+// such a launch either.
 TEST_F(JobAfterJob, CountsNoLaunchInBetween) {
   const auto site = MakeSite();
   executor_.messages().Refuse(*site, /*run=*/2, /*rank=*/0, Status(Code::kInternal, "no memory"));

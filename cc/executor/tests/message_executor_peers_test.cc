@@ -34,20 +34,24 @@ class Script : public Transport {
 // Process 0 of two processes, and a call that both processes' ranks have joined.
 class PeersTest : public testing::Test {
  protected:
-  std::future<Status> Join(const std::string& list) {
+  // Joins the call on rank 0.
+  std::future<Status> Arrive(const std::string& list, const std::vector<MessageRank>& ranks) {
     executor_.messages().Connect(&script_);
-    MessageGroup group;
-    group.ranks = {{0, 0}, {1, 10}};
-    group.list = list;
-    group.lists = {registry_.Find(group.list, 0), nullptr};
+    MessageGroup group{ranks, list, std::vector<std::shared_ptr<const Messages>>(ranks.size())};
+    group.lists[0] = registry_.Find(group.list, 0);
     site_ = MessageSite::Make({"psum", "data", "none", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum}, 77, 0,
                               {group}, 0)
                 .value();
     EXPECT_TRUE(site_->SetLeaves({{DType::kF32, 1024}}, executor_.stats()).ok());
     executor_.messages().Arrive(site_, 1, 0, {{bytes_.data()}, {bytes_.data()}},
                                 [this](const Status& status) { end_.set_value(status); });
-    executor_.messages().OnNotice(1, Encode(Arrival{script_.call, 1, 10, site_->fingerprint(), site_->text()}));
     return end_.get_future();
+  }
+
+  std::future<Status> Join(const std::string& list) {
+    std::future<Status> end = Arrive(list, {{0, 0}, {1, 10}});
+    executor_.messages().OnNotice(1, Encode(Arrival{script_.call, 1, 10, site_->fingerprint(), site_->text()}));
+    return end;
   }
 
   Script script_;
@@ -93,6 +97,19 @@ TEST_F(PeersTest, ProcessesThatAreGoneAreRemembered) {
   EXPECT_EQ(gone[1].why.message(), "process 3 has died");
   EXPECT_LE(before, gone[1].since);
   EXPECT_LE(gone[1].since, gone[0].since);
+}
+
+// Process 1 loses process 2 in a call that is over here, and leaves before this process notices the loss.
+TEST_F(PeersTest, TheErrorNamesTheProcessForWhoseLackAnotherOneHasLeft) {
+  std::future<Status> end = Arrive("all_reduce/flat/3", {{0, 0}, {1, 10}, {2, 20}});
+  const Status why(Code::kInternal, "psum: rank 2 is gone: process 2 has died");
+  executor_.messages().OnNotice(1,
+                                Encode(Failure{{5, 0, 0, 0}, why, 0, Failure::Gone{2, false, "process 2 has died"}}));
+  executor_.messages().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
+  const Status status = end.get();
+  EXPECT_EQ(status.ended_process(), 2u);
+  EXPECT_NE(status.message().find("rank 2 is gone: process 1 reports: process 2 has died"), std::string::npos)
+      << status.message();
 }
 
 TEST_F(PeersTest, AFailureMayComeBeforeThisProcessIsConnected) {

@@ -60,7 +60,7 @@ TEST(TcpSilenceTest, TheErrorNamesTheLossOfLongPackets) {
   const std::string why = a.AwaitGone(1);
   EXPECT_EQ(why.find("process 1 is gone on rail eth1 to process 0: "), 0u) << why;
   EXPECT_NE(why.find(" to 127.0.0.1"), std::string::npos) << why;
-  EXPECT_NE(why.find("give the interfaces and switches on the way the same MTU"), std::string::npos) << why;
+  EXPECT_NE(why.find("give the interfaces and switches on the path the same MTU"), std::string::npos) << why;
   raw.AwaitReset();
 }
 

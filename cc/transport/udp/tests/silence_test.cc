@@ -81,7 +81,7 @@ TEST_F(LongPacketsTest, TheirLossEndsThePathThoughShorterOnesCome) {
   }
   EXPECT_EQ(a_.AwaitGone(1).find("process 1 is gone on rail eth1 to process 0: for 0.6 s no packet of 1400 bytes has "
                                  "reached 127.0.0.1, while smaller ones have; give the interfaces and switches on the "
-                                 "way the same MTU"),
+                                 "path the same MTU"),
             0u)
       << a_.AwaitGone(1);
 }
