@@ -87,6 +87,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# A program may first name a collective in a step that is being traced. The contexts must be made before that.
+# JAX's contexts must be created before tracing. They are created here, because a program may first name a collective in
+# a step that is being traced.
 if sys.modules.get("jax"):
     importlib.import_module("jaxcomm.jax_compat.contexts")

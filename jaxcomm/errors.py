@@ -76,9 +76,9 @@ class MismatchError(JaxcommError):
     Attributes:
       name: the function that was called.
       axes: names of the axes, with commas.
-      groups: if two ranks passed different groups, what each of the two passed: the group of every rank. Empty for
-        other errors.
-      calls: if two ranks are in different calls, each one's call in words. Empty for other errors.
+      groups: for each of two ranks that passed different groups, the group of every rank, as passed. Empty for other
+        errors.
+      calls: for each of two ranks that are in different calls, its call in words. Empty for other errors.
     """
 
     def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:

@@ -86,8 +86,8 @@ class Stats(list[dict[str, Any]]):
         from the last arrival to the end. These times are medians of the calls whose times are kept. `trial_gain_s` is
         the time that the plan saved per call in its trial.
 
-        Names of rails are such as `rails/1/eth0/share`, with the process to which the rail leads and the rail's name.
-        The scalars of a rail are `share`, for the largest calls, `bytes`, `fences`, and `is_open`, 0 or 1.
+        A rail's scalar has a name such as `rails/1/eth0/share`: the process to which the rail leads, the rail's name,
+        and the scalar. The scalars are `share` (for the largest calls), `bytes`, `fences`, and `is_open` (0 or 1).
         """
         sites = {
             f"{site['name']}/{site['axes']}/{site['plan']}/{site['ranks']}x{site['bytes']}/{name}": float(value)
@@ -126,20 +126,21 @@ def stats() -> Stats:
     for the last rank, and `late` has for each rank the number of calls in which it was the last rank. `transfer_s` is
     the total seconds from the last arrival to the end. `early_bytes_share` is the share of the work that was done
     before the last arrival. `lost_bytes` is the bytes that ranks of this process were to add and that the network lost,
-    as the policy "network" of a `Drop` allows. `early_calls` is the number of calls that selected the schedule for no
-    late rank: a plan's `selector.early`, or in a trial the default schedule. `lost_rail_calls` is the number of calls
-    that ran a plan's schedule for a host that lacks a rail. For the last 256 calls, `arrivals` has each rank's seconds
-    after the first rank's arrival, and `after_arrival_s` has the seconds from the last arrival to the end.
+    as the policy "network" of a `Drop` allows. `early_calls` is the number of calls that selected the schedule for
+    calls without a late rank: a plan's `selector.early`, or in a trial the default schedule. `lost_rail_calls` is the
+    number of calls that ran a plan's schedule for a host that lacks a rail. For the last 256 calls, `arrivals` has each
+    rank's seconds after the first rank's arrival, and `after_arrival_s` has the seconds from the last arrival to the
+    end.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`). `outcome` is "open", "kept" or "dropped", `decided_here`
     says whether this process decided the trial, and `trials` is the number of ended trials. A new trial begins when
-    calls take much more or less time than in the last trial. The other fields are of the latest trial: the number of
-    `calls` that ran the plan and that did not; the trimmed mean of each kind's seconds from the last arrival to the end
-    (`plan_s` and `default_s`, with `error_s`, the standard error of their difference); and the trimmed mean of the
-    seconds from the last arrival to the next call's last arrival (`plan_cycle_s` and `default_cycle_s`). A trimmed mean
-    omits a fifth of the times at either end.
+    calls take much more or less time than in the last trial. The other fields are of the latest trial. `calls` has the
+    number of calls by the plan's schedule and by the default schedule. `plan_s` and `default_s` are these calls'
+    seconds from the last arrival to the end, and `error_s` is the standard error of the difference. `plan_cycle_s` and
+    `default_cycle_s` are the seconds from the last arrival to the next call's last arrival. All seconds are trimmed
+    means, which omit a fifth of the times at either end.
 
-    Sums over groups that are an operand (plan "groups") count once for all groups together. A rank waits only for the
+    Sums whose groups are an operand (plan "groups") count once for all groups together. A rank waits only for the
     last rank of its own group, and `after_arrival_s` is the slowest group's. `work_s` has, for each of the last calls
     and each rank, the seconds since the rank's previous call ended; it is empty for other sites. Between processes
     `arrivals` is None for ranks of groups without a rank of this process, and `work_s` is None for ranks of other

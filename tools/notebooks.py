@@ -40,9 +40,9 @@ def execute(source: Path, folder: Path, **environment: str) -> nbformat.Notebook
     """Returns the notebook with its outputs.
 
     Args:
-      source: the notebook, as text or not.
+      source: the notebook, as .md or .ipynb.
       folder: the folder in which its cells run and write.
-      environment: variables to set in addition to a newcomer's.
+      environment: variables to set in addition to a new user's.
 
     Raises:
       nbclient.exceptions.CellExecutionError: a cell failed.
@@ -70,7 +70,7 @@ def execute(source: Path, folder: Path, **environment: str) -> nbformat.Notebook
 
 
 def _few_colours(picture: str) -> str:
-    """Gives a base64 PNG a palette: a third of the size, because the repository keeps the file with the outputs."""
+    """Reduces a base64 PNG to a palette, a third of the size, because the repository keeps notebooks with outputs."""
     small = io.BytesIO()
     with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
         image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
@@ -78,7 +78,7 @@ def _few_colours(picture: str) -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Returns a newcomer's environment, with nothing set; `jaxcomm` is this checkout's, installed or not."""
+    """Returns the environment of a new user; `jaxcomm` runs this checkout, installed or not."""
     programs = folder / "bin"
     programs.mkdir()
     program = programs / "jaxcomm"

@@ -1,4 +1,4 @@
-"""Prints the packages that pyproject.toml names, one per line: the package's own, and those of the given extras.
+"""Prints the packages that pyproject.toml names, one per line: jaxcomm's own, and those of the given extras.
 
 python tools/requirements.py train dev
 python tools/requirements.py --only cuda13-build
@@ -16,7 +16,7 @@ OWN = f"{PROJECT['name']}["
 
 
 def packages(extras: Sequence[str]) -> Iterator[str]:
-    """Yields the packages of the extras, including those of our own extras that these name."""
+    """Yields the packages of the extras, and those of the jaxcomm extras that these include."""
     for extra in extras:
         for each in PROJECT["optional-dependencies"][extra]:
             if each.startswith(OWN):

@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxcomm
 
-RANKS = 6  # their schedule needs a template, which OR-Tools finds
+RANKS = 6  # a schedule for six ranks needs a template, which OR-Tools finds
 OF_EXTRAS = ("absl", "flax", "google", "matplotlib", "optax", "ortools", "pandas", "sklearn")
 
 

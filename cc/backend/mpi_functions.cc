@@ -24,7 +24,8 @@ constexpr int kErrorChars = 512;  // the size of XLA's buffer for error texts
 
 const BackendTable* table = nullptr;
 
-// XLA cuts counts of elements to 32 bits. This shows only if the cut count is negative.
+// Whether the count of the thread's latest call was negative. XLA truncates counts of elements to 32 bits, and only a
+// negative count reveals this.
 thread_local bool count_is_negative = false;
 
 int64_t BytesOf(int count, uintptr_t type) {
@@ -137,7 +138,7 @@ JAXCOMM_ABI int MPIABI_Comm_free(uintptr_t* communicator) {
   return 0;
 }
 
-// In the world, each process has rank 0 and the size is 1, because XLA only logs these two numbers.
+// In the world communicator, every process has rank 0 and size 1. XLA only logs these two numbers.
 JAXCOMM_ABI int MPIABI_Comm_rank(uintptr_t communicator, int* rank) {
   *rank = communicator > kWorld ? table->rank(Communicator(communicator)) : 0;
   return 0;

@@ -1,4 +1,4 @@
-"""Writes a source file with the names that jaxlib looks up in an MPI library and mpi_functions.cc does not define.
+"""Writes a source file with the names that jaxlib looks up in an MPI library but mpi_functions.cc does not define.
 
     python unused_names.py NM LIBJAX_COMMON_SO mpi_functions.cc > unused.c
 

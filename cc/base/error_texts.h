@@ -18,16 +18,16 @@
 
 namespace jaxcomm {
 
-// The cure after a process has ended.
+// Completes "Cure: …, and start " in errors about a terminated process.
 inline constexpr char kStartAgain[] =
     "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on without it.";
 
 struct CallName {
   std::string name, axes, plan;
   int64_t bytes = 0;
-  int64_t number = 0;  // the call's number in this process, from 1; 0 for any call of the site
+  int64_t number = 0;  // the call's number in this process, from 1; 0 for all calls of the call site
 
-  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" for any call.
+  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" if `number` is 0.
   std::string Text() const {
     if (number == 0) return name + " over '" + axes + "'";
     return name + " #" + std::to_string(number) + " over '" + axes + "' (" + FormatBytes(bytes) +
@@ -70,7 +70,7 @@ struct DeadlineExceeded {
   std::vector<uint32_t> missing, waiting;  // each has at least one rank
   std::string of;                          // all ranks of the call: "8", or "the group 0,2,5"
   std::chrono::steady_clock::duration waited;
-  std::string done = "arrived";  // what the missing ranks have not done; also, for instance, "sent all messages"
+  std::string done = "arrived";  // what the missing ranks have not done, such as "sent all messages"
 
   // "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
   Status status(const std::string& more = "") const {
@@ -109,7 +109,7 @@ struct Mismatch {
   }
 
  private:
-  // Appends [2,[0,1]]. Appends nothing if another process sent only the beginning of the groups' text.
+  // Appends a row such as [2,[0,1]], or nothing if the sender truncated the groups' text.
   static void AddRow(std::string& rows, uint32_t rank, std::string groups) {
     if (groups.empty() || groups.back() != ']') return;
     for (char& letter : groups) letter = letter == ' ' ? ',' : letter;

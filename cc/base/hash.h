@@ -1,5 +1,5 @@
-// The FNV-1a hash of a text, the same in all processes. It tells apart texts that differ by mistake. It does not
-// protect against deliberate collisions.
+// The FNV-1a hash of a text, the same in all processes. Detects accidental differences between texts; does not resist
+// deliberate collisions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The descriptors that forked children of this process close.
+// Registers descriptors that forked children of this process close.
 //
 //   CloseInChildren(socket);              // for a descriptor that was just opened or taken over
 //   OpenOwn([] { return open(...); });    // if no child may inherit the descriptor before it is registered

@@ -1,10 +1,10 @@
-// Waits for another thread without sleeping. The wait takes at most about the time of falling asleep and waking up.
+// Polls for an event in another thread, and yields the processor between polls. Polls for about 50 us, the time that
+// falling asleep and waking up would take.
 //
 //   yielding.Until([&] { return ready(); });   // may return before ready() is true: the caller then blocks
 //
-// Other threads run on this processor during the wait. After a yield, a thread that computes keeps the processor for
-// milliseconds, but a sleeping thread that wakes up gets the processor from it. So after a long yield, Until returns at
-// once for some time, and its caller sleeps.
+// A thread that computes keeps a yielded processor for milliseconds, but a thread that wakes from sleep preempts such a
+// thread. So after a yield of more than 1 ms, Until returns at once for 250 ms, and the caller sleeps.
 #pragma once
 
 #include <sched.h>

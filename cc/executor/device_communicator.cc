@@ -31,7 +31,8 @@ std::string WhereOf(const DeviceGroup::SiteKey& key) {
   return "a " + what + " of the program's own";
 }
 
-// XLA does not say which program makes a call. Equal calls count as one step, as most programs make each once per step.
+// XLA does not tell which program makes a call. Equal calls therefore count as one step: most programs make each of
+// their calls once per step.
 uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
   return Hash(std::to_string(group) + "|" + key.name + "|" + std::to_string(static_cast<int>(key.reduction)) + "|" +
               std::to_string(static_cast<int>(key.dtype)) + "|" + std::to_string(key.bytes));

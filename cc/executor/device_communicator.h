@@ -1,5 +1,5 @@
-// One device's part in the collectives of a group of devices, with the interface that XLA needs. Each call blocks until
-// it is over.
+// Runs one device's collectives in a group of devices, through the interface that XLA needs. Collectives block until
+// they are over; Send and Receive return at once.
 //
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
 //   DeviceCommunicator communicator(executor, lists, choose, group, /*rank=*/2);
@@ -7,10 +7,10 @@
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
 //   status = communicator.Wait(sent);
 //
-// All devices call in the same order. So a call's name has the call's number on the communicator, and a transfer's name
-// has the transfer's number between two devices. After a failed call, a device may have skipped calls that other
-// devices still make. So names also have the number of the device's failures, and devices with different numbers of
-// failures never join one call. An all-reduce with plan kAuto follows the plan of the run. That plan changes at a call
+// All devices make the same calls in the same order. A call is therefore identified by its number on the communicator,
+// and a transfer by its number between two devices. After a failed call, a device may have skipped calls that other
+// devices still make. So the identifier also has the device's number of failures, and devices with different numbers of
+// failures never join one call. An all-reduce with plan kAuto follows the plan of the run, which changes at a call
 // number.
 //
 // Only one thread at a time uses a communicator. The communicators of one process share a group. Waits end by the
@@ -45,9 +45,8 @@ class DeviceGroup {
   // `instance`: the number of earlier groups of the same devices in this process.
   DeviceGroup(std::string name, std::vector<MessageRank> devices, uint32_t instance);
 
-  // Returns a name of the group for error texts. It has the numbers of the ranks' processes, because device numbers
-  // mean nothing to the user. It is short even for many ranks: XLA cuts long errors, and the name precedes an error's
-  // cause.
+  // Returns a name of the group for error texts. The name lists the ranks' processes, because device numbers mean
+  // nothing to the user. The name is short even for many ranks: it precedes an error's cause, and XLA cuts long errors.
   static std::string NameOf(const std::vector<MessageRank>& devices);
 
   const std::string& name() const { return name_; }
@@ -94,7 +93,7 @@ class DeviceGroup {
 // A call that has begun.
 class Transfer {
  public:
-  // `helps`: the thread that waits for the call receives messages.
+  // `helps`: whether the thread that waits for the call receives messages.
   explicit Transfer(bool helps = false) : helps_(helps) {}
   // Blocks until the call is over, at most until the executor's deadline. With `helps`, first receives messages for a
   // short time.
@@ -138,7 +137,7 @@ class DeviceCommunicator {
 
   // `bytes`: the size of the whole operand. Operand and result may be the same memory.
   Status AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
-  // For both functions, `bytes` is the size of a rank's slice.
+  // ReduceScatter and AllGather: `bytes` is the size of a rank's slice.
   Status ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
   Status AllGather(const std::byte* operand, std::byte* result, int64_t bytes);
   // `name`: the name of the transfer's collective, for error texts.

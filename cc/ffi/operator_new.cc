@@ -1,9 +1,9 @@
 // operator new for the core: every block has at least kLeast bytes.
 //
 // XLA's buffers come from posix_memalign, which leaves gaps of up to 112 bytes beside each buffer. glibc before 2.39
-// (bug 30723) puts these gaps into a thread's cache. Suppose that a small object of ours took such a gap, and that
-// another thread released the object into its own cache. When the buffer beside the gap was freed, its memory was too
-// short for another buffer of the same size, so the process grew by a buffer. Larger blocks never lie in a gap.
+// (bug 30723) puts these gaps into a thread's cache. If a small object took such a gap, and another thread released the
+// object into its own cache, the gap stayed occupied. When the buffer beside the gap was freed, its memory alone was
+// too short for another buffer of the same size, so the process grew by a buffer. Larger blocks never lie in a gap.
 //
 // exports.map hides these operators. Only this shared object uses them, and libstdc++ if it is linked in. Blocks that
 // need a stricter alignment than malloc's are large, and libstdc++ allocates them.

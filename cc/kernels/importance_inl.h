@@ -1,4 +1,4 @@
-// The body of every instruction set's importance kernels. A .cc file defines JAXCOMM_ISA (a namespace) and
+// The importance kernels, compiled once per instruction set. A .cc file defines JAXCOMM_ISA (a namespace) and
 // JAXCOMM_VECTOR_BYTES, then includes this file once. Everything here except the two Find functions has internal
 // linkage (see lanes_inl.h).
 

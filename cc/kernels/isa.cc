@@ -10,7 +10,7 @@ Isa Detect() {
       __builtin_cpu_supports("avx512dq")) {
     return Isa::kAvx512;
   }
-  // Every processor with AVX2 also has F16C. Only later compilers can check for F16C at run time.
+  // Does not check for F16C: older compilers cannot, and every processor with AVX2 has F16C.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
 #elif defined(__aarch64__)
   return Isa::kNeon;

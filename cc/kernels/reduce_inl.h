@@ -1,4 +1,4 @@
-// The body of every instruction set's reductions. A .cc file defines JAXCOMM_ISA (a namespace) and
+// The reductions, compiled once per instruction set. A .cc file defines JAXCOMM_ISA (a namespace) and
 // JAXCOMM_VECTOR_BYTES, then includes this file once. Everything here except Find has internal linkage (see
 // lanes_inl.h).
 
@@ -21,8 +21,8 @@ inline __attribute__((always_inline)) void Combine(V& into, const V& other) {
   }
 }
 
-// Loads two adjacent bf16 values as 32 bits. A shift makes a float of one half, and a mask makes a float of the other
-// half; BFloat16Lane, which widens each element, needs a shuffle. Both lanes give the same bits.
+// Loads pairs of adjacent bf16 values as 32-bit words. A shift turns the lower half into a float, and a mask the upper
+// half. This avoids the shuffle of BFloat16Lane, which widens each element. Both lanes give the same bits.
 struct BFloat16PairLane {
   struct Accumulator {
     F32 even, odd;
@@ -55,7 +55,7 @@ inline __attribute__((always_inline)) void Combine(BFloat16PairLane::Accumulator
   Combine<kReduction>(into.odd, other.odd);
 }
 
-// Complex numbers for products, which mix the real and the imaginary part.
+// Only products need a complex lane, because they mix the real and the imaginary part.
 template <typename T>
 struct ComplexVector {
   Vector<T> parts;  // real and imaginary alternate
@@ -87,8 +87,7 @@ inline __attribute__((always_inline)) void Combine(ComplexVector<T>& into, const
   into.parts = real * other.parts + imaginary * swapped * signs;
 }
 
-// The size of a tile: so long that each destination gets long runs of stores, and so short that a tile fits into the
-// first-level cache.
+// Large enough for long runs of stores to each destination, small enough for the first-level cache.
 constexpr size_t kTileBytes = 4096;
 
 // Stores a tile. Bypasses the caches if the architecture can.
@@ -107,8 +106,8 @@ inline void StoreStreaming(const std::byte* tile, std::byte* to) {
   }
 }
 
-// Makes the streaming stores visible to other threads. Locks do not order these stores, so this precedes the report
-// that the reduction is done.
+// Makes the streaming stores visible to other threads before the reduction is reported as done. Locks do not order
+// streaming stores.
 inline void FenceStreaming() {
 #if defined(__x86_64__)
   _mm_sfence();

@@ -58,7 +58,7 @@ class Messages {
   uint32_t chunks() const { return chunks_; }
   uint32_t slots() const { return slots_; }
   const std::vector<Round>& rounds() const { return rounds_; }
-  // Returns whether each rank receives the whole buffers of all other ranks, and adds the buffers in rank order.
+  // Returns whether the rank receives the whole buffers of all other ranks, and adds all buffers in rank order.
   bool IsFlatSum() const;
 
  private:

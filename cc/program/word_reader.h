@@ -4,7 +4,7 @@
 //   const uint32_t ranks = in.Next("the number of ranks", kMaxRanks + 1, /*least=*/1);
 //   if (!in.ok()) return in.status();   // "program word 2: the number of ranks is 0, must be in [1, 4097)"
 //
-// After a mistake it returns zeros.
+// After a mistake, Next and Length return 0.
 #pragma once
 
 #include <cstddef>

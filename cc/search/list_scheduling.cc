@@ -21,10 +21,10 @@ constexpr size_t kMany = 1 << 13;  // from this number of moves on, the schedule
 constexpr double kNear = 0.02;             // schedules at most this share above the busiest port's time are good enough
 constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
 constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
-constexpr size_t kShiftedMoves = 1 << 14;  // moves in all tries with shifted starts, so small schedules have more tries
+constexpr size_t kShiftedMoves = 1 << 14;  // total moves of tries with shifted starts; small schedules get more tries
 constexpr double kMostShift = 1.0;         // the largest shift of a start, as a share of the move's seconds
 
-constexpr double kLeastGain = 1e-6;  // relative improvement; a smaller one may be a rounding error
+constexpr double kLeastGain = 1e-6;  // the least relative improvement; smaller ones may be rounding errors
 
 using Seconds = std::vector<double>;
 
@@ -52,11 +52,10 @@ class Scheduler {
     }
   }
 
-  // Tries several variants and returns the one that ends first. If links have different rates, ports become free at
-  // different times. A port may then do better if it waits a little for the other port of an urgent move than if it at
-  // once takes any move that can start. The first tries vary how long a port waits. They also vary which of the moves
-  // that can start goes first: the first move in the order, or the move whose port has most left to carry. The last
-  // tries shift the best schedule's starts at random.
+  // Tries several variants and returns the one that ends first. If links have different rates, a port may do better to
+  // wait a little for an urgent move's other port than to take the next move at once. The first tries vary how long a
+  // port waits, and which move has priority: the first in the order, or the one whose port has the most seconds left to
+  // carry. The last tries shift the best schedule's starts at random.
   Timetable Best() {
     Timetable best = Improved();
     if (Count() == 0 || Count() >= kMany) return best;
@@ -109,8 +108,7 @@ class Scheduler {
     for (size_t move = 0; move < Count(); ++move) order[Index(moves_.urgency[move])] = move;
     Timetable found = Forward(order);
     while (true) {
-      // In the backward run, the moves that end last come first, and a move waits for the moves that wait for it in the
-      // forward run.
+      // The backward run begins with the moves that end last, and reverses all dependencies.
       const Indices last_first = SortedBy(Negated(Ends(found.starts)));
       const Seconds latest = Negated(Ends(Run(last_first, needs_.after, needs_.before, {}).starts));
       Timetable again = Forward(SortedBy(latest));
@@ -132,14 +130,14 @@ class Scheduler {
     return values;
   }
 
-  // At any time, the first move in `order` whose data and ports are ready starts. Late moves also wait for the delay.
-  // An infinite delay ends when no other move is left, and `delay_` is finite from then on. A move may reserve its
-  // ports before the last of them is free, at most `slack_` times the move's seconds earlier, and then starts when that
-  // port is free. Moves that need the same ports wait in one queue. If a port is faster than a move, the port may still
-  // be busy when the move starts, because the port needs only a part of the move's seconds.
+  // Starts, at any time, the first move in `order` whose data and ports are ready or, with `by_load_`, the move whose
+  // port has the most seconds left to carry. Late moves also wait for the delay. An infinite delay ends when no other
+  // move is left; `delay_` is then set to that time. A move may reserve its ports up to `slack_` times its seconds
+  // before the last port is free, and starts when that port is free. Moves with the same ports wait in one queue.
+  // A port may still be busy when a move starts, if the port needs only a part of the move's seconds.
   Timetable Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    // An ending has a number: a move's own number, `arrival` for the delay, or first_route + r for the wait of the
-    // moves of route r.
+    // The number of an ending is a move's number at the end of the move, `arrival` at the end of the delay, and
+    // first_route + r when the ports of route r are free.
     const size_t arrival = Count(), first_route = Count() + 1, routes = Index(moves_.routes);
     Indices place(Count()), waits(Count()), ready;
     for (size_t at = 0; at < Count(); ++at) place[order[at]] = at;

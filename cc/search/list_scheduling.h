@@ -38,8 +38,8 @@ struct PendingMoves {
   const int64_t* route;    // index in `ports_of` of the list of the move's ports
   const int64_t* urgency;  // position among all moves; among moves that can start, the lowest goes first
   IndexLists ports_of;     // by route, the ports of the route's moves
-  // By member of `ports_of`: the seconds for which a move occupies the port, anywhere between the move's start and its
-  // arrival. So the port of a fast link can carry other moves while a slow link still carries this move.
+  // By member of `ports_of`: the seconds that a move occupies the port, at any time between the move's start and its
+  // arrival. So a fast link's port can carry other moves while a slow link still carries this move.
   const double* port_seconds;
 };
 
@@ -49,10 +49,10 @@ struct MoveRounds {
   int64_t* phase;  // 0 or 1; always 1 if no rank is late
 };
 
-// The rounds of the moves at a port are in the order in which the port carries the moves. The round of a move is after
-// the rounds of the moves that it waits for.
+// The moves at a port have ascending rounds, in the order in which the port carries them. A move's round is after the
+// rounds of the moves that it waits for.
 //   late: by rank, not 0 if the rank arrives later than the other ranks
-//   delay: of late ranks, in seconds; infinite if the other ranks have by then done all moves that need no late rank
+//   delay: seconds by which late ranks are late; infinite if they arrive after all moves that need no late rank
 // Returns an error if a move has no port, or an unknown rank or chunk.
 Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);
 

@@ -58,9 +58,9 @@ struct Moves {
   }
 };
 
-// Two moves to the slow rank 1 take 2 seconds each. If rank 0's port is fast, each move occupies the port for 1 second.
-// So rank 0 sends to rank 2 between them, although that move is less urgent. A port that is busy throughout has no time
-// for it.
+// Two moves to the slow rank 1 take 2 seconds each. If rank 0's port is fast, each of them occupies the port for 1
+// second, so rank 0 sends the less urgent move to rank 2 in between. If rank 0's port is slow, the port is busy
+// throughout.
 TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
   for (const bool is_fast : {true, false}) {
     Moves moves(3, 3);

@@ -41,8 +41,8 @@ class MoveLists {
 };
 
 // A move waits for the earlier moves that wrote the data which it reads, and for the earlier moves that read the data
-// which it changes. A copy or an exchange also waits for the earlier moves that wrote the data which it overwrites. The
-// lists omit the moves that one of these moves already waits for.
+// which it changes. A copy or an exchange also waits for the earlier moves that wrote the data which it overwrites.
+// Moves before the last copy or exchange of a rank's chunk are omitted, because that copy or exchange waits for them.
 struct MoveDependencies {
   MoveLists before, after;
 

@@ -1,10 +1,10 @@
-// Improves the trees of an all-reduce. Each chunk is summed along one tree and copied along another. Both trees are
-// changed at random so that the last message arrives sooner (simulated annealing).
+// Improves the trees of an all-reduce. Each chunk is summed along one tree and copied along another. Random changes of
+// both trees (simulated annealing) make the last message arrive sooner.
 //
 //   Status status = ImproveTrees(network, tries, seed, trees, times);  // equal inputs give equal outputs
 //
-// The root of a chunk's trees has the chunk's whole sum. A root may have a partner. The root and its partner then
-// exchange their two sums. Together these are the whole sum. Both are then roots of the tree of copies.
+// The root of a chunk's trees obtains the chunk's whole sum. If the root has a partner, the two exchange their partial
+// sums. Both then have the whole sum, and are roots of the tree of copies.
 //
 // Source: Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing" (1983); messages are placed one by one
 // as in the parallel scheme of list scheduling.
@@ -25,12 +25,12 @@ struct TreeNetwork {
   int64_t ranks;
   int64_t chunks;
   int64_t links;
-  double alpha;           // seconds that a message takes in addition to the seconds of its bytes
+  double alpha;           // seconds per message, in addition to the transfer of its bytes
   const double* ready;    // by rank, the rank's arrival time
   const int64_t* remote;  // by source and destination; 0 if the message uses the ports for messages within a host
-  const double* port_s;   // by source and destination, seconds of the bytes at the slower of the two ports
+  const double* port_s;   // by source and destination, seconds to transfer the bytes at the slower of the two ports
   const int64_t* link;    // [stage][source][destination]; -1 if the path has no link at this stage
-  const double* link_s;   // [stage][source][destination], seconds of the bytes on the link
+  const double* link_s;   // [stage][source][destination], seconds to transfer the bytes over the link
 };
 
 // `up` and `down` are by chunk and rank. `partner` is by chunk. Message 2 * (chunk * ranks + rank) is the sum that the

@@ -33,8 +33,8 @@ class TreeTimetable {
         ends_(starts_.size()),
         place_(starts_.size()) {}
 
-  // Places all messages, and returns the cost. The cost is the time when all is done plus the mean time when a rank has
-  // a chunk's total. Without the mean time, the cost would seldom change.
+  // Places all messages, and returns the cost: the latest plus the mean of the times at which a rank has a chunk's
+  // total. Without the mean, most changes of the trees would not change the cost.
   double Cost(const TreeSolution& solution) {
     solution_ = &solution;
     const auto cells = static_cast<size_t>(cells_);
@@ -187,7 +187,7 @@ class TreeTimetable {
   const int64_t cells_;
   const TreeSolution* solution_ = nullptr;
   std::vector<double> starts_, ends_, port_free_, link_free_, ready_;
-  std::vector<int64_t> waits_;         // by cell, the number of sums that the cell waits for
+  std::vector<int64_t> waits_;         // by cell (chunk * ranks + rank), the number of sums that the cell waits for
   std::vector<int64_t> leaves_;        // cells that wait for no sum
   std::vector<int64_t> first_, next_;  // by cell, the linked list of the cells that copy from the cell
   std::vector<size_t> place_;

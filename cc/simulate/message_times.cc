@@ -49,8 +49,8 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   const auto entry_of = [&](int64_t message) {
     return network.stages.members[next_stage[static_cast<size_t>(message)]] * network.messages + message;
   };
-  // Returns the earliest time at which the link can pass the message. A link that is faster than the message serves it
-  // at any time before its arrival, and serves other messages in between. So the link may still be busy at that time.
+  // Returns the earliest time at which the link can pass the message. The link may still be busy at that time if it
+  // needs only a part of the message's time (`taken` is less than `slowest`).
   const auto can_pass = [&](const Link& link, int64_t message) {
     const int64_t entry = entry_of(message);
     return link.idle - (network.slowest[entry] - network.taken[entry]);

@@ -1,11 +1,11 @@
-// Computes when a schedule's messages run. Each message starts as soon as everything that it waits for is over. If
+// Computes when a schedule's messages run. Each message starts as soon as everything that it waits for is done. If
 // several messages wait for a shared link, the message with the lowest number passes first.
 //
 //   MessageTimes times{start, free, end};   // by node, with the values on entry
 //   FindTimes(network, times);              // fills in the times
 //
-// A link passes a message's first byte on to the next link at once. A link that is faster than a message serves it at
-// any time before its arrival, and serves other messages in between.
+// A link passes a message's first byte on to the next link at once. A link that is faster than the slowest link or port
+// on a message's path serves the message at any time before its arrival, and serves other messages in between.
 #pragma once
 
 #include <cstdint>

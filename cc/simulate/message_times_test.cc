@@ -48,7 +48,7 @@ TEST(FindTimes, ASharedLinkServesOneMessageAfterTheOther) {
 }
 
 TEST(FindTimes, OfThoseThatWaitTheFirstInOrderPasses) {
-  // Message 2 arrives first. While the link serves it, message 1 arrives before message 0.
+  // Message 2 arrives first. While the link serves message 2, message 1 arrives before message 0.
   const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
   const std::vector<double> taken = {4, 4, 4};
@@ -59,9 +59,9 @@ TEST(FindTimes, OfThoseThatWaitTheFirstInOrderPasses) {
 }
 
 TEST(FindTimes, AFastLinkServesOthersBesideASlowMessage) {
-  // Message 0 occupies its ports for 6 seconds. The link needs only 2 of them, so message 1 passes in between. Message
-  // 2 starts after message 1 has, at 2, although the link is busy until 4, because message 2 needs the link for only 2
-  // of its 6 seconds.
+  // Message 0 occupies its ports for 6 seconds. The link needs only 2 of them, so message 1 passes in between, at 2.
+  // Message 2 passes right after message 1, also at 2. The link is busy until 4, but message 2 needs the link for only
+  // 2 of its 6 seconds.
   const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
   const std::vector<double> taken = {2, 2, 2}, slowest = {6, 2, 6};

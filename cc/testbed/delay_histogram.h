@@ -25,8 +25,8 @@ class DelayHistogram {
 
   double Mean() const { return count_ > 0 ? total_ / static_cast<double>(count_) : 0; }
   int64_t Longest() const { return longest_; }
-  // Returns a delay that at least `share` of all delays do not exceed: the shortest such delay, rounded up to the end
-  // of its bucket. Returns 0 if there are no delays.
+  // Returns the shortest delay that at least `share` of all delays do not exceed, rounded up to the end of its bucket.
+  // Returns 0 if there are no delays.
   int64_t Quantile(double share) const {
     const auto wanted = static_cast<int64_t>(std::ceil(share * static_cast<double>(count_)));
     int64_t found = 0;

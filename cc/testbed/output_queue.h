@@ -1,5 +1,5 @@
-// The frames that wait at one port of a switch for the link to the port's host. They wait in eight queues that share
-// one buffer. Of the queues that are not empty, the queue with the highest priority sends first.
+// The output queues of one port of a switch: eight queues, one per priority, that share a buffer and the link to the
+// port's host. The non-empty queue with the highest priority sends first.
 //
 //   OutputQueue queue(limits);
 //   queue.Add(std::move(frame), rate, now);
@@ -51,8 +51,7 @@ class OutputQueue {
   int64_t departure() const { return departure_; }
   // Returns the frame on the link, whose last byte leaves at `departure()`. Then puts the next frame on the link.
   Frame Depart(double rate);
-  // Adapts the frame on the link to a new rate: from `now` on, the frame needs at most the time that it takes at
-  // `rate`.
+  // Applies a new rate to the frame on the link: the frame departs no later than if it started at `now` at this rate.
   void Hasten(double rate, int64_t now);
 
   const Counts& counts(size_t priority) const { return queues_[priority].counts; }

@@ -4,8 +4,9 @@
 //   PacketSwitch packet_switch(ports, limits, &taps);
 //   const int64_t next = packet_switch.Run(since, now);   // until `next` nothing happens unless a host sends
 //
-// A link carries one frame at a time in each direction, at the link's rate, and may lose frames at random. So a host's
-// burst arrives at the rate of the host's link, and a late call of Run drops no frame and wastes no time of the links.
+// A link carries one frame at a time in each direction, at the link's rate, and may lose frames at random. The times
+// of frames depend on the links, not on the calls of Run: a host's burst arrives at the rate of the host's link, and a
+// late call of Run neither drops frames nor leaves links idle.
 // Addresses are fixed, and frames to an address that no host has are dropped. All times are nanoseconds of one clock.
 // Not thread-safe.
 #pragma once
@@ -48,7 +49,7 @@ class PacketSwitch {
   // the next call, `since` must not be after the returned time, nor before the `since` of this call.
   int64_t Run(int64_t since, int64_t now);
 
-  // Sets the state of a link. From `now` on, frames on the link need at most the time that they take at the new rate.
+  // Sets the rate and loss of a link. Frames on the link arrive no later than if they started at `now` at the new rate.
   void SetLink(size_t port, Link link, int64_t now);
 
   size_t num_ports() const { return ports_.size(); }

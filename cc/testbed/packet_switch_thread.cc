@@ -106,7 +106,7 @@ void PacketSwitchThread::Work() {
       next = switch_.Run(since, now);
     }
     if (next - Now() > kShortestSleep) Await(next);
-    // If `next` has passed, the frames found now were sent after `next`. Otherwise they were sent just now.
+    // Frames that the next Run finds at hosts count as sent at `next` if `next` has passed, otherwise now.
     since = std::min(next, Now());
   }
 }

@@ -3,8 +3,8 @@
 //   Result<Tap> tap = Tap::Open({"jaxcomm-1a2b3c4d-a", "eth0"}, 1500);
 //   while (tap.value().Read(&frame)) ...
 //
-// The device must exist and have no offloads, so that the kernel's packets have checksums and are no longer than the
-// MTU. The destructor releases the device. Read and Write do not block. Not thread-safe.
+// The device must exist and have no offloads, so that the kernel's packets have checksums and fit the MTU. The
+// destructor releases the device. Read and Write do not block. Not thread-safe.
 #pragma once
 
 #include <cstddef>

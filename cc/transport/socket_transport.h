@@ -115,7 +115,7 @@ class SocketTransport : public RailTransport {
   Inbox inbox_;
   bool resumes_ = false;  // peers that wait (SocketPeer::waits) may be read again
   bool stopping_ = false;
-  std::thread::id server_;  // the thread that polls the sockets; no thread: the progress thread pauses
+  std::thread::id server_;  // the thread that polls the sockets; if none does, the progress thread is pausing
 
  private:
   // Returns nullptr if the process has never been connected.

@@ -47,9 +47,9 @@ inline bool HasGaps(const std::vector<Span>& spans) {
   return false;
 }
 
-// Copies as std::memcpy does. Copies in blocks if the offset of `to` in its page is only slightly larger than the
-// offset of `from`, as in arrays of a call that follow a small array. std::memcpy copies large arrays with `rep movsb`,
-// which takes ten times as long on some processors if the offsets differ so little.
+// Copies as std::memcpy does, but in blocks if `to` lies only slightly further into its page than `from`, as for arrays
+// that follow a small one in a call. In this case `rep movsb`, with which std::memcpy copies large arrays, takes ten
+// times as long on some processors.
 inline void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
   const uintptr_t behind = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % 4096;
   const int64_t block = behind > 0 && behind < 64 ? 1024 : bytes;

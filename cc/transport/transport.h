@@ -130,10 +130,10 @@ class Transport {
     // arrive before notices that its process sent earlier.
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
     // Nothing more will arrive from the process. `why` is the reason, in words for the user. Runs once per process,
-    // after all notices and messages that arrived from the process. Messages that arrived before their Post can still
-    // be posted. All other Posts and Sends for the process fail, mostly after this event.
+    // after all notices and messages that arrived from the process. Posts of messages that have already arrived still
+    // succeed. All other Posts and Sends for the process fail, mostly after this event.
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
-    // Runs in place of OnPeerGone if one of the two sides has announced its end.
+    // Runs instead of OnPeerGone if the process left deliberately. Some kinds also run it when this process leaves.
     virtual void OnPeerLeft(uint32_t process, const Status& why) { OnPeerGone(process, why); }
     // One of several rails to the process has been fenced, or is open again.
     virtual void OnRail(uint32_t /*process*/, uint32_t /*rail*/, bool /*is_open*/) {}
@@ -179,9 +179,9 @@ class Transport {
   virtual void EndExpecting() {}
 
   // Flushes. If this saves a wake-up of a thread of the transport, the calling thread then receives messages until
-  // `over` returns true or the limit has passed. It calls `over` after each poll. A process without a waiting thread
-  // may get messages from this process only at the limit. `yields`: before the calling thread sleeps, it polls for a
-  // while and yields its processor to other threads. Must not be called from a callback.
+  // `over` returns true or the limit has passed. It calls `over` after each poll. Messages to a process in which no
+  // thread waits may be held back until the limit or the next Flush. `yields`: before the calling thread sleeps, it
+  // polls for a while and yields its processor to other threads. Must not be called from a callback.
   virtual void Help(std::chrono::nanoseconds /*limit*/, bool /*yields*/, const std::function<bool()>& /*over*/) {
     Flush();
   }

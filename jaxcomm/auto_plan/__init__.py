@@ -4,7 +4,7 @@ A job of several processes begins with the default schedules, and measures the l
 watches when ranks arrive in the run's own calls, and how long these calls take. When a rank becomes late, or the late
 ranks or their lateness change, the first process plans in a separate process. All processes then switch to the plan at
 the same launch of each step, without compiling again. If steps do not become shorter, the processes switch back. When
-calls have become slower or faster for long, all processes measure the links again at one launch while its calls wait,
+calls have stayed slower or faster, all processes measure the links again at one launch while its calls wait,
 and the first process plans again. These measurements take at most one percent of the time. One line in the log says
 what changed and what the plan gained.
 

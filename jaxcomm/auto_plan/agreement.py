@@ -30,8 +30,8 @@ from jaxcomm.errors import JaxcommError
 _POLL_S: Final = 0.02
 _ANSWERS_S: Final = 60.0  # time limit for all processes' replies to the first process
 _OUTCOME_S: Final = 150.0  # time limit for the first process to publish the outcome
-_AHEAD_S: Final = 1.0  # seconds from the count of launches to the switch, without the _AHEAD further launches
-_AHEAD: Final = 4  # number of further launches before the switch
+_AHEAD_S: Final = 1.0  # expected time from counting the launches to the switch; _AHEAD launches are added
+_AHEAD: Final = 4  # launches added before the switch
 _HELD_S: Final = 30.0  # in a pause, a process acts after this time even if none of its calls waits yet
 
 _T = TypeVar("_T")
@@ -194,7 +194,7 @@ class Agreement(Generic[_T]):
         try:
             commit = outcome()
         except ProcessGone:
-            if prepared:  # calls of all ranks fail anyway, and a switch does not affect calls of fewer ranks
+            if prepared:  # safe: calls of all ranks fail anyway, and a switch does not affect calls of fewer ranks
                 self._core.decide(commit=False)
             raise
         except Exception as error:

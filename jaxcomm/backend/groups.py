@@ -71,7 +71,7 @@ def _numbers(devices: Devices) -> tuple[int, ...]:
 
 
 def _make(groups: Sequence[Devices], run: Callable[[], None]) -> None:
-    """Calls `run` unless these groups are made. Its program must have no other groups with devices of this process."""
+    """Calls `run` unless these groups are made. `run` must use no other groups that have devices of this process."""
     with contextlib.ExitStack() as locks:
         for first in sorted(group[0].id for group in groups):
             with _lock:

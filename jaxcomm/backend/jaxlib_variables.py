@@ -29,8 +29,8 @@ _JAXLIB: Final = ((0, 10, 2), (0, 13))  # the oldest tested version, and the fir
 def use() -> None:
     """Makes jaxcomm run all of JAX's collectives between CPU processes, in unchanged programs.
 
-    Call it in all processes of the job before JAX's first device, and before or after `jax.distributed.initialize()`.
-    If jaxcomm cannot run them, a line on stderr says why, and JAX keeps its own collectives.
+    Call it in all processes of the job before the first use of JAX's devices; `jax.distributed.initialize()` may come
+    before or after. If jaxcomm cannot run the collectives, a line on stderr says why, and JAX keeps its own.
     """
     if "jaxlib" not in sys.modules:
         _turn_on_here()

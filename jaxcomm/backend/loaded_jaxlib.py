@@ -27,8 +27,8 @@ _SYMBOL: Final = struct.Struct("<IBBHQQ")  # fields of Elf64_Sym: name 0, sectio
 
 
 class _Place(NamedTuple):
-    address: int  # the place in the file's address space
-    offset: int  # the place in the file
+    address: int  # the virtual address that the file states
+    offset: int  # the offset in the file
 
 
 def load(variables: dict[str, str]) -> None:
@@ -81,7 +81,7 @@ def _mapped(path: str) -> list[tuple[int, int, int]]:
 
 
 def _places(path: str, names: list[str]) -> dict[str, _Place]:
-    """The places of symbols, also of local symbols, in an ELF file of 64 bits."""
+    """The places of symbols, including local symbols, in a 64-bit ELF file."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:6] != b"\x7fELF\2\1":
             raise ValueError("no ELF file of 64 bits, little-endian")

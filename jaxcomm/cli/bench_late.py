@@ -30,7 +30,7 @@ class Turns(NamedTuple):
     """A schedule's calls in all of its turns.
 
     Attributes:
-      seconds: time from the last arrival to the end, for each call in which the latest rank arrived last.
+      seconds: time from the last arrival to the end, for each call in which the rank with the longest delay was last.
       early_share: share of the work that was done before the last arrival, over all calls.
       calls: number of all calls.
     """
@@ -53,7 +53,7 @@ def time_plans(
       rounds: every plan has one turn for each item. All processes need the same number of items.
 
     Raises:
-      JaxcommError: the latest rank was never the last to arrive.
+      JaxcommError: the rank with the longest delay was never the last to arrive.
     """
     mesh = spmd.mesh(next(plan.ranks for plan in plans.values() if plan))
     count = -(-nbytes // 4)
@@ -100,8 +100,8 @@ def measure(
       each_round: called after every round.
 
     Returns:
-      For each plan, the seconds from the late rank's arrival to the end, in each call in which the late rank arrived
-      last, and the median of these seconds.
+      For each plan, the seconds from the late rank's arrival to the end and their median. Calls in which another rank
+      arrived last are left out.
 
     Raises:
       JaxcommError: the late rank was never the last to arrive.

@@ -77,7 +77,7 @@ def buffers(array: jax.Array) -> Buffers:
 
 
 def _world(peer: Peer) -> tuple[Any, Any]:
-    """MPI's communicator, with JAX's processes in the same order, and MPI's module."""
+    """MPI's world communicator and MPI's module. Checks that MPI and JAX number the processes alike."""
     if jax.process_count() == 1:
         raise _start(peer, "MPI's ranks are processes, and this is the only one")
     if jax.local_device_count() > 1:

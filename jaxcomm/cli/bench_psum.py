@@ -125,9 +125,10 @@ def _peer(
 
 
 def _side(mapped: Step, zeros: list[jax.Array], whole: bool) -> Side:
-    """One side to time, on zeros, whose outputs are zeros.
+    """One side to time, on zeros.
 
-    Outputs of the inputs' sizes (`whole`) become the next inputs. Other outputs lie beside the inputs.
+    If outputs have the inputs' sizes (`whole`), they become the next inputs. Otherwise the side keeps its inputs and
+    donates its last outputs.
     """
     start = [jnp.copy(value) for value in zeros]
     if whole:

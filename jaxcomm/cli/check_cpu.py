@@ -69,7 +69,7 @@ def keep(results: dict[str, Any]) -> None:
 
 
 def about() -> dict[str, Any]:
-    """The number of ranks, and the instructions of the kernels."""
+    """The number of ranks, and the kernels' instruction set."""
     from jaxcomm import ffi
 
     return {"ranks": RANKS, "kernel_isa": ffi.kernel_isa()}
@@ -134,7 +134,7 @@ def deadline() -> Iterator[Row]:
 
 
 def kernels() -> Iterator[Row]:
-    """The instructions that the core chose."""
+    """The instruction set that the kernels use."""
     from jaxcomm import ffi
 
     yield ["processor", "instructions"]

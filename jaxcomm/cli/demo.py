@@ -31,7 +31,7 @@ EXAMPLE = """
     jaxcomm demo --late rank=5,ms=40 --steps 100 --out my-demo
 """
 
-_TRY_S = 10.0  # time for the plan's candidates, roughly
+_TRY_S = 10.0  # rough time limit for trying the plan's candidates
 _BLOCK = 5  # steps of one training per turn
 _WARM_UP = 5  # untimed first steps of each training; in them the code is compiled and new memory is touched
 _ROUNDS = 5
@@ -129,7 +129,7 @@ def run(args: Namespace) -> int:
 
 
 def _sizes(hidden: int) -> tuple[int, ...]:
-    """Sizes up to the first that holds the gradient, at least `_LEAST_SIZES`, because α and β are fitted to them."""
+    """Sizes up to the first that holds the gradient; at least `_LEAST_SIZES`, to fit α and β."""
     from jaxcomm.cli.common import digits
 
     nbytes = digits.gradient_bytes(hidden)
@@ -137,7 +137,7 @@ def _sizes(hidden: int) -> tuple[int, ...]:
 
 
 def _train(args: Namespace, made: Plan) -> dict[str, Any]:
-    """Runs the trainings in turns of `_BLOCK` steps. The core's statistics then cover jaxcomm's trainings only."""
+    """Runs the trainings in turns of `_BLOCK` steps. Resets the core's statistics first to cover only these steps."""
     import jax
     import jax.numpy as jnp
 
@@ -168,7 +168,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> float:
-    """Predicts a call's mean seconds from the late rank's arrival to the end: the plan `of`, at the costs of `made`."""
+    """Predicted mean seconds of a call under the plan `of` after the late rank's arrival, at the costs of `made`."""
     schedule = of.schedule_for(nbytes)
     assert measured.timed_schedules and schedule
     costs = simulate.timed_costs(measured.timed_schedules, measured.ranks, made.links, 1)

@@ -85,7 +85,7 @@ def parse(words: list[str]) -> Call | None:
 
 
 def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
-    """The words. A `--flagfile=FILE` is replaced by the file's lines, except lines that begin with # or //."""
+    """Yields the words. Replaces `--flagfile=FILE` by the file's lines, without lines that begin with # or //."""
     for word in words:
         option, _, path = word.partition("=")
         if option != "--flagfile":

@@ -43,8 +43,8 @@ class Tried(NamedTuple):
       plan: the plan with the fastest schedules.
       seconds: duration of --try.
       ranges: number of byte ranges that were timed.
-      left: number of ranges that were not timed. Either no time was left, the range begins beyond MOST_BYTES or has a
-        selector, the core does not run its schedule, or the range holds only smaller buckets of a step.
+      left: number of ranges that were not timed: no time was left, the range begins beyond MOST_BYTES, it has a
+        selector, the core does not run its schedule, or it holds only a step's smaller buckets.
       delays: each late rank's delay in seconds.
     """
 
@@ -131,10 +131,9 @@ def _step(made: Plan, found: Mapping[int, Entry]) -> Step | None:
 
 
 def _size_of(entry: Entry, profile: Profile) -> int:
-    """Bytes of the calls that time a range: those of the profile's largest bucket in the range.
+    """Bytes of the calls that time a range: the profile's largest bucket in it, or the size for which it was planned.
 
-    If no bucket is in the range, the bytes are those for which the range was planned. They are at most MOST_BYTES, or
-    the range's least bytes if the range begins beyond MOST_BYTES.
+    At most MOST_BYTES, or the range's least bytes if the range begins beyond MOST_BYTES.
     """
     high = inf if entry.max_bytes is None else entry.max_bytes
     known = [each.bytes for each in profile.buckets if entry.min_bytes <= each.bytes <= high]
@@ -144,7 +143,8 @@ def _size_of(entry: Entry, profile: Profile) -> int:
 def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
     """Each late rank's median delay in its late steps.
 
-    All delays are shortened by one factor if they would take more than `a_range_s` in two turns of all candidates.
+    Shortens all delays by one factor if two turns of all candidates would otherwise spend more than `a_range_s` in
+    delays.
     """
     late = straggler.late_ranks(profile) if profile.arrivals else ()
     if not late:

@@ -132,7 +132,7 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
 
 
 def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Callable[[float, int], int | None]:
-    """Returns a function of a share and a seed. It returns the kept number of rounds, or trains if none is kept."""
+    """Returns a function of a share and a seed that returns the recorded number of rounds, or trains to find it."""
     from jaxcomm.train import Drop
 
     def rounds(share: float, seed: int) -> int | None:

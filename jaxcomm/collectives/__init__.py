@@ -7,8 +7,8 @@ the core run the collectives of layers that call jax.lax. jit is for steps that 
 for sums that may leave parts out, grouped for sums whose groups are an operand, and permutes for collectives that run
 as XLA's own permutes.
 active_plan has the active plan and the deadline. choice chooses a call's program or message lists.
-Imports ffi, jax_compat, schedules, program, types of plan and profile, and distributed when a step needs it. The
-lowering for GPUs is found by its module's name (platforms).
+Imports ffi, jax_compat, schedules, program, types of plan and profile, and distributed when a step needs it. platforms
+finds the lowering for GPUs by its module's name.
 """
 
 from jaxcomm.collectives import lowering

@@ -36,7 +36,7 @@ Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
 
 
 class use_plan:
-    """Sets the plan that this thread's collectives follow, from now on or, in a `with` statement, inside the statement.
+    """Sets the plan that this thread's collectives follow: from now on, or in a `with` statement, until it ends.
 
     The plan takes effect when a step is traced; a jitted step is traced again for each plan. `jaxcomm.init(plan=…)`
     sets the plan of all threads that have not called `use_plan`. The first calls try the plan, as described for
@@ -45,8 +45,8 @@ class use_plan:
 
     Args:
       plan: path of a plan file, or a `jaxcomm.plan.Plan`; None for the direct schedule. Or a mapping from axes of the
-        mesh to such values, for example {"data": plan, ("data", "model"): None}. A call whose number of ranks is not
-        the plan's runs the direct schedule and logs one line.
+        mesh to such values, for example {"data": plan, ("data", "model"): None}. If a call has another number of ranks
+        than the plan, it runs the direct schedule and logs one line.
 
     Raises:
       PlanError: the file cannot be read, or its plan does not compute the sum.
@@ -240,7 +240,7 @@ def _records(hashes: Hashes) -> list[dict[str, Any]]:
 
 
 def _compile_plans(hashes: Hashes) -> None:
-    """Compiles the programs of all plans that are not too large. Other processes' executables may need programs."""
+    """Compiles the programs of plans for few ranks, because executables of other processes may name any of them."""
     if hashes:
         start()
     for _, digest in hashes:

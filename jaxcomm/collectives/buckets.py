@@ -27,7 +27,7 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: active_plan.PlanLike
 
     A call waits for its own gradients only, so in a jitted step its sum may start while the backward pass still runs.
     The call runs the plan's schedule for the bucket's bytes. The direct schedule gives the same bits as one call with
-    all gradients would. Other schedules add in an order that depends on a number's place in the buffer.
+    all gradients. Other schedules may not, because their order of addition depends on an element's place in the buffer.
 
     Args:
       grads: tree of arrays. Their names (`jax.tree_util.keystr` with `simple=True, separator="/"`) and bytes must be

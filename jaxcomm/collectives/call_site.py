@@ -18,8 +18,8 @@ _lowerings = itertools.count()
 class _Module:
     """A module that is being lowered.
 
-    The digest covers the module's types, and the line and the devices of its first call. Processes with different
-    modules still run equal calls together. The digest only distinguishes a relaunch after an error from another step.
+    The digest covers the module's types, and the line and the devices of its first call. It only distinguishes a
+    relaunch after an error from another step: equal calls match even if the processes' modules differ.
     """
 
     def __init__(self, contents: str) -> None:

@@ -36,8 +36,8 @@ class Rule(NamedTuple):
     Attributes:
       rank: the rank that may be late. A call runs the second schedule if this rank entered the previous call `seconds`
         or more after all other ranks. The first calls also run the second schedule. ANY_RANK: any rank may be late, a
-        different one each time. A call runs schedule 1 + r if `seconds` after the other ranks only rank r has not
-        entered the call. NO_RANK: calls run the first schedule, at any lateness.
+        different one each time. A call runs schedule 1 + r if rank r has still not entered it `seconds` after all other
+        ranks have. NO_RANK: calls run the first schedule, at any lateness.
       seconds: see `rank`. NEVER where lateness does not matter.
       tries: whether the first calls compare the schedules. If the other schedules gain nothing, later calls run the
         first schedule.

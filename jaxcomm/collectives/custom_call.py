@@ -1,4 +1,4 @@
-"""The custom call of the core that a request becomes."""
+"""Turns a request into a custom call of the core."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
     if request.drop:
         return choice.lossy_messages(len(hosts))
     found = choice.choose_messages(call, hosts) if request.site else choice.choose(call)
-    # Between processes only the ranks of a single group learn in time which schedule the next call runs.
+    # With several groups between processes, ranks do not learn in time which schedule the next call runs.
     if request.site and len(request.groups) > 1:
         return found
     hosts_between = hosts if request.site else None

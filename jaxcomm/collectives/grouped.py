@@ -1,4 +1,4 @@
-"""A sum over groups that are an operand: every rank passes the number of every rank's group, read when the step runs.
+"""A sum whose groups are an operand: an array with the number of each rank's group, read when the step runs.
 
 One compiled step therefore serves any division of the ranks, whereas lax's axis_index_groups are part of the program.
 """
@@ -32,8 +32,8 @@ _NAME = "group_sum"
 def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") -> Any:
     """Sums a tree over the ranks of `axis_name` with equal numbers in `groups`; ranks of a group get the same bits.
 
-    On CPUs the step fails if ranks pass different `groups` or a number out of range; the error says which rank passed
-    which groups. Other platforms run one sum of lax for each group. There such `groups` give NaN, or for integers the
+    If ranks pass different `groups`, or a number out of range, the step fails on CPUs; the error says which rank passed
+    which groups. Other platforms run one sum of lax for each group, and return NaN in this case, or for integers the
     largest value of the type.
 
     Args:

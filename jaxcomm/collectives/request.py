@@ -18,8 +18,7 @@ class Device(NamedTuple):
 
     Attributes:
       process: the process's index in its job.
-      number: the device's number in the back end: on CPUs JAX's id of the device, on GPUs CUDA's number of the device
-        in its process.
+      number: the device's number in the back end: JAX's device id on CPUs, the CUDA ordinal in the process on GPUs.
     """
 
     process: int

@@ -30,7 +30,7 @@ def watch() -> None:
 
 
 class _Watch:
-    """A thread that asks the core for ended trials until the process ends."""
+    """A thread that polls the core for ended trials, until the process ends."""
 
     def __init__(self) -> None:
         self._reported: dict[str, int] = {}  # by site, its number of trials at the last report

@@ -15,11 +15,11 @@ from jaxcomm.distributed.connect import members
 from jaxcomm.ffi.arguments import MessageRun
 from jaxcomm.ffi.cpu import CPU
 
-_NUMBERS = 0x6A61_7863_0000_0000  # these calls' numbers start here; a communicator's number is a hash
+_NUMBERS = 0x6A61_7863_0000_0000  # first number; communicators' numbers are hashes, so clashes are improbable
 
 
 def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]], values: NDArray[Any]) -> float:
-    """Runs a list of messages that adds the values as bytes, and waits until all messages have arrived.
+    """Runs a list of messages that sums the values as unsigned bytes, and waits until all messages have arrived.
 
     Args:
       call: the call's name in errors, such as "an exchange of ranks 0 and 3".

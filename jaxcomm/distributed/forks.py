@@ -1,7 +1,7 @@
 """Closes this process's sockets in forked children, and keeps this process's exit functions from running in them.
 
-A child may outlive this process. A socket that is open in the child would hide this process's end from the other
-processes. The core also closes its own sockets in children (`cc/base/own_descriptors.h`).
+A child may outlive this process. While the child holds a socket open, the other processes cannot notice that this
+process has terminated. The core also closes its own sockets in children (`cc/base/own_descriptors.h`).
 """
 
 from __future__ import annotations

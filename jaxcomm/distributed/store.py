@@ -45,8 +45,8 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
     Args:
       key: as in `publish`.
       missing: the first words of the error if no process has published the value.
-      of: the only process that publishes the value, if this process is connected with that process. The end of that
-        process then ends the wait.
+      of: the only process that publishes the value, if this process is connected with it. The wait then fails as soon
+        as that process is gone.
 
     Raises:
       JaxcommError: no process has published the value, or `jax.distributed` has not been initialized.

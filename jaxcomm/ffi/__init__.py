@@ -240,7 +240,7 @@ def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
         time.sleep(float(seconds))
         return np.bool_(True)
 
-    # The callback takes and returns data that XLA does not know, so that XLA cannot move either end of the wait.
+    # The callback takes and returns values that XLA cannot foresee, so XLA cannot move either end of the wait.
     # `io_callback` has an effect, and JAX would call a step with an effect by a slower path, on CPUs too.
     there = [leaf.ravel()[:1] for leaf in leaves]
     waited = jax.pure_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)

@@ -16,7 +16,7 @@ _TARGET = "jaxcomm_mark"
 
 
 class Mark(NamedTuple):
-    """The time at which a device had the operand of mark `number`: `seconds` after the start."""
+    """When a device had the operand of mark `number`, in seconds since `record` called `run`."""
 
     number: int
     device: int

@@ -62,7 +62,7 @@ def virtual_psum(
 
 
 def check() -> None:
-    """Raises the error of a failed call, once. Wait for the result of the call before.
+    """Raises the error of a failed call, once. First wait for this call's result.
 
     Raises:
       JaxcommError: "DeadlineError: …" with the ranks that did not arrive.

@@ -50,7 +50,7 @@ def measure_by_xla(
       steps: rows of `arrivals`, at least 1.
       late: by rank, the seconds by which to make the rank late on purpose, in the steps only.
       on: the devices' platform.
-      are_asked: whether the user gave the sizes, so that no size is left out.
+      are_asked: whether the user gave the sizes. If so, no size is left out.
       seconds: time for the schedules, roughly. If it does not suffice, sizes are left out, the largest first.
       progress: called with the finished share, from 0 to 1.
 

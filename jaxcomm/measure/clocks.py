@@ -3,7 +3,7 @@
 The host's clock is used where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a maximum
 of one element, so the next sum begins after the previous sum has ended on all ranks. A loop without sums runs just
 before. Its time contains the same barriers, the ranks' own parts and their lateness, so the difference of the two
-loops' times is the time of the sums. No processes' clocks are compared, and JAX's dispatch is not in the difference.
+loops' times is the time of the sums. Clocks of different processes are not compared, and JAX's dispatch cancels out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Clock(ABC):
 
     @abstractmethod
     def loop(self, plan: Plan) -> Any:
-        """A jitted, donated loop of psums under a plan. It takes buffers, each rank's seconds to wait, and calls."""
+        """A jitted, donated loop of psums under a plan. Takes buffers, each rank's wait, and the number of calls."""
 
     @abstractmethod
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:

@@ -53,7 +53,7 @@ def measure_devices(
       steps: rows of `arrivals`, at least 1.
       late: maps ranks to seconds. In the steps, and only there, each of these ranks is delayed by its seconds.
       on: "cpu" or "cuda".
-      are_asked: whether the user gave the sizes, so that no size is left out.
+      are_asked: whether the user gave the sizes. If so, no size is left out.
       seconds: time for the schedules on CPUs, roughly. If it does not suffice, sizes are left out, the largest first.
       progress: called with the finished share, from 0 to 1.
 

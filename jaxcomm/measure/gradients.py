@@ -18,7 +18,7 @@ _WARMUP_STEPS = 3
 def measure_gradients(
     loss: Callable[..., Any], params: Any, *args: Any, devices: int, steps: int = 20, axis_name: str = "data"
 ) -> list[Bucket]:
-    """Takes gradients on `devices` of this process's CPU devices at once, and records when each gradient is ready.
+    """Computes gradients on `devices` CPU devices of this process in parallel, and records when each is ready.
 
     The steps sum nothing: a gradient is ready when the backward pass has computed it. A gradient's time counts from
     the call of the jitted step, and is the median over the devices, then over the steps.

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from jaxcomm.measure import incast, placement
 from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
-# An exchange of the second size takes longer than packets of other flows wait in a switch's queue.
+# An exchange of the second size takes longer than the queueing delay that other flows cause in a switch.
 _FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)
 _FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
 _ALONE: Final = 120  # number of pairs measured alone if there are more ranks
-_SHUFFLES: Final = 3  # number of orders in which all ranks meet at once; with more than _ALL_PAIRS ranks, one order
+_SHUFFLES: Final = 3  # rank orders for rounds in which all ranks exchange; one order with more than _ALL_PAIRS ranks
 _MATCHINGS: Final = 63  # maximum number of matchings of one order
 _TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
 _MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
-# Minimum of the largest size's time divided by the smallest size's time. Below it, noise decides the time per byte.
+# Minimum ratio of the largest size's time to the smallest size's. Below it, noise decides the time per byte.
 _LEAST_GROWTH: Final = 4.0
 _CALLS: Final = 2**20  # call numbers that one measurement may use
 
@@ -43,7 +43,7 @@ def measure_links(
     Args:
       measurement: a number that all processes give to this measurement only. None: each process counts its own
         measurements, and after an error the processes' counts may differ.
-      devices: CPU devices of several processes, and all of these processes call this; (): all devices of the job.
+      devices: CPU devices of several processes, all of which call this function; (): all devices of the job.
       with_incast: whether to measure incast, too, for another second.
 
     Raises:

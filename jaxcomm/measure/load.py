@@ -48,7 +48,7 @@ def _own_s() -> float:
 
 
 def _ticks() -> tuple[float, float, float]:
-    """A number for the machine's boot time, exact in float32; its CPUs' ticks in user programs; and all their ticks."""
+    """A number for the machine's boot time (exact in float32), the CPUs' ticks in user programs, and all CPU ticks."""
     rows = {name: words for name, *words in map(str.split, _STAT.read_text().splitlines())}
     ticks = [int(word) for word in rows["cpu"][:8]]
     return float(zlib.crc32(rows["btime"][0].encode()) & 0xFFFFFF), ticks[0] + ticks[1], sum(ticks)

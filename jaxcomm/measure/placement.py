@@ -55,7 +55,7 @@ class PairTimes(NamedTuple):
 
 
 def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
-    """Rounds in which every rank has one partner, so that each two ranks meet once.
+    """Rounds in which every rank has one partner. Over all rounds, every two ranks meet once.
 
     If the number of ranks is odd, one rank has no partner in each round.
     """
@@ -69,7 +69,7 @@ def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
-    """The matchings of `times` orders of the ranks, `most` per order at most. All processes get the same result."""
+    """The matchings of `times` orders of the ranks, at most `most` per order. All processes get the same result."""
     dice, found = random.Random(0), list[list[Pair]]()
     for _ in range(times):
         order = [*range(ranks)]
@@ -209,7 +209,7 @@ def _nic(found: PairTimes, host: Sequence[int]) -> tuple[Literal["host", "rank"]
 
 def _uplinks(found: PairTimes, home: Sequence[int], remote: float) -> list[float]:
     """For each rack, the time of a byte through its uplink, divided by the time of a byte between hosts of one rack."""
-    rounds = []  # for each round: each rack's number of pairs that cross racks; these pairs' racks and times
+    rounds = []  # for each round: the number of cross-rack pairs of each rack, and these pairs' racks and times
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
         times = zip(racks, per_byte(found.sizes, seconds).tolist(), strict=True)

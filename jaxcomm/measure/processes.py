@@ -51,14 +51,14 @@ def measure_processes(
     """Profiles the CPU devices of all processes of a job. All processes call this function.
 
     The processes' profiles differ only in psums and rails. The two ranks of a pair repeatedly send each other the same
-    number of bytes. The core times this from the last arrival, so no clocks are compared. First all ranks exchange at
-    once, in pairs, until each rank has met every other rank, in several orders. Then each pair exchanges alone. With
-    more than 16 ranks, 120 pairs exchange alone, drawn with a fixed seed. With more than 64 ranks, each rank meets 63
-    others. That suffices to find the racks, because all processes publish the names of their hosts. If the time does
-    not suffice, sizes are left out, the largest first. If there are several hosts, each host then sends packets to the
-    next one for five seconds, and the profile records the packet loss of the worst path. Then `steps` psums of 1 MiB
-    are recorded. Last, whole schedules of all ranks are timed by turns: with no rank late and, if a rank was late in
-    the psums, with that rank late.
+    number of bytes. The core times these exchanges from the last arrival, so no clocks are compared. First all ranks
+    exchange at once, in pairs, until each rank has met every other rank; up to 16 ranks do so in three orders. Then
+    each pair exchanges alone. With more than 16 ranks, 120 pairs exchange alone, drawn with a fixed seed. With more
+    than 64 ranks, each rank meets 63 others. The racks can still be found, because times are averaged per host and all
+    processes publish their hosts' names. If the time does not suffice, sizes are left out, the largest first. If there
+    are several hosts, each host then sends packets to the next one for five seconds, and the profile records the packet
+    loss of the worst path. Then `steps` psums of 1 MiB are recorded. Last, whole schedules of all ranks are timed by
+    turns: with no rank late and, if a rank was late in the psums, with that rank late.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.

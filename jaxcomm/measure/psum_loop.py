@@ -43,7 +43,7 @@ def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
 
 
 def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
-    """A jitted, donated loop of psums under a plan. It takes buffers, the seconds that each rank waits, and calls.
+    """A jitted, donated loop of psums under a plan. Takes buffers, each rank's wait, and the number of calls.
 
     Each rank writes its buffer just before a psum, like a step that computes gradients, so parts of the buffer are in
     the caches.

@@ -1,4 +1,4 @@
-"""Finds the links between ranks in known racks, for groups of which one at a time crosses an uplink.
+"""Finds the links between ranks in known racks, for groups that cross an uplink one at a time.
 
 Pure functions of the measured times.
 """
@@ -21,9 +21,9 @@ class RackLinks(NamedTuple):
 
     Attributes:
       racks: the ranks of each rack.
-      uplinks: for each rack, the time of a byte to another rack, divided by the time of a byte within a rack. It is
-        the time of a transfer alone, to the other rack that the rack reaches fastest. If there are two racks, both
-        therefore have the value of the slower uplink.
+      uplinks: for each rack, the time of a byte to another rack, divided by the time of a byte within a rack. The
+        transfer runs alone, to the rack that is reached fastest. So with two racks, both have the value of the slower
+        uplink.
       nics: for each rank, the time of a byte through its NIC, divided by the median of all ranks' times.
       alpha_s: seconds of a transfer within a rack.
       beta_s_per_byte: seconds per byte within a rack.
@@ -39,8 +39,8 @@ class RackLinks(NamedTuple):
 def rack_links(found: PairTimes, racks: Racks) -> RackLinks | None:
     """Returns the measured links between ranks in these racks.
 
-    If the times show other racks, and a byte takes less time within these racks by a factor above 1.25, these
-    racks replace the given racks.
+    If the times suggest other racks, and a byte takes less time within them than within the given racks by a factor
+    above 1.25, the suggested racks replace the given ones.
 
     Args:
       found: the measured times.
@@ -64,7 +64,7 @@ def rack_links(found: PairTimes, racks: Racks) -> RackLinks | None:
     nics = [_clear(each / float(np.median(fastest))) for each in fastest]
     quick = np.array(nics) == 1
     both_quick = quick[:, None] & quick
-    met_near = (near & np.isfinite(alone)).any(axis=1)  # of many ranks, only some pairs are measured alone
+    met_near = (near & np.isfinite(alone)).any(axis=1)  # with many ranks, only some pairs are measured alone
     typical = float(np.median(_fastest(alone, near)[met_near if met_near.any() else slice(None)]))
     uplinks = []
     for rack in racks:
@@ -92,7 +92,7 @@ def rack_links(found: PairTimes, racks: Racks) -> RackLinks | None:
 def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.ndarray]:
     """Masks of pairs of ranks: pairs in one rack, and pairs in two racks.
 
-    If a rack has several hosts, its pairs on the same host are in neither mask, so that NICs are measured.
+    If a rack has several hosts, its pairs on the same host are in neither mask, because they bypass the NICs.
     """
     home = np.empty(len(hosts), int)
     inside = np.empty(len(hosts), bool)

@@ -43,7 +43,7 @@ MUCH_LONGER: Final = 1.5  # sizes are left out if even the fewest turns take lon
 SLOW_S: Final = 0.05  # longer calls run once per turn: cold caches and thread wake-ups hardly change their times
 _CALLS: Final = 2  # timed calls in a turn of shorter calls; one untimed call precedes them
 _FEW_BYTES: Final = 1 << 20  # for buffers below this size, a call's time does not depend on the size
-_LATE: Final = 1.1  # lateness divided by a call's time: early ranks finish all work that needs no late rank
+_LATE: Final = 1.1  # lateness divided by a call's time, so that early ranks finish all work that needs no late rank
 LEAST_LATE_S: Final = 0.01  # minimum lateness: long enough for threads to sleep
 MOST_LATE_S: Final = 0.02  # upper limit of `Lateness.least_s`
 
@@ -71,7 +71,7 @@ class TurnTimes(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """The rank that is made late. It is late by a little more than a call takes, from `least_s` to `most_s`."""
+    """The rank that is made late. Its lateness is a little more than a call's time, from `least_s` to `most_s`."""
 
     rank: int
     least_s: float = LEAST_LATE_S
@@ -85,7 +85,7 @@ class Lateness(NamedTuple):
     def of(cls, late: Mapping[int, float], ranks: int) -> Lateness:
         """Makes the latest rank in `late` late, or the last rank if `late` is empty.
 
-        The rank is late by a little more than a call takes, and at least by 10 to 20 ms.
+        The rank is late by a little more than a call takes. `least_s` is its time in `late`, clipped to 10 to 20 ms.
         """
         rank = max(late, key=lambda each: late[each], default=ranks - 1)
         return cls(rank, min(MOST_LATE_S, max(LEAST_LATE_S, late.get(rank, 0.0))))

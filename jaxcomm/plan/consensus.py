@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-AGREED: Final = 1e-6  # with a smaller ρ of a period, all ranks count as agreed: training does not notice the rest
-DONE: Final = 1e-9  # the series ends when no entry of the product of its periods is larger than this
+AGREED: Final = 1e-6  # with a period's ρ below this, all ranks count as agreed: training does not notice the rest
+DONE: Final = 1e-9  # the series is cut off when no entry of its periods' product is larger than this
 
 
 def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:

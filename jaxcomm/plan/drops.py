@@ -3,7 +3,7 @@
 Layers are in forward order. Front layers have the highest priority, because the next forward pass needs them first.
 They are also dropped first, because a trained model tolerates more loss there (Wang et al., "Towards Domain-Specific
 Network Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into segments. A segment
-is small if its mean |g| is not above the median of the means of all segments of its tensor. Small segments are dropped
+is small if its mean |g| is at most the median of these means over its tensor's segments. Small segments are dropped
 before large ones.
 """
 

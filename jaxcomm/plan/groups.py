@@ -63,9 +63,9 @@ class Groups(Value):
     """The ranks that average together in each iteration; iteration t of a training uses `iterations[t % period]`.
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes` bytes. In every
-    pattern with which these ranks agree, the slowest iteration takes at least `bound` seconds. `status` is OPTIMAL if
-    this pattern attains the bound; it is not proved that no pattern agrees sooner. `nics[r]` is the factor by which a
-    byte takes longer through rank r's NIC.
+    pattern that brings these ranks to agreement, the slowest iteration takes at least `bound` seconds. `status` is
+    OPTIMAL if this pattern attains the bound, although another pattern may agree sooner. `nics[r]` is the factor by
+    which a byte takes longer through rank r's NIC.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of its
     group in iteration t, and J replaces it by the mean of all ranks. For every x, `|x − mean|` therefore shrinks by at

@@ -118,7 +118,7 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def verify_embedded(plan: Plan) -> None:
-    """Proves the parts that a plan file itself defines: groups, solved schedules, and the template for all its chunks.
+    """Proves the parts that a plan file itself defines: groups, solved schedules, and the template as schedules use it.
 
     Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
 

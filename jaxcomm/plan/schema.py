@@ -164,7 +164,7 @@ class Plan(Value):
 
         Args:
           spec: the spec.
-          late: the rank of the role "any", for schedules of selectors with which any rank may be late.
+          late: the rank that the role "any" stands for, if the spec has this role; else None.
         """
         if (spec, late) not in self._made:
             network = self.network

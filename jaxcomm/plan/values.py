@@ -189,8 +189,8 @@ class Alternative(Value):
       kept_here        predicted to be faster than the chosen one, but a run has tried and kept the chosen one
       below_threshold  faster than the chosen one by less than `assumptions.min_gain` or the timed schedules' error
       not_timed        faster only if times grow with bytes beyond the largest timed size; so far they do not
-      window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
-      calls_only       worthwhile alone, but a bucket of the step has this size, and buckets do not consider it
+      window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides the call
+      calls_only       worthwhile alone, but a bucket of the step has this size, and steps are planned without chains
       too_many_ports   needs more peers at once than `assumptions.ports`
       ideal_delay      not available: its time if the delay always covered the other ranks' part
     """

@@ -26,7 +26,7 @@ class Choices(NamedTuple, Generic[Choice]):
       turns: the sizes within a range at which the time of a choice, or the best time, changes its slope; empty if the
         sizes at which the search begins are close enough together.
       finest: a range is not divided further if its last size is less than this multiple of its first size.
-      step: ranges are divided at multiples of `step`. A multiple's best choice is the best from the multiple before on.
+      step: ranges are divided at multiples of `step`. A multiple's best choice holds down to the multiple before it.
     """
 
     choose: Callable[[int], Choice]

@@ -4,7 +4,7 @@ Each trial repeats the training to a target, with and without drops. With the sa
 parameters and sees the same data. The cost of a dropped share p is therefore the mean over the seeds of d = rounds(p) −
 rounds(0), where rounds(p) is the number of rounds to the target.
 The 90 % interval of the cost is mean ± t·s/√n. Here s is the standard deviation of the n differences, and t is the 95 %
-point of Student's distribution with n − 1 degrees of freedom. The paper has n = 10.
+point of Student's distribution with n − 1 degrees of freedom. The source below has n = 10.
 
 The margin is a given share of the mean of rounds(0). A share p is tolerated if the interval's upper end is at most the
 margin: with 95 % confidence, losing p costs no more rounds than the margin. It would not be enough that the interval

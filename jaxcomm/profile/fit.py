@@ -182,6 +182,6 @@ class Curve(NamedTuple):
 
 
 def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
-    """The times, in order of size, without noise. Noise only adds time, so each is at most that of any larger size."""
+    """The times, in order of size, without noise. Noise only adds time, so each is capped at those of larger sizes."""
     least: NDArray[np.float64] = np.minimum.accumulate(np.asarray(times, np.float64)[::-1])[::-1]
     return least

@@ -80,7 +80,7 @@ class RunSite(Value):
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds | None]]  # None: the rank is in another process, and groups change
+    arrivals: list[list[Seconds | None]]  # None if groups change and no rank of this process is in the group
     work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []

@@ -145,10 +145,7 @@ def planned(run: SavedRun, site: RunSite) -> ScheduleFrom | None:
 
 
 def _rail_shares(run: SavedRun) -> dict[str, float]:
-    """The rails' shares of a large buffer.
-
-    Only shares for a process count to which all rails were open when the run was saved.
-    """
+    """The rails' shares of a large buffer, over the processes to which all rails were open when the run was saved."""
     lost = {each.process for each in run.rails if not each.is_open}
     return rail_shares((each.rail, each.shares[-1][1]) for each in run.rails if each.process not in lost)
 

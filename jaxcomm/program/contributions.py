@@ -19,7 +19,7 @@ Cells = NDArray[np.int64]  # indices rank · count + chunk - first
 
 
 class Contributions:
-    """The contributions to the chunks `first`, `first + 1`, … that every rank holds, initially only its own.
+    """What each rank holds of the chunks `first`, `first + 1`, …: one value per chunk, initially its own contribution.
 
     In an all-gather a rank initially holds only its own chunk; the other chunks are garbage. A value is the set of
     ranks whose contributions were added up in it, each once. Or it is garbage, which no transfer may read.
@@ -51,9 +51,9 @@ class Contributions:
         self._garbage[owner, chunk] = False
 
     def forget_incomplete(self, late: Collection[int], chunks: NDArray[np.int_]) -> None:
-        """Marks the incomplete values of these chunks as garbage on ranks that have sent these values on to be added.
+        """Marks an incomplete value of these chunks as garbage if another rank has added this value to its own.
 
-        A ReduceScatter may overwrite the memory of these values.
+        A ReduceScatter may overwrite the memory of such values.
         """
         others = np.delete(np.arange(self._ranks), sorted(late))[:, None]
         chunk = chunks - self._first

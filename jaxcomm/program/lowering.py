@@ -50,7 +50,7 @@ class Sum(NamedTuple):
 
 
 def sums(schedule: Schedule) -> list[Sum]:
-    """The sums of `lower`'s steps by round, for ranks that add up the chunks that they receive.
+    """The sums of `lower`'s steps by round, for ranks that receive chunks instead of reading others' memory.
 
     Both ranks of an exchange compute the same sum. A sum has the operands of its step, in the same order, and so the
     same bits.
@@ -228,7 +228,7 @@ class _Chunk:
     def _add(
         self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int], into: tuple[int, ...]
     ) -> None:
-        """Appends a step, which the first helper that is not late executes, or the first helper if all are late."""
+        """Appends a step. The first helper that is not late executes it; if all are late, the first helper does."""
         rank = next((helper for helper in helpers if helper not in self._late_ranks), helpers[0])
         index = len(self.drafts)
         self.drafts.append(_Step(round_, rank, reads, writes, into))

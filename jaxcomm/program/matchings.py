@@ -10,9 +10,9 @@ _Peers = dict[int, dict[int, int]]  # rank -> permutation -> peer
 
 
 def matchings(messages: Mapping[Pair, Sized]) -> list[list[Pair]]:
-    """Divides the pairs into permutations. Their number is the greatest number of peers of a rank in one direction.
+    """Divides the pairs into permutations, as few as possible.
 
-    That this number is enough is König's theorem.
+    By König's theorem their number is the greatest number of peers that a rank has in one direction.
 
     Args:
       messages: messages by pair. The longest messages are placed first, so that the messages of a permutation have

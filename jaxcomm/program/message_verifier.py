@@ -16,7 +16,7 @@ _NOTHING = 0  # the value of a chunk that a rank does not hold
 
 
 def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind = "all_reduce") -> Proof:
-    """Proves that these messages give the collective's result, with equal bits on all ranks, at any speeds of ranks.
+    """Proves that these messages give the collective's result, with the same bits on all ranks, at any rank speeds.
 
     The proof executes round by round. A round's messages are sent at once and in any order, then its sums are done,
     then the next round begins. An operation depends only on earlier operations of its rank's list and on messages. So

@@ -210,8 +210,8 @@ def _compose(schedule: Schedule) -> Proof:
     ranks, late, *sizes = schedule.parameters
     counts = {"rounds": schedule.num_rounds, "chunks before": schedule.num_chunks}
     if schedule.kind == "broadcast":
-        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`, before which
-        # fewer ranks have the others' sum.
+        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`. There fewer
+        # ranks have the others' sum beforehand, so the proof of `straggler` covers this case.
         parts = [straggler(ranks, late, 1)] + ([ring(ranks - 1)] if ranks > 2 else [])
     elif schedule.kind == "hybrid":
         chunks, covered, template = sizes

@@ -53,5 +53,5 @@ def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str) -> s
 
 
 def escaped(words: str, keep: str = "") -> str:
-    """Escapes words for XML and HTML, between tags or in quotes. `keep` is the argument of `printable`."""
+    """Escapes words for XML and HTML, between tags or in quotes. `keep` is passed to `printable`."""
     return escape(printable(words, keep))

@@ -20,7 +20,7 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; ground and lines of its absence
+ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; background and hatching of its absence
 
 # If a name contains several of these words, the word that comes first in this table counts.
 _MEANINGS: Final = {
@@ -39,7 +39,7 @@ _OTHERS: Final = (PLAN, RING, HALVING, LATE, LAX, PLAIN, BROADCAST, BOUND)
 
 
 def of_names(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each line of a plot: the colour of its meaning or, if that is taken, a colour of no other line.
+    """The colour for each line of a plot: the colour of its meaning or, if that is taken, one that no other line has.
 
     If all colours are taken, lines share colours.
 

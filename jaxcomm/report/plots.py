@@ -36,7 +36,7 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, l
     backend.FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex=True, sharey=True)
     panels = [panel for row in rows for panel in row]
-    # These keep the lines distinguishable where they coincide or are printed in grey.
+    # Dashes keep lines distinguishable if they coincide or are printed in grey.
     dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
     colours = palette.of_names(names)

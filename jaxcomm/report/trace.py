@@ -24,8 +24,8 @@ Event = dict[str, Any]
 def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
     """The trace of a run's calls. Each site is a process of the trace, with a track per rank.
 
-    A call is one slice for the rank's wait and one slice for the transfer. The calls of a site that `jaxcomm.stats()`
-    keeps follow one another without a gap.
+    Each call is a slice for the rank's wait and a slice for the transfer. A site's recorded calls follow one another
+    without gaps.
 
     Args:
       sites: the sites of `jaxcomm.stats()`.
@@ -40,8 +40,8 @@ def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
 def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
     """The trace of a schedule's predicted rounds. Each rank has a track, with one slice per round in which it receives.
 
-    The late rank arrives when the rounds that the others run without it have ended. The time of a phase is divided
-    among its rounds in the proportions that hold on equal links.
+    The late rank arrives when the others have finished the rounds that they run without it. A phase's time is divided
+    among its rounds in the proportions of equal links.
 
     Args:
       schedule: any schedule.

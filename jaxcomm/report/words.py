@@ -42,7 +42,7 @@ _VERDICTS: Final = {
 
 
 def verdict_text(plan: Plan, entry: Entry, offer: Alternative) -> str:
-    """The reason for an alternative's verdict, consistent with its time relative to the entry's schedule."""
+    """The reason for an alternative's verdict, in words that do not contradict the predicted times."""
     chosen = entry.predicted.seconds
     more = 1 - offer.seconds / chosen if chosen > 0 else 0.0
     if offer.verdict == "slower" and entry.measured and more > 0:
@@ -119,7 +119,7 @@ def selector_text(selector: ScheduleSelector) -> str:
 
 
 def range_text(entry: EntryRange) -> str:
-    """The byte range of an entry, such as `64 KiB – 1 MiB`, which does not contain calls of 1 MiB."""
+    """The byte range of an entry, such as `64 KiB – 1 MiB`; the upper end is excluded."""
     if not entry.min_bytes and entry.max_bytes is None:
         return "any size"
     low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"

@@ -22,8 +22,8 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     the time of one buffer through a port. When the last rank arrives, all others have reduce-scattered, and the
     schedule goes on as `straggler`.
 
-    The last late rank but one sends everything except its own share. This takes the same time as a ReduceScatter of all
-    ranks but the last. In `straggler` these ranks wait for each other and then run such a ReduceScatter. So a chain
+    The second-to-last late rank sends everything except its own share. This takes the same time as a ReduceScatter of
+    all ranks but the last. In `straggler` these ranks wait for each other and then run such a ReduceScatter. So a chain
     ends no sooner after the last arrival. But in a chain the early ranks have done their own part before, and their
     ports are free meanwhile.
 
@@ -34,9 +34,9 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
       template: the same argument as in `straggler`.
 
     Returns:
-      A schedule whose `precondition` is the schedule by which the last late rank but one joins. That schedule has a
-      precondition of its own, by which the late rank before joins, and so on. The first of these schedules is the
-      ReduceScatter of the ranks that are not late.
+      A schedule whose `precondition` is the schedule by which the second-to-last late rank joins. That schedule has a
+      precondition of its own, by which the late rank before that one joins, and so on. The first of these schedules is
+      the ReduceScatter of the ranks that are not late.
 
     Raises:
       ValueError: a rank out of range or named twice, no rank or every rank late, no chunk, or a template for another

@@ -1,9 +1,9 @@
 """The two halves of an all-reduce: reduce-scatters, which sum, and all-gathers, which are reversed reduce-scatters.
 
 Neither half has a schedule for a late rank, because such a schedule would save no time. After its arrival the late rank
-must still send its parts of the others' n - 1 chunks, or receive these chunks. Its port is then busy for the time of a
-whole call to which all ranks come together. In a reduce-scatter the late rank's host must also still send its parts to
-other hosts. In an all-gather, the other ranks' chunks have reached the late rank's host by then, in any schedule.
+must still send its parts of the others' n - 1 chunks, or receive these chunks. Its port is then busy for as long as a
+whole call in which all ranks arrive together. In a reduce-scatter the late rank's host must also still send its parts
+to other hosts. In an all-gather, the other ranks' chunks have reached the late rank's host by then, in any schedule.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def hierarchical_half(collective: Half, links: HostLinks) -> Schedule:
     """ReduceScatter that sums within hosts, then within racks, then across racks; or its reverse, an all-gather.
 
     A host sends one message per chunk to other hosts, instead of one message per rank. So `(h-1)/h` of the buffer
-    leaves each of h hosts. A chunk leaves through the NIC of the rank whose place in the host is the place of the
-    chunk's owner in its own host. Each host begins with the chunks of other hosts, so that NICs and links within hosts
-    work at the same time.
+    leaves each of h hosts. The rank that sends a chunk out of its host has the same place in this host as the chunk's
+    owner has in its own. Each host begins with the chunks of other hosts, so that NICs and links within hosts work at
+    the same time.
 
     Args:
       collective: the half to return.

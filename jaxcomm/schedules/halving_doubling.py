@@ -12,7 +12,7 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, r
 def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
     """AllReduce by recursive halving (ReduceScatter) and recursive doubling (AllGather).
 
-    Takes `2·log2(p)` rounds and the volume of a ring among the p ranks of the greatest power of two `p <= ranks`.
+    Takes `2·log2(p)` rounds and the volume of a ring among p ranks, where p is the greatest power of two up to `ranks`.
     Each of the other `ranks - p` ranks has a partner among the p ranks. It first sends its whole buffer to the partner,
     which adds the buffer to its own, and in the end it gets the result back from the partner. This costs two more
     rounds of the whole buffer.

@@ -24,7 +24,7 @@ _EXCHANGE: Final = 2  # the core's code for an exchange; all other codes are tho
 class PendingMove(NamedTuple):
     """A transfer of a chunk. An exchange transfers the same chunk in both directions at once.
 
-    Of the moves that could start, the move of least `priority` starts. It arrives after `seconds` and occupies `ports`.
+    The move of least `priority` starts first among those that can. It arrives after `seconds` and occupies `ports`.
     """
 
     priority: tuple[float, int]

@@ -122,7 +122,7 @@ class TreeFinder:
         return made
 
     def _spanning(self, prices: Prices) -> Tree:
-        """The cheapest of all trees, but with moves of the tree in tiers where these moves cost little more.
+        """The cheapest of all trees, except that moves of the tree in tiers are preferred if they cost little more.
 
         The tree in tiers is less deep. The cost of a move is the sum of the costs of its two ranks. So a move between
         parts can be in the tree only if one of its ranks is the cheapest of all, or the cheapest outside the part of

@@ -27,7 +27,7 @@ def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...]
     """ReduceScatter of the N ranks that are not late, in which only some of them sum chunks.
 
     The i-th of these ranks sums chunk c, with i = owners[c mod len(owners)]. In each of the N − 1 rounds every one of
-    these ranks picks another of them and sends it all the chunks that the other rank sums.
+    them sends another one its parts of all chunks that the receiver sums.
 
     Args:
       ranks: number of ranks, the late ones included.

@@ -104,7 +104,7 @@ class Tiers:
             own = self._members[self._hosts[late]]
             if members is own or (
                 self._links.per_rank and len({*map(len, self._members)}) == 1
-            ):  # if all hosts have one size, all skip this place
+            ):  # if all hosts have the same size, all skip this place
                 place = own.index(late)
                 rails = members[:place] + members[place + 1 :]
         return rails[chunk % len(rails)]
@@ -227,9 +227,8 @@ class Tiers:
 def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:
     """Returns the copies (source, destination) that bring the root's sum to the rest.
 
-    A late root makes as many copies as there are late nodes, where the root counts too. Punctual nodes make the
-    remaining copies. A late root has already sent all of its own part, so these copies do not make it send more than
-    other nodes.
+    A late root makes as many copies as there are late nodes, itself included. Punctual nodes make the remaining copies.
+    A late root has already sent all of its own part, so these copies do not make it send more than other nodes.
     """
     punctual = [node for node in rest if node not in late]
     if root not in late or not punctual:

@@ -44,7 +44,7 @@ class MessageSeconds(NamedTuple):
 
 
 class TimedMessage(NamedTuple):
-    """A chunk that is sent from `start` to `end`, or, in an exchange, sent in both directions."""
+    """A chunk that goes from `src` to `dst` between the times `start` and `end`; in an exchange, in both directions."""
 
     start: float
     end: float

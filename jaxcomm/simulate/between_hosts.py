@@ -16,7 +16,7 @@ from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TimedCosts
 
-# Bytes bound the times of all schedules if the bytes of a buffer take this factor times α times the number of ranks.
+# Bytes bound the times of all schedules if a buffer's bytes take this factor times α times the number of ranks.
 BOUND_BY_BYTES: Final = 10
 TINY_S: Final = 1e-9  # seconds, less than the time of any call
 
@@ -88,7 +88,7 @@ class BetweenHosts(TimedCosts):
 
     @cached_property
     def _far(self) -> dict[int, float]:
-        """The size from which bytes bound all schedules, with the factor 1. Empty if a timed size is not smaller."""
+        """The size from which bytes bound all schedules, with the factor 1. Empty if a timed size is as large."""
         assert isinstance(self.model, LinkCosts)
         links, ranks = self.model.links, max(schedule.ranks for schedule in self._tables)
         size = math.ceil(BOUND_BY_BYTES * ranks * links.alpha / links.beta) if links.beta else 0

@@ -34,7 +34,7 @@ Comers = tuple[frozenset[int], ...]
 def left_seconds(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, comers: Comers
 ) -> tuple[float, ...]:
-    """Seconds to the end from the start, if all ranks arrive together, and from the arrival of each set of late ranks.
+    """Seconds to the end: from the start if all ranks arrive together, and from the arrival of each set of late ranks.
 
     Args:
       schedule: any schedule; even a schedule that names no late rank has messages that do not depend on late ranks.

@@ -39,15 +39,15 @@ class Dependencies(NamedTuple):
     read all chunks that it overwrites or adds to. A message does not wait for other additions to the same chunk,
     because a sum consists of the contributions that have arrived.
 
-    Where each of many messages would wait for all of many others, it waits for a point in between instead. A point
-    takes no time. The indices of points come after the indices of messages. `on_end` has rows (before, after) in which
+    Where each of many messages depends on each of many others, the dependencies pass through one point. A point takes
+    no time. The indices of points come after the indices of messages. `on_end` has rows (before, after) in which
     `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits only until the ports of `before`
     are free. If both are messages, `before` has the smaller index.
 
     A port may be faster than the other port of a message, or than a shared link on the path. Then the faster port
     serves the message at any time between its start and its arrival, and can serve other messages meanwhile. Points say
-    when the faster port is free. A point is `early` seconds before the end of what it waits for; `early` is given for
-    chunks of one byte.
+    when the faster port is free. A point lies `early` seconds before the end of its last predecessor; `early` is given
+    for chunks of one byte.
     """
 
     round: Ints

@@ -1,4 +1,4 @@
-"""Lost packets: the number of packets that a message retransmits, and the time that the message waits for this."""
+"""Lost packets: the number of packets that a message retransmits, and the time that the message waits for them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class _Parts(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Ranks that may be one part, if `whole` is given, or the smaller units of `divided`, if there are any."""
+    """Ranks that count as one part (`whole`, if given), or are divided into smaller units (`divided`, if any)."""
 
     whole: _Parts | None
     divided: tuple[_Unit, ...] = ()

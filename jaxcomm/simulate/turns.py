@@ -28,7 +28,7 @@ def turn_ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
 
 
 def error_of(turns: Floats, of_median: bool) -> float:
-    """The deviation that chance may cause: of one turn from the mean of the turns, or of the median of the turns.
+    """The deviation that chance may cause: of one turn from the turns' mean, or of the turns' median.
 
     The median of all possible turns is below the i-th longest of n turns unless fewer than i of the n turns are above
     this median. Each turn is above it with probability 1/2, whatever the distribution of times. At 95 % this bound

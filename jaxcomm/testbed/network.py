@@ -21,7 +21,7 @@ _SLOWEST: Final = ("8kbit", "1600")  # a rate, and a burst of one packet
 _QUEUE_BYTES: Final = 512 * 1024  # size of each shaped link's queue
 _FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; with a smaller burst HTB falls short of its rate
-_BURST_S: Final = 100e-6  # the longest delay of a timer
+_BURST_S: Final = 100e-6  # how late a timer may be; the burst covers this time
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
 _DISABLED, _FORWARDING = "0", "3"  # states of a bridge's port
 
@@ -58,7 +58,7 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
         case "silent" | "down":
             return _set_link(layout, cut, is_up=False)
         case "slow":
-            # With a lower rate, an HTB class would be in debt for the bytes that it sent before, even after the repair.
+            # An HTB class with a lowered rate would stay in debt for earlier bytes, even after the repair.
             rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
             slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
             return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
@@ -152,8 +152,7 @@ def _addressed(layout: Layout, host: TestbedHost, network: str) -> Iterator[Comm
 
 def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Command]:
     namespace = layout.namespace(host.name)
-    # A route may set a congestion control that the machine's settings forbid in namespaces other than the machine's
-    # own.
+    # A route may set a congestion control that the machine's settings forbid outside its initial namespace.
     source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
     yield "ip", "-n", namespace, "route", "change", layout.subnet(rail.name), "dev", rail.name, *source
     for end in _ends(layout, host.name, rail.name):

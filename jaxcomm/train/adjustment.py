@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxcomm.train.agreed_adjustment import MeasuredRacks
 
 ENOUGH: Final = 8  # minimum number of steps; fewer steps do not show what most steps are like
-SOONER: Final = 1.1  # another pattern is worthwhile if with it disagreement shrinks faster by this factor
+SOONER: Final = 1.1  # another pattern is worthwhile if it shrinks disagreement faster by this factor
 
 
 @dataclass(frozen=True)

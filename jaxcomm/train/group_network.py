@@ -29,8 +29,8 @@ class GroupNetwork:
       beta_s_per_byte: seconds of a byte within a rack.
       measured_at_s: time of the measurement, by the first process's monotonic clock; None: the network is the plan's.
       measured_in_s: duration of the measurement.
-      average_s: mean time of an average from the last arrival on, at the measurement or, if the groups have changed
-        since then, with the new groups; None: unknown.
+      average_s: mean time of an average from the last arrival on, when the links were measured. After a change of
+        groups, the mean time with the new groups. None: unknown.
     """
 
     racks: tuple[RackRanks, ...]
@@ -53,7 +53,7 @@ class GroupNetwork:
         return GroupCosts(self.racks, tuple(nics.tolist()), nbytes, self.alpha_s, self.beta_s_per_byte)
 
     def has_changed(self, average_s: float) -> bool:
-        """Whether averages are slower or faster than `average_s` of this network, by REMEASURE_FACTOR."""
+        """Whether `average_s` is longer or shorter than this network's by at least REMEASURE_FACTOR."""
         return self.average_s is not None and not (
             1 / REMEASURE_FACTOR < average_s / max(self.average_s, 1e-12) < REMEASURE_FACTOR
         )

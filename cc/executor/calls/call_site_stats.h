@@ -43,13 +43,13 @@ struct CallRecord {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
-  std::vector<double> waits;     // by rank: seconds until the last rank, or the group's last rank if groups change
+  std::vector<double> waits;     // by rank: seconds until the last rank (of its group, if groups change) arrived
   std::vector<uint32_t> last;    // the ranks that arrived last
   std::vector<double> own;       // if groups change, by rank: seconds since its previous call ended; otherwise empty
   double after_arrival = 0;      // seconds from the last arrival to the end, in the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
-  bool is_early = false;    // whether the call ran the schedule for no late rank, and the site has several schedules
-  bool lacks_rail = false;  // whether the call ran a schedule for a host that lacks a rail
+  bool is_early = false;         // whether the call ran the default schedule at a site with schedules for late ranks
+  bool lacks_rail = false;       // whether the call ran a schedule for a host that lacks a rail
 };
 
 class SiteStats {

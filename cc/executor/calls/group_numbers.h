@@ -1,5 +1,5 @@
-// The row of groups that a call reads when it runs. The row has one number per rank, the rank's group. Groups are
-// numbered from 0 to the number of ranks - 1.
+// Reads the groups of a call from a row, when the call runs. The row has the group number of every rank, from 0 to the
+// number of ranks - 1.
 //
 //   Status status = TakeRow("pmean", ranks, leaves, buffers);   // from a rank's first operand
 //   GroupNumbers row = RowOf(buffers, ranks);

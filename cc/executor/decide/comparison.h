@@ -9,9 +9,9 @@
 namespace jaxcomm {
 
 // The trimmed mean of each way's times, and the standard error of the difference of the two means, in seconds. The
-// lowest and the highest fifth of the times are trimmed, so a few long calls change nothing. Times may have two values,
-// for instance if a rank is late in every other step. The trimmed mean, unlike the median, then takes both values into
-// account, except a value of less than a fifth of the times.
+// lowest and the highest fifth of the times are trimmed, so a few long calls change nothing. If times alternate between
+// two values, for instance because a rank is late in every other step, the median reflects only the more frequent one.
+// The trimmed mean reflects both, unless less than a fifth of the times have one of them.
 struct Comparison {
   double first, second, error;
 

@@ -1,4 +1,4 @@
-// A call site between processes, with the functions that are needed to decide about the site's calls.
+// The part of a call site between processes that is needed to decide which schedules the site's calls run.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,8 @@ std::shared_ptr<ScheduleSelector> Decider::SelectorOf(uint64_t communicator, std
     calls += "|" + std::to_string(rank) + ":" + std::to_string(rail) + ":" + std::to_string(schedule);
   }
   const uint64_t id = Hash(calls);
-  // If one known rank may be late, each step has its own selectors. If any rank may be late, a process decides calls
-  // before its ranks join and so does not know their step. If only rails may be lost, a loss concerns all steps.
+  // Each step has its own selector only if one known rank may be late. If any rank may be late, a process may decide a
+  // call before its own ranks join, when it does not know the call's step. A lost rail concerns all steps.
   if (rule.rank < ScheduleSelector::kNoRank) calls += "|" + std::to_string(step);
   std::lock_guard<std::mutex> lock(mutex_);
   auto& selectors = selectors_.try_emplace(communicator, kSelectors).first->second;
@@ -42,7 +42,7 @@ std::optional<Decider::Choice> Decider::Choose(const DecidedSite& site, const Ca
   if (site.selector() == nullptr) return choice;
   ScheduleSelector& selector = *site.selector();
   Learn(site, call);
-  // If any rank may be late, only a call whose schedule was announced before is decided here. Other calls wait for
+  // If any rank may be late, decides the call here only if its schedule was announced before. Other calls wait for
   // DecideByTurns.
   if (rank == selector.decider() && (!selector.by_turns() || selector.Find(call))) {
     choice.taken = selector.Decide(call, selector.first(), lost_rails_.Find(site));

@@ -1,6 +1,6 @@
-// Decides which schedule a call between processes runs, with the same result in all processes. A site may have only one
-// schedule. It may have several, of which lateness, a trial or a host's lost rail selects one (schedule_selector.h). Or
-// the call runs the schedule of the run's plan (plan_selector.h).
+// Decides which schedule a call between processes runs, with the same result in all processes. If the site has several
+// schedules, lateness, a trial or a host's lost rail selects one of them (schedule_selector.h). If the site follows the
+// plan of the run, the call runs that plan's schedule (plan_selector.h).
 //
 //   Decider decider(/*decided=*/[this] { StartAllDecided(); });
 //   std::optional<Decider::Choice> choice = decider.Choose(*site, call, rank);   // nullopt: not decided yet
@@ -55,12 +55,12 @@ class Decider {
   PlanSelector& plans() { return plans_; }
   LostRails& lost_rails() { return lost_rails_; }
 
-  // Chooses for a rank of this process that arrives at the call; nullopt if the call is not decided yet. If the rank is
-  // the decider, it decides the call, unless any rank may be late.
+  // Returns the choice for a rank of this process that arrives at the call; nullopt if the call is not decided yet.
+  // Decides the call if the rank is the decider, unless any rank may be late and no schedule was announced before.
   std::optional<Choice> Choose(const DecidedSite& site, const CallId& call, uint32_t rank);
-  // If any rank may be late: called in the decider's process. Decides if no rank is missing from `here`, or if one rank
-  // is missing and its grace since the last arrival, `latest`, is over. Sets neither field if several ranks are missing
-  // or the call is decided already.
+  // Only for sites where any rank may be late; called in the decider's process. Decides the call if no rank is missing
+  // from `here`, or if one rank is missing and the grace after `latest`, the last arrival, is over. Sets neither field
+  // of Turn if several ranks are missing or the call is decided already.
   Turn DecideByTurns(const DecidedSite& site, const CallId& call, const std::vector<bool>& here,
                      Clock::time_point latest);
 

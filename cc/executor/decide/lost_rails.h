@@ -9,8 +9,9 @@
 // processes, to several but not all hosts, of several rails, or between the only two hosts.
 //
 // With one process per host, a single fence may also mean a broken path between two hosts, or be the first of several
-// fences. Calls then run the schedule of a wrong host until more fences are reported. That schedule costs no more than
-// the default schedule. Waiting for more fences would cost more: meanwhile no call would run the right host's schedule.
+// fences. Calls then run the schedule for the wrong host until more fences are reported. That schedule costs no more
+// than the default schedule. Waiting for more fences would cost more, because no call would run the right host's
+// schedule meanwhile.
 //
 // Thread-safe.
 #pragma once

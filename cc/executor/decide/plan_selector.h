@@ -60,8 +60,8 @@ class PlanSelector {
   explicit PlanSelector(std::function<void()> decided) : decided_(std::move(decided)) {}
 
   // Prepares a change: from these launches on, the communicators' calls follow the plan, or their own lists if `plan`
-  // is null. The change replaces what was decided for these launches before. Returns false and changes nothing if one
-  // of the launches has begun here, or another change is prepared and not decided.
+  // is null. The change replaces earlier decisions about these launches. Returns false and changes nothing if one of
+  // the launches has begun here, or another change is prepared and not decided.
   bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
   // Carries out the prepared change if `commit`, otherwise drops it. Changes nothing if no change has been prepared.
   void Decide(bool commit);

@@ -9,7 +9,7 @@ std::optional<uint32_t> ScheduleSelector::Next() {
   return by_turns() ? std::nullopt : std::optional<uint32_t>(Latest());
 }
 
-// Returns the schedule by the known rank's lateness at the call that ended last.
+// Returns the schedule for the known rank's lateness in the call that ended last.
 uint32_t ScheduleSelector::Latest() const { return is_on_time_ ? kDefault : first(); }
 
 std::optional<uint32_t> ScheduleSelector::FindMissing(const std::vector<bool>& here) {
@@ -38,7 +38,7 @@ std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId&
     decision.next = Latest();
   }
   if (call.iteration == 0) {
-    // An earlier decision about that launch stays, even if its announcement failed.
+    // An earlier decision about the launch `launches_` later stays, even if its announcement failed.
     const auto kept = FindLocked({call.communicator, call.launch + launches_, call.site, 0});
     if (kept) decision.next = kept;
   }

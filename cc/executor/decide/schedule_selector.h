@@ -27,14 +27,15 @@
 //   after the loss.
 // - If any rank may be late, arriving ranks announce themselves and wait. The decider's process decides as soon as
 //   all ranks but one have arrived. If the decider itself is missing, its transport's thread decides. A decision costs
-//   one message to each other process; the late rank's delay hides the time of this message. If a call will run the
-//   default schedule for its trial, this is announced one call before, so that no rank waits.
+//   one message to each other process; the late rank's delay hides the time of this message. If a trial makes a
+//   call run the default schedule, this is announced one call earlier, so that no rank waits.
 //
 //   std::optional<ScheduleSelector::Decision> decision = selector.Decide(call, /*schedule=*/1);   // decider's process
 //   selector.Receive(call, *decision);                             // in the other processes
 //   std::optional<uint32_t> schedule = selector.Find(call);        // nullopt: the decision has not arrived yet
 //
-// With a rule that `tries`, late calls begin with a trial, and schedules that do not gain are dropped (trial.h).
+// If the rule `tries`, a trial compares the other schedules with the default schedule, and drops them if they do not
+// gain (trial.h).
 //
 // Thread-safe.
 #pragma once
@@ -78,9 +79,9 @@ class ScheduleSelector {
   struct LostRail {
     uint32_t rank, rail, schedule;
   };
-  // `schedule` is for the call, `next` for the next call: the call after it in its launch and, if the call is the first
-  // one of its launch, also the first call `launches` launches later. `next` is nullopt if the next call is decided
-  // when ranks arrive at it.
+  // `schedule` is for the call. `next` is for the next call in the same launch. If the call is the first of its launch,
+  // `next` is also for the first call `launches` launches later. `next` is nullopt if the next call is decided when
+  // ranks arrive at it.
   struct Decision {
     uint32_t schedule = kDefault;
     std::optional<uint32_t> next = std::nullopt;
@@ -97,8 +98,7 @@ class ScheduleSelector {
   bool tries() const { return rule_.tries; }
   bool by_turns() const { return rule_.rank == kAnyRank; }
   bool has_late_rank() const { return rule_.rank != kNoRank; }
-  // If any rank may be late: how long after all other ranks the last rank may arrive without counting as late.
-  // Otherwise zero.
+  // If any rank may be late: a rank counts as late if it arrives later than this after all other ranks. Otherwise zero.
   Clock::duration grace() const {
     const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -145,9 +145,9 @@ class ScheduleSelector {
   // missing.
   static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
-  // Decides the call's schedule. This is, in this order: the schedule that was announced before; `lost`, the schedule
-  // for the rail that a host lacks now; the default schedule if a trial says so; `schedule`. Returns nullopt if the
-  // call has been decided already.
+  // Decides the call's schedule. Takes the first of these that applies: the schedule that was announced before; `lost`,
+  // the schedule for the rail that a host lacks now; the default schedule, if a trial says so; `schedule`. Returns
+  // nullopt if the call has been decided already.
   std::optional<Decision> Decide(const CallId& call, uint32_t schedule, std::optional<uint32_t> lost = std::nullopt);
   // Does nothing if the call has been decided here.
   void Receive(const CallId& call, Decision decision);
@@ -182,8 +182,7 @@ class ScheduleSelector {
   Ended latest_;                    // the last call that ended
   CallId received_{};               // the call of the last received decision
   bool is_on_time_ = false;         // whether the last call that ended was on time
-  // The launch of the decider's latest call, and the number of that launch minus the number of the decider's launch
-  // before it.
+  // The number of the decider's latest launch, and its difference from the number of the decider's launch before it.
   uint32_t launch_ = 0, launches_ = 1;
   BoundedMap<CallId, Decision> here_{kCalls};  // the first decision about each call
   BoundedMap<CallId, uint32_t> next_{kCalls}, next_launch_{kCalls};

@@ -15,9 +15,9 @@ constexpr double kClearErrors = 4.0;
 // Another trial is due if transfers have become longer or shorter by this factor.
 constexpr double kChanged = 1.2;
 
-// Bit i: whether the i-th pair of calls runs the default schedule. A search found this order. Suppose that half of the
-// calls in every period of 2 to 20 calls are late: then the two schedules' numbers of late calls in a trial differ by 7
-// at most.
+// Bit i: whether the i-th pair of calls runs the default schedule. A search found this order: if half of the calls in
+// each period are late, the two schedules' numbers of late calls in a trial differ by 7 at most, for all periods of 2
+// to 20 calls.
 constexpr uint32_t kTurns = 0xad4aa556;
 
 Comparison CompareTimes(const std::deque<double>& planned, const std::deque<double>& usual) {

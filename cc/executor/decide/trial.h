@@ -12,8 +12,8 @@
 // the site's next call, so it includes later ends on other ranks and the computation between calls. A plan is kept if
 // one of the two times becomes clearly shorter and neither becomes clearly longer.
 //
-// The trial opens again, kPause calls after its outcome or later, if transfers take much more or much less time than
-// during the trial. Thread-safe.
+// An ended trial opens again if transfers take much more or much less time than during the trial, at the earliest
+// kPause calls after its outcome. Thread-safe.
 #pragma once
 
 #include <array>

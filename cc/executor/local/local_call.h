@@ -49,11 +49,11 @@ class LocalCall {
   const LocalSite& site() const { return *site_; }
   Clock::time_point start() const { return start_; }
 
-  // Makes a rank join with its buffers. If the call has failed, the only completion is for this rank.
+  // Makes a rank join with its buffers. If the call has failed, returns only this rank's completion.
   Progress Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
   Progress Run(const OpSlice& slice);
-  // Begins the schedule for calls that lack the missing rank. Does nothing if the call has begun or failed, or if
-  // several ranks are missing.
+  // Begins the schedule for calls in which the missing rank is late. Does nothing if the call has begun or failed, or
+  // if several ranks are missing.
   Progress SelectMissing();
 
   // Fails the call with an error that names the missing ranks, unless the call has failed or all ranks have arrived.

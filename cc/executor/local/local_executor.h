@@ -1,11 +1,12 @@
-// Runs the collectives of the ranks of one process. Each op of a collective runs as soon as it may.
+// Runs the collectives of the ranks of one process. Each op of a collective runs as soon as its ranks have arrived and
+// the ops before it are done.
 //
 //   LocalExecutor executor(&threads);
 //   executor.Arrive({run_id, group}, site, rank, buffers, [](const Status& status) { ... });   // returns at once
 //
-// Arrive never blocks. The ops that may run because of the arrival run on the workers, or in Arrive itself if the whole
-// call is tiny. Every callback runs exactly once. If the arriving rank is done by then, Arrive runs its callback; all
-// other callbacks run as CallThreads says. Thread-safe.
+// Arrive never blocks. Ops that the arrival makes ready run on the workers, or in Arrive itself if the whole call is
+// tiny. Every callback runs exactly once. If the arriving rank is done before Arrive returns, Arrive runs its callback;
+// all other callbacks run on threads of CallThreads. Thread-safe.
 #pragma once
 
 #include <cstddef>

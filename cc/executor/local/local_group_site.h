@@ -59,7 +59,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   struct Joined {
     std::shared_ptr<Round> round;
     Status mismatch;
-    std::vector<bool> agreed;  // by rank, whether it arrived earlier; only for the first rank whose row differs
+    std::vector<bool> agreed;  // set for the first rank whose row differs: by rank, whether the rank arrived earlier
   };
 
   Joined Join(int64_t run, uint32_t rank, const GroupNumbers& row);

@@ -19,7 +19,7 @@ class MessageCalls {
   virtual void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                       Done done, const Status& refused = Status()) = 0;
   // Fails the call that the rank cannot join. The call's other ranks get this error; this rank is not called back. Does
-  // nothing while the processes are not connected, because the next job counts its own launches.
+  // nothing while the processes are not connected, because such a launch belongs to no job and must not be counted.
   virtual void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) = 0;
   // Frees the site's failed calls, which are kept for ranks that arrive late.
   virtual void Forget(const MessageSite* site) = 0;

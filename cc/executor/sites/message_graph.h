@@ -8,8 +8,9 @@
 // own, so no task waits for a slot. A receive into memory that earlier tasks read waits for these tasks. Immutable; may
 // be shared.
 //
-// In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. Each
-// chunk is added by one rank for all ranks, so all ranks get the same result. No message then spans two leaves.
+// In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. One
+// rank adds each chunk for all ranks, so all ranks get the same result. Messages of a lossy all-reduce never span two
+// leaves.
 #pragma once
 
 #include <cstdint>

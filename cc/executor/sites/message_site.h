@@ -109,8 +109,8 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   bool has_graphs() const { return graphs_->are_made(); }
   // After MakeGraphs: the graph of a rank of ranks().locals().
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
-  // The process of each rank, if calls are so small and simple that their ranks may exchange operands at once. Empty if
-  // the ranks may not exchange operands.
+  // The process of each rank, if calls are so small and simple that their ranks may exchange operands without messages
+  // (exchange_operands.h). Otherwise empty.
   const std::vector<uint32_t>& exchanging() const { return exchanging_; }
   uint64_t fingerprint() const { return text_.fingerprint; }
   const std::string& text() const { return text_.text; }

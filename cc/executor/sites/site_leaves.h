@@ -52,7 +52,7 @@ class SiteLeaves {
   ScaleFn scale(size_t leaf) const { return FindScale(layout_.leaves()[leaf].dtype); }
   // Only for lossy sums: the index of a leaf's first segment among the segments of all leaves.
   int64_t FirstSegment(size_t leaf) const { return first_segments_[leaf]; }
-  // Whether stores bypass the caches, if no task reads the stored bytes again.
+  // Whether stores of bytes that no task reads again bypass the caches.
   bool streams() const { return streams_; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const { return is_small_; }

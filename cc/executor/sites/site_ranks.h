@@ -59,9 +59,9 @@ class SiteRanks {
     std::vector<std::shared_ptr<const Messages>> lists;  // as in MessageGroup
   };
 
-  // The ranks' names in error texts are the group's `names` if a single group has them. Otherwise they are the ranks'
-  // numbers for a single group, and the devices' numbers for several groups. Fails if a list is missing or is for
-  // another rank, or if the process has no rank in any group.
+  // Error texts name the ranks of a single group by the group's `names` or, without these, by rank number. Error texts
+  // name the ranks of several groups by device number. Fails if a list is missing or is for another rank, or if the
+  // process has no rank in any group.
   static Result<SiteRanks> Make(const std::vector<MessageGroup>& groups, uint32_t process);
   // Returns the same ranks in these groups. If groups change from call to call, error texts use the ranks' numbers.
   Result<SiteRanks> Regroup(const std::vector<Members>& groups, bool change_from_call_to_call) const;

@@ -1,4 +1,4 @@
-// Errors name the calls of a site by the site's text. Ranks compare their calls by the site's fingerprint.
+// Makes a site's text, which names the site's calls in errors, and its fingerprint, by which ranks compare their calls.
 #pragma once
 
 #include <cstdint>

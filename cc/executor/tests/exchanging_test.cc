@@ -1,4 +1,5 @@
-// Small sums whose ranks exchange operands over shared memory. Values, errors and statistics equal those by messages.
+// Small sums whose ranks exchange operands over shared memory. Values, errors and statistics equal those of sums by
+// messages.
 #include <chrono>
 #include <cmath>
 #include <future>

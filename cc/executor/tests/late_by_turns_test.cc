@@ -440,7 +440,7 @@ TEST_F(BetweenProcesses, ARankThatBringsAnErrorEndsAnUndecidedCall) {
 
 using ProcessesOfTwoRanks = SelectingProcesses</*kProcesses=*/2, /*kRanksOfEach=*/2>;
 
-// Rank 0 arrives first. At its deadline, no call has begun that rank 1 could have joined.
+// Rank 0 arrives first. When its deadline passes, rank 1 waits as well, but neither rank has joined the call.
 TEST_F(ProcessesOfTwoRanks, ARankThatWaitsForTheDecisionIsNotMissing) {
   Start(/*seed=*/17,
         {"all_reduce/flat/4", "all_reduce/ring/4", "all_reduce/ring/4", "all_reduce/ring/4", "all_reduce/ring/4"},

@@ -18,10 +18,10 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
-// Not 0: refuses the next block that this thread allocates with refused_bytes to refused_bytes + kAround bytes.
+// If not 0: refuses the next block that this thread allocates with refused_bytes to refused_bytes + kAround bytes.
 thread_local size_t refused_bytes = 0;
 constexpr size_t kAround = 32;  // the extra bytes that make_shared needs for an object
-// Not 0: refuses the refused_block-th of the next blocks that this thread allocates.
+// If not 0: refuses the refused_block-th of the next blocks that this thread allocates.
 thread_local size_t refused_block = 0;
 
 void* Allocate(size_t bytes) {
@@ -151,7 +151,7 @@ class LowMemoryOfWaitingRanks : public testing::Test {
   std::unique_ptr<Executor> executor_;
 };
 
-// Two ranks of a process wait at each of two sites for the plan of the run. The process lacks a block of any size.
+// Two ranks of a process wait at each of two sites for the plan of the run. Each round refuses a block of another size.
 TEST_F(LowMemoryOfWaitingRanks, EachIsCalledBack) {
   for (size_t refused = 24; refused <= 1400; refused += 32) {
     Start();
@@ -189,7 +189,7 @@ TEST_F(LowMemoryOfWaitingRanks, ARankThatCannotWaitLeavesNothingThatDoes) {
   }
 }
 
-// The site has two schedules. The process lacks any of the blocks that SetLeaves allocates.
+// The site has two schedules. Each round refuses another of the blocks that SetLeaves allocates.
 TEST(LowMemoryOfAFirstCall, TheNextOneSetsTheLeaves) {
   Executor executor(1);
   MessageRegistry lists;

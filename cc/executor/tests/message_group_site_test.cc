@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(All, MessageGroupSiteTest,
                          testing::Values(Case{4, 100, "flat"}, Case{2, 100, "flat"}, Case{4, 3000, "direct"},
                                          Case{2, 300000, "direct"}, Case{1, 3000, "direct"}));
 
-// `row` is the row of all ranks except the last one, `other` the row of the last rank.
+// The last rank passes the row `other`; all other ranks pass `row`.
 struct Wrong {
   GroupNumbers row, other;
 };

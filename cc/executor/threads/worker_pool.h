@@ -3,7 +3,7 @@
 //   WorkerPool pool;
 //   if (!pool.Start(2)) ...         // no thread can be started
 //   pool.Submit(std::move(jobs));   // returns at once
-//   pool.Help();                    // runs jobs on this thread until the threads that Submit has woken run
+//   pool.Help();                    // runs jobs on this thread until the threads woken by Submit are running
 //
 // Jobs must not wait for anything. The destructor runs all queued jobs, then joins the threads.
 #pragma once

@@ -1,5 +1,5 @@
 // The collectives of unchanged programs. jaxlib calls some of these functions through cc/backend. Python calls the
-// exported functions to set the groups of devices and the lists of messages. These report errors as in c_function.h.
+// exported functions to set the groups of devices and the lists of messages; they report errors as in c_function.h.
 
 #include <algorithm>
 #include <cstdint>
@@ -83,7 +83,7 @@ Groups& TheGroups() {
   return *groups;
 }
 
-// A device's communicator, or the error why the device has no communicator.
+// A device's communicator, or the error that explains why the device has no communicator.
 struct Handle {
   std::unique_ptr<DeviceCommunicator> communicator;
   Status status;

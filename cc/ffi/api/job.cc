@@ -23,7 +23,7 @@
 namespace jaxcomm {
 namespace {
 
-// When the process leaves the job, its calls fail. This is the longest wait for the end of these calls.
+// When the process leaves the job, its calls fail. The process waits at most this long for these calls to end.
 constexpr std::chrono::seconds kDisconnect{10};
 
 // Runs a list of messages for the ranks of `group` in this process, and waits until these ranks are done or the

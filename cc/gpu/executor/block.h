@@ -1,5 +1,5 @@
-// The memory of a slot. A slot is a device and its ranks. The memory holds the flags of these ranks; all ranks access
-// the flags. It also holds clocks and the program's tables; only the kernel on this device accesses them.
+// The memory of a slot, which is a device and its ranks. Holds the flags of these ranks, which all ranks access. Also
+// holds the clocks and the program's tables, which only the kernel on this device accesses.
 //
 //   Result<Block> block = Block::Make(device, program, table, /*ranks=*/2, num_blocks);
 //   uint64_t* flags = block.value().FlagsOf(/*rank of the slot=*/1);

@@ -21,7 +21,7 @@
 namespace jaxcomm::fused {
 
 inline constexpr uint32_t kMaxRanks = 32;
-inline constexpr uint32_t kKeptCalls = 64;  // the clocks of this number of latest calls are kept
+inline constexpr uint32_t kKeptCalls = 64;  // number of latest calls whose clocks are kept
 
 // The times of one call by the device's clock, in nanoseconds: the begin and the end of each rank, and the end of each
 // op.

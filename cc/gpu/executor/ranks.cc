@@ -19,7 +19,7 @@ constexpr uint32_t kSpared = 8;
 // How a device's clock differs from the host's clock, in nanoseconds.
 struct HostClock {
   int64_t offset;  // host time minus device time
-  int64_t error;   // `offset` is wrong by at most this, apart from later drift
+  int64_t error;   // the largest error of `offset`, apart from later drift
 };
 
 int64_t HostNow() {

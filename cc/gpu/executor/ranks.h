@@ -85,7 +85,7 @@ class Ranks {
   std::shared_ptr<SiteStats> stats_;
   std::mutex checking_;
   uint64_t checked_ = 0;  // Check has returned the failures of calls up to this number
-  // Held while RecordCalls waits for devices. Their kernels may wait for a launch, so a launch must not lock it.
+  // Held while RecordCalls waits for devices, whose kernels may wait for a launch. So Run must not lock this mutex.
   std::mutex recording_;
   uint64_t recorded_ = 0;  // RecordCalls has handled the calls up to this number
 };

@@ -41,7 +41,7 @@ NcclRuntime& TheNcclRuntime() {
   return *runtime;
 }
 
-// Finds the leaves and their memory. Each result aliases its operand, so XLA has already put the operands there.
+// Finds the leaves and their memory. Each result aliases its operand, so the results already hold the operands.
 Status FindLeaves(ffi::RemainingArgs args, ffi::RemainingRets results, std::vector<Leaf>& leaves,
                   std::vector<std::byte*>& at) {
   for (size_t i = 0; i < args.size(); ++i) {

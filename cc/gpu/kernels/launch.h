@@ -23,8 +23,8 @@ __device__ __forceinline__ GridThread ThisGridThread() {
   return {static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<size_t>(gridDim.x) * blockDim.x};
 }
 
-// Returns an error if CUDA did not accept the preceding launch. Nothing here waits for the kernel, so XLA finds the
-// faults of a running kernel.
+// Returns an error if CUDA did not accept the preceding launch. Does not wait for the kernel; XLA reports faults of the
+// running kernel.
 inline Status Launched(const char* name) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return Status();

@@ -4,9 +4,9 @@
 //   const MessageRounds rounds{messages, Layout(leaves), Reduction::kSum};
 //   Status status = rounds.Queue(nccl, comm, at, scratch, stream);   // `scratch` has rounds.ScratchBytes() bytes
 //
-// Works in place and only in the program's order. Ranks that run the same schedule on the same layout queue matching
-// messages, and add the same operands in the same order. So the bits of their results are equal. Queue waits for
-// nothing. Immutable.
+// Works in place, in the program's order. If all ranks have the same schedule and the same layout, they queue matching
+// messages and add the same operands in the same order, so their results are equal bit for bit. Queue does not block.
+// Immutable.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The lists of messages of halving and doubling, a schedule in many rounds, as if compiled from a plan.
+// The lists of messages of a halving-doubling all-reduce, a schedule of many rounds, as if compiled from a plan.
 //
 //   AddHalvingDoubling(registry, /*ranks=*/4);   // adds "all_reduce/halving_doubling/4"; would add nothing for 3 ranks
 #pragma once
@@ -18,7 +18,7 @@ namespace jaxcomm {
 // second half 1, 2, …, n/2 chunks. n must be a power of two.
 inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t rank) {
   std::vector<Round> rounds;
-  // The chunks [begin, begin + distance) include chunk `rank`. The partner's chunks are next to these.
+  // The chunks [begin, begin + distance) include chunk `rank`. [others, others + distance) include chunk `partner`.
   for (uint32_t distance = ranks / 2; distance > 0; distance /= 2) {
     const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
     Round round;

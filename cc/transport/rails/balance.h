@@ -7,8 +7,8 @@
 // The rate of a rail is the number of bytes that it carried, divided by the time in which it had segments in flight. A
 // late process does not lower the rate, because large messages are sent only after their receiver has arrived. After
 // every kCalls calls of a range, the shares of the range become proportional to the rates, unless this would shorten
-// calls by less than the fraction kGain. A rail may have carried no segment in these calls because its share was too
-// small. This rail then carries one segment of each message in one call, in case it is faster again. Not thread-safe.
+// calls by less than the fraction kGain. If a rail's share was too small for it to carry a segment in these calls, it
+// carries one segment of each message in one call, so that its rate is measured again. Not thread-safe.
 #pragma once
 
 #include <chrono>

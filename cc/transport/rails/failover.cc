@@ -144,9 +144,9 @@ void Rails::AskAgain(uint32_t process) {
   Flush();
 }
 
-// Resends unconfirmed messages. `fences` holds the number of fences of each rail. A message is resent if it was sent
-// over a rail before the last fence that this number counts. This side alone may have fenced the rail again since.
-// Messages sent after the last counted fence are therefore not resent: the other side may still confirm them.
+// Resends the unconfirmed messages that the other side asked for. `fences`: the number of fences of each rail when it
+// asked. A message is resent if it was sent over its rail before the last of these fences. Later messages are not
+// resent, even if this side has fenced the rail again since: the other side may still confirm them.
 void Rails::SendAgain(uint32_t process, std::string_view fences) {
   std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
   std::vector<std::optional<uint32_t>> rails;

@@ -1,7 +1,7 @@
 // Lossy messages over rails.
 //
 // A lossy transport drops a message that is sent before its Post. The sender may use a restored rail before the
-// receiver has posted its earlier messages on that rail. The rail therefore carries lossy messages without loss until
+// receiver has repeated its earlier Posts on that rail. The rail therefore carries lossy messages without loss until
 // the kPosted notice of the receiver arrives.
 #include <memory>
 #include <string>

@@ -136,9 +136,9 @@ struct Rails::Peer {
   Balance balance;
   std::vector<RailTable::Range> shares;  // shares of the open rails; they stay as they are after a rail has left
   RailTable table;                       // divides segments among the open rails
-  // Returns the number of the call's next segment. All segments of a call to this process are numbered together. If the
-  // segments of each short message were numbered alone, the fastest rail would get more than its share and delay the
-  // last segment of each message.
+  // Returns the number of the call's next segment. All segments of a call to this process are numbered together. If
+  // each short message numbered its segments from 0, the fastest rail would get more than its share and delay the last
+  // segment of each message.
   uint32_t NextSegment(const CallId& call);
 
   static constexpr size_t kDividedCalls = 16;  // number of latest calls whose segments are counted

@@ -207,7 +207,7 @@ class Rails : public Transport, public LossyTransport {
   std::mutex watch_mutex_;
   std::condition_variable wake_;
   std::atomic<bool> watching_{false};
-  std::atomic<uint64_t> suspects_{0};  // bitmask of rails fenced to one process; Look asks all processes over them
+  std::atomic<uint64_t> suspects_{0};  // bitmask of rails fenced to a process; Look sends all processes kAsk on them
   bool stopping_ = false;
   std::thread watch_;
 };

@@ -117,8 +117,8 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
     if (others >> other & 1) rails_[other]->Withdraw(process, id);
   }
   if (received) SendNotice(process, first, *received);
-  // Confirms over the rail that delivered the message, where the confirmations for other rails cause no delay. The
-  // sender measures the rate of this rail by the time of the confirmation.
+  // Confirms over the rail that delivered the message: the sender measures the rate of this rail by the time of the
+  // confirmation, so confirmations for other rails must not delay it.
   if (end.ok()) {
     std::string brought(1, kBrought);
     AppendMessageId(brought, id);

@@ -54,7 +54,7 @@ void Rails::Wake() {
   wake_.notify_one();
 }
 
-// Makes Look ask all processes over the rail, because the rail may be lost to other processes, too.
+// Makes Look send kAsk to all processes over the rail, because other processes may have lost the rail, too.
 void Rails::Suspect(uint32_t rail) {
   suspects_ |= uint64_t{1} << rail;
   Wake();

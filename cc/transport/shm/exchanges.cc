@@ -74,8 +74,7 @@ uint64_t SleepUntil(State& state, Clock::time_point end, const Ready& ready) {
   }
 }
 
-// Closes the call's round, in which this rank is not counted. If the round is open for another call, leaves it as it
-// is.
+// Closes the call's round, in which this rank is not counted. Does nothing if the round is open for another call.
 void Decline(State& state, uint64_t tag) {
   uint64_t before = state.load();
   do {

@@ -23,7 +23,7 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;  // maximum number of messages in slots from one process to another; a power of two
 constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 
-constexpr size_t kRounds = 8;  // number of rounds of exchanges; one group uses fewer rounds at a time
+constexpr size_t kRounds = 8;  // each serves one exchange at a time; one group has fewer exchanges in progress
 
 // The page that other processes also write. `rounds` are the states of the exchanges in which the owner is rank 0. The
 // call determines the round.

@@ -44,7 +44,7 @@ Status NoMemory(int64_t bytes, const std::string& why) {
   return NotReserved(bytes, why, "run fewer processes on this host");
 }
 
-// No other kind of file would do, because only files of memfd_create can be sealed.
+// There is no fallback to another kind of file, because only files of memfd_create can be sealed.
 Status NoFile(int64_t bytes, int error) {
   const bool has_too_many = error == EMFILE || error == ENFILE;
   const char* const cure = has_too_many ? "raise the limit on open files (`ulimit -n`)"

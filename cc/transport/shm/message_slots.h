@@ -48,7 +48,7 @@ class MessageSlots {
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;                      // free slots; the last one is taken first, since it is in the cache
   std::map<std::vector<uint32_t>, uint32_t> open_;  // by receivers: the slot that takes their next messages
-  std::vector<uint32_t> slots_held_, messages_held_;  // numbers that each process holds
+  std::vector<uint32_t> slots_held_, messages_held_;  // number held, by process
 };
 
 }  // namespace jaxcomm::shm

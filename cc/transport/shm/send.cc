@@ -207,7 +207,7 @@ bool ShmTransport::SendWaitingOnce(Lock& lock) {
     }
   }
   for (auto next = waiting_.begin(); next != waiting_.end();) {
-    std::deque<Outgoing>& queue = next->second;  // while the lock is released, other threads may change it
+    std::deque<Outgoing>& queue = next->second;  // other threads may change the queue while the lock is released
     while (!queue.empty()) {
       const bool is_left = DropGone(&queue.front());
       std::optional<shm::Place> place;

@@ -52,7 +52,7 @@ ShmTransport::~ShmTransport() {
 void ShmTransport::Leave() {
   if (!thread_.joinable()) return;
   Stop();
-  // A thread may still be in Help for a rank that has just arrived.
+  // The thread of a rank that has just arrived may still be in Help.
   const std::lock_guard<std::mutex> serving(serving_);
   const Clock::time_point deadline = Clock::now() + kDeparture;
   while (SendWaiting() && Clock::now() < deadline) {

@@ -3,7 +3,7 @@
 //   SimulatedNetwork network(/*processes=*/4, /*seed=*/7);
 //   network.Connect(2, &executor.messages());
 //   executor.messages().Connect(&network.transport(2));
-//   network.Kill(3);    // the other processes get the event; undelivered messages are lost
+//   network.Kill(3);    // the other processes get OnPeerGone; undelivered messages are lost
 //   network.Stop();     // no callback runs any more
 //
 // The notices of a process are never lost. They arrive in order, and before messages that the process sent later.

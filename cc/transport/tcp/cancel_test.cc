@@ -1,4 +1,4 @@
-// Tests that no byte of a cancelled call is stored in the caller's memory, or sent from the memory.
+// Tests that no byte of a cancelled call is stored in the caller's memory or sent from it.
 #include <utility>
 
 #include "cc/transport/tcp/testing/node.h"

@@ -46,7 +46,7 @@ TEST(EndsTest, MessagesFromBeforeAnEndComeBeforeItsEvent) {
     Bytes into(1000), early(1000);
     const Bytes data = Pattern(1000, 1);
     a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-    a.transport->Notify(1, "which nobody reads");  // the unread notice makes a close reset the connection, too
+    a.transport->Notify(1, "which nobody reads");  // closing a connection with an unread notice resets it, too
     a.transport->Flush();
     raw.Send({FrameType::kNotice, 0, {}});
     raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 1)}, data);

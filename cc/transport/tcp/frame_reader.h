@@ -31,7 +31,7 @@ class FrameReader {
   size_t Gather(iovec (&vectors)[kMaxVectors]);
   Status Take(size_t bytes);
 
-  // Whether a message that must wait has stopped the reader. Resume checks whether the message must still wait.
+  // Whether the reader has stopped at a message for which the inbox has no room. Resume tries this message again.
   bool waits() const { return state_ == State::kAdmission; }
   Status Resume() { return Parse(); }
   bool at_end() const { return state_ == State::kEnd; }

@@ -35,7 +35,7 @@ class OutboxTest : public testing::Test {
     stream->insert(stream->end(), bytes.begin(), bytes.end());
   }
 
-  // Drains the outbox as a kernel does that accepts `step` bytes at a time.
+  // Drains the outbox as a kernel that accepts `step` bytes at a time would.
   void Drain(size_t step, size_t limit = SIZE_MAX) {
     while (!outbox_.empty() && limit > 0) {
       iovec vectors[Outbox::kMaxVectors];

@@ -6,8 +6,8 @@
 // socket_transport.h describes threads, callbacks and Help. The spans of a large message are read until the message has
 // been sent. Only early messages are delivered as views. A held view costs memory, but blocks no sender.
 //
-// Leave sends the queued frames and a goodbye. This takes a few seconds at most. After Leave all other processes are
-// gone. The destructor does the same, but runs no callback. Callbacks must call neither Leave nor the destructor. A
+// Leave sends the queued frames and a goodbye. This takes a few seconds at most. After Leave all other processes count
+// as gone. The destructor does the same, but runs no callback. Callbacks must call neither Leave nor the destructor. A
 // process is gone if it ends without a goodbye or breaks the protocol, or if its host is silent (socket.h).
 #pragma once
 

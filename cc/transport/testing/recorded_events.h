@@ -30,7 +30,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::chrono::seconds kTestLimit(60);  // a longer wait fails the test
 
-// Returns the name of the message with this index that rank `from` sends to rank `to` in a call.
+// Returns the id of the message with this index that rank `from` sends to rank `to` in a call.
 inline MessageId Id(uint32_t call, uint32_t from, uint32_t to, uint32_t index = 0) {
   return {{1, call, 0, 0}, from, to, index, 0};
 }

@@ -126,7 +126,7 @@ bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::
   return helped;
 }
 
-// Sends more bytes than may arrive before their Posts. The other messages, and the notice after them, wait for Posts.
+// Sends more bytes than may arrive before their Posts. Messages beyond this limit, and the notice after them, wait.
 template <typename Node>
 void TakeMoreThanMayBeEarly(Node& a, Node& b) {
   constexpr uint32_t kEarly = Transport::kMaxEarlyBytes / Transport::kMaxMessage, kMessages = kEarly + 16;

@@ -107,7 +107,7 @@ Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte
   return true;
 }
 
-// Reads the message's name from the first fragment, and moves kept bytes to the message's spans.
+// Reads the message id from the first fragment, and moves kept bytes to the message's spans.
 Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();
@@ -138,7 +138,7 @@ Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes,
   return true;
 }
 
-// Besides the name, the first packet of a lossy message holds the number of reliable bytes and the spans' order.
+// Besides the message id, the first packet of a lossy message holds the number of reliable bytes and the spans' order.
 Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Lossy> lossy = DecodeLossy(bytes, size, arrival.bytes);
   if (!lossy.ok()) return lossy.status();

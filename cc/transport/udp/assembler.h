@@ -3,8 +3,8 @@
 //   Status status = assembler.Take(header, bytes, size, arrived);   // a packet that OpenPacket accepted
 //   if (assembler.owes_answer()) ... assembler.Answer(now, &header, bits) ...
 //
-// The first packet of a message contains the message's name. Bytes that arrive after the first packet go straight into
-// the message's spans. Bytes that arrive before it are kept until then. A lossy message ends when its reliable part has
+// The first packet of a message contains the message id. Bytes that arrive after the first packet go straight into the
+// message's spans. Bytes that arrive before it are kept until then. A lossy message ends when its reliable part has
 // arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was sent. The missing
 // bytes are then zeroed, and later packets of the message are dropped. Error texts continue a sentence that ends in "it
 // sent". After an error no more packets of the process may be taken. Memory is bounded: a packet for which there is

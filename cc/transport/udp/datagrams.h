@@ -55,7 +55,7 @@ class ReceivedDatagrams {
 
   // Returns some of the packets that have arrived, or an empty vector if there are none.
   const std::vector<Datagram>& Receive(int socket);
-  // Whether there may be packets that have arrived but that the last call did not return.
+  // Whether more packets may have arrived than the last call returned.
   bool may_have_more() const { return may_have_more_; }
 
  private:

@@ -3,7 +3,7 @@
 // span, set if the span is important; the bytes of the important spans; and the bytes of the other spans.
 //
 //   std::vector<std::byte> front = EncodeLossy(header, lossy);
-//   Result<Lossy> lossy = DecodeLossy(front, size, frame_bytes);   // an error: EncodeLossy did not write it
+//   Result<Lossy> lossy = DecodeLossy(front, size, frame_bytes);   // an error unless EncodeLossy wrote `front`
 //   spans = ImportantFirst(std::move(spans), lossy.important);
 //
 // The front of a frame is everything before the bytes of the spans. The frame's first packet holds the whole front. The

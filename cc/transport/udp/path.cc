@@ -152,8 +152,8 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   CloseUnused(peer);
   if (peer.blocked) SetInterest(peer);
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
-  // Wakes the polling thread if it would sleep too long for a probe, because the acknowledgement that would wake it may
-  // get lost.
+  // Wakes the polling thread if it would sleep past the next probe. An acknowledgement would wake it too, but may get
+  // lost.
   constexpr int64_t kSlack = 4000000;
   if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
   if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
@@ -168,7 +168,7 @@ bool UdpTransport::FillBatch(Peer& peer) {
     peer.answered = peer.unanswered_since = now;
     peer.only_here = 0;
   }
-  // A delay by the rate alone is no pause. Otherwise the arrival rate of a slow flow would never be measured.
+  // Waiting for the rate does not count as a pause. Otherwise the arrival rate of a slow flow would never be measured.
   if (peer.queue.has_paused()) peer.rate.Pause(now);
   peer.sizes.clear();
   peer.headers.clear();

@@ -93,7 +93,7 @@ struct UdpTransport::Peer : SocketPeer {
   int64_t unanswered_since = 0;  // time of the last acknowledgement or, if later, of the first packet in flight
   bool is_asked = false;         // whether the process owes a reply over TCP
   int only_here = 0;             // replies over TCP since the last acknowledgement
-  // Number of packets acknowledged over all paths: until now, and until the last call of ProgressTo.
+  // Packets acknowledged on this path and all previous ones: up to now, and up to the last call of ProgressTo.
   uint64_t confirmed = 0, reported_confirmed = 0;
   uint64_t reported = 0;  // the progress that ProgressTo last returned
   // Frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.

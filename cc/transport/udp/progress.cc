@@ -15,7 +15,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr std::chrono::seconds kDeparture{2};
-// A process that left this number of probes in a row unanswered, for at least 1/8 s, is asked over TCP.
+// A process is asked over TCP after this number of unanswered probes in a row, which takes at least 1/8 s.
 constexpr int kUnansweredProbes = 6;
 
 }  // namespace

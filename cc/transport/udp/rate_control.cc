@@ -8,14 +8,14 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
-constexpr double kDepth = 1e-3;                      // maximum size of a burst after a pause, as seconds of the rate
+constexpr double kDepth = 1e-3;                      // maximum burst after a pause, in seconds at the current rate
 constexpr int64_t kMaxBatch = 60000;                 // bytes: the kernel splits one datagram of this size into packets
 constexpr int64_t kQueue = 500 * kMicrosecond;       // target queueing delay; a longer delay lowers the rate
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // added to the delay that two batches cause by themselves
 constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
-// If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, each further
-// millisecond makes the step larger by its original size. A pause takes these larger steps back if the last
-// acknowledgement arrived within kUsualFor of the last step.
+// If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step grows by
+// its original size every millisecond. A pause undoes these larger steps if the last acknowledgement arrived within
+// kUsualFor of the last of them.
 constexpr double kMostRaise = 0.1;  // the largest such step, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
 constexpr double kUsed = 0.7;                 // the rate rises only if more than this share of the rate arrives

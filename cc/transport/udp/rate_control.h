@@ -51,7 +51,7 @@ class RateControl {
 
   void Take(const Answered& answered, const Trip& trip, int64_t now);
   // Excludes the pause from the measured arrival rate. Also gives up the bandwidth that other flows had freed, because
-  // processes start their messages together.
+  // these flows usually start their next messages at the same time.
   void Pause(int64_t now);
 
   double rate() const { return rate_; }  // bytes per second
@@ -84,7 +84,7 @@ class RateControl {
   // The highest arrival rates that four measurements in a row reached, in the current and in the previous period.
   double best_ = 0, earlier_best_ = 0;
   double usual_ = 0;         // the rate without bandwidth freed by other flows
-  int64_t usual_until_ = 0;  // until then, a pause returns to usual_
+  int64_t usual_until_ = 0;  // until then, a pause resets the rate to usual_
   // How long the queue has been empty, has been full, and has met its target delay. `looked_`: time of the last look.
   int64_t empty_for_ = 0, full_for_ = 0, gone_for_ = 0, looked_ = 0;
   bool contends_ = false;                 // other flows keep the queue full

@@ -33,7 +33,7 @@ UdpTransport::~UdpTransport() {
 void UdpTransport::Leave() {
   if (!Stop()) return;
   Lock lock(mutex_);
-  for (const auto& [process, peer] : peers_) Fail(lock, *peer, Status());  // the reason says that this process has left
+  for (const auto& [process, peer] : peers_) Fail(lock, *peer, Status());  // Fail sets the reason: this process left
   stopping_ = false;
   RunCallbacks(lock);
 }
@@ -135,8 +135,8 @@ void UdpTransport::Fence(uint32_t process, const Status& why) {
   if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
-// If no packet is acknowledged, the process may be stopped or busy, or the local thread that reads acknowledgements may
-// be. In both cases the process's host still acknowledges bytes on the TCP connection.
+// If no packet is acknowledged, either the process or the local thread that reads acknowledgements may be stopped or
+// busy. In both cases the process's host still acknowledges bytes on the TCP connection.
 SendProgress UdpTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);

@@ -14,10 +14,10 @@
 //
 // If a process acknowledges no packet, it may be stopped or slow, or the network may lose UDP packets. Deadlines handle
 // processes that are stopped or slow. To tell the cases apart, the transport also asks the process over TCP. The
-// process replies over TCP after it has read all packets that have arrived. A path ends if the process replies only
-// over TCP for half of `silence`, or for a tenth of `silence` if there are several rails: some networks pass TCP but
-// not UDP. A path also ends if long packets get lost for `silence` while shorter packets arrive. A packet is counted
-// and dropped if it arrived before, or if its tag was not made with the path's key.
+// process replies over TCP after it has read all packets that have arrived. Some networks pass TCP but not UDP: a path
+// ends if the process replies only over TCP for half of `silence`, or for a tenth of `silence` if there are several
+// rails. A path also ends if long packets get lost for `silence` while shorter packets arrive. A packet is counted and
+// dropped if it arrived before, or if its tag was not made with the path's key.
 #pragma once
 
 #include <chrono>

@@ -225,7 +225,7 @@ def late(text: str) -> Late:
 
 
 def _number(text: str) -> float:
-    """The number in the text. If the text is not a number, NaN, which no range contains."""
+    """The number in the text, or NaN if the text is not a number; no range contains NaN."""
     try:
         return float(text)
     except ValueError:

@@ -14,7 +14,7 @@ from jaxcomm.report.tables import seconds_text
 
 @dataclass(frozen=True)
 class Change:
-    """Changes of a profile, in this order: no straggler, link rates, rails, uplinks of racks, NICs, later ranks."""
+    """Changes of a profile, applied in this order: straggler, links, rails, uplinks of racks, NICs, late ranks."""
 
     no_straggler: bool = False
     rate: Fraction | None = None

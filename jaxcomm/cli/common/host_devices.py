@@ -1,4 +1,4 @@
-"""Gives JAX several host devices. To be called before JAX is imported."""
+"""Gives JAX several host devices. Call it before JAX is imported."""
 
 from __future__ import annotations
 

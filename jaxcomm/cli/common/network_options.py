@@ -1,4 +1,4 @@
-"""The options that place the ranks on hosts and racks, instead of the profile."""
+"""The options that place ranks on hosts and racks. They override the profile's places."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def apply(args: Namespace, measured: Profile) -> Profile:
     """Returns the profile with its ranks placed by the options.
 
     Raises:
-      JaxcommError: the hosts or racks do not have the profile's ranks, a host is in two racks, or an option needs
-        another option.
+      JaxcommError: the hosts or racks have another number of ranks than the profile, a host is in two racks, or an
+        option needs another option.
     """
     for name, needs in (("nic", "hosts"), ("slow", "hosts"), ("uplink", "racks")):
         if getattr(args, name) is not None and getattr(args, needs) is None:

@@ -39,12 +39,12 @@ def of_programs() -> TextIO:
 
 
 def print_json(kind: str, fields: Mapping[str, Any]) -> None:
-    """Prints one JSON object, after its kind and version."""
+    """Prints one JSON object, which begins with its kind and version."""
     print(_json(kind, fields))
 
 
 def write_json(path: str | os.PathLike[str], kind: str, fields: Mapping[str, Any]) -> None:
-    """Writes one JSON object, after its kind and version, whole or not at all.
+    """Writes one JSON object, which begins with its kind and version, whole or not at all.
 
     Raises:
       JaxcommError: the file cannot be written.

@@ -55,7 +55,7 @@ def read(args: Namespace) -> Simulated:
     """Loads the files and applies the options.
 
     Raises:
-      JaxcommError: a number of ranks is out of range, or the plan is for another number.
+      JaxcommError: a number of ranks is out of range, or the plan is for another number of ranks.
     """
     if min(args.ranks) < 2 or max(args.ranks) > _MAX_RANKS:
         raise JaxcommError(

@@ -27,7 +27,7 @@ def place(values: Any, mesh: Mesh, spec: Any) -> Any:
     """
     sharding = NamedSharding(mesh, spec)
     if jax.process_count() == 1:
-        return jax.device_put(values, sharding)  # not in a job: it would check the values by a collective
+        return jax.device_put(values, sharding)  # in a job it would check the values by a collective
 
     def put(value: Any) -> jax.Array:
         whole = np.asarray(value)

@@ -38,7 +38,7 @@ def sizes(text: str) -> list[int]:
 
 
 def _apart(moved: Mapping[int, float]) -> list[int]:
-    """The sizes whose calls move the most bytes. Each two sizes differ by more than the factor `APART`."""
+    """The sizes whose calls move the most bytes. Any two of them differ by more than the factor `APART`."""
     kept: list[int] = []
     for nbytes in sorted(moved, key=lambda each: -moved[each]):
         if all(max(nbytes, other) > APART * min(nbytes, other) for other in kept):

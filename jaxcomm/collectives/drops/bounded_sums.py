@@ -38,9 +38,9 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any =
       groups: groups of indices along the axis, each with a sum of its own.
 
     Returns:
-      The sums, and a tree like `x` of the parts that this rank left out. The network's losses are not known here, and
-      not among these parts. With "network" and n ranks, a sum that lost parts is n times the mean of the parts that
-      arrived.
+      The sums, and a tree like `x` of the parts that this rank left out. These do not include parts that the network
+      lost, which are not known here. With "network" and n ranks, a sum that lost parts is n times the mean of the parts
+      that arrived.
 
     Raises:
       ValueError: a bound has no tensor, or a tensor has no bound.
@@ -113,7 +113,7 @@ def _agreed(
 
 
 def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Drop) -> jax.Array:
-    """The sums, with NaN in segments that are not finite but were left out because too few segments are kept."""
+    """The sums, with NaN in dropped segments that are not finite, if more such segments exist than are kept."""
     lost = (keep == 0) & ~jnp.isfinite(matter)
     factors = jnp.where(lost, jnp.nan, jnp.ones_like(keep))
     known: jax.Array = lax.cond(lost.any(), lambda x: _scale(x, factors, drop), lambda x: x, result)

@@ -141,7 +141,7 @@ class Drop:
         if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 2:
             return 0.0
         share = self.bounds.get(name, self.bound)
-        assert share is not None  # `check` has made sure
+        assert share is not None  # `check` ensures this
         return share
 
     def dropped(self, name: str, x: jax.Array) -> int:

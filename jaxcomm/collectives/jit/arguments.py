@@ -92,7 +92,7 @@ def _guessed(
     """
     specs = list(specs)
     if not explicit and not any(spec and axes_of(spec) for spec in specs):
-        for i in open_:  # under jax.set_mesh every new array is whole on the mesh, also those of the batch
+        for i in open_:  # under jax.set_mesh every new array is replicated over the mesh, even the batch
             specs[i] = None
     unknown = [i for i in open_ if specs[i] is None]
     rows = {np.shape(x)[0] for x, spec in zip(arrays, specs, strict=True) if spec and entry_axes(spec[0])}

@@ -1,8 +1,8 @@
 """Gradients of a loss whose batch is split over a mesh axis, for steps that `jax.jit` partitions.
 
-In such steps XLA makes the all-reduces, which follow no plan. Here `jax.shard_map` takes over the one axis. Each rank
-differentiates the loss of its part of the batch, and one `pmean` averages all results. XLA still partitions the other
-axes.
+In such steps XLA makes the all-reduces, which follow no plan. Here `jax.shard_map` makes the batch's axis manual. Each
+rank differentiates the loss of its part of the batch, and one `pmean` averages all results. XLA still partitions the
+other axes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def value_and_grad(
         loss, grads = jaxcomm.value_and_grad(loss_of, "data")(params, batch)  # inside jax.jit, or not
 
     `fun` gets one rank's part, as in a `jax.shard_map` over the axis with check_vma=False, and should be a mean over
-    examples. In three cases results differ from those of `jax.jit` alone unless `fun` contains such a line:
+    examples. In three cases `fun` needs a line like these, or its results differ from those of `jax.jit` alone:
 
         key = jax.random.fold_in(key, jax.lax.axis_index("data"))  # dropout: its own mask for each rank
         loss = total / jaxcomm.pmean(weights.sum(), "data")  # masked examples: divided by the whole batch's weights

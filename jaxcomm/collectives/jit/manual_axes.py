@@ -14,14 +14,14 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import jax_compat
 
-# The arguments of JAX's functions whose mesh JAX compares with the mesh that has the manual axes.
+# Sharding arguments of JAX's functions. JAX compares their mesh with the current mesh, in which the axes are manual.
 _ON_ONE_MESH = ("out_sharding", "auto_axes", "explicit_axes")
 _manual: ContextVar[frozenset[Any]] = ContextVar("manual", default=frozenset())
 
 
 @contextlib.contextmanager
 def left_out_of_shardings(names: tuple[Any, ...]) -> Iterator[None]:
-    """Lets the shardings of functions that are traced inside the `with` statement name these manual axes."""
+    """Allows shardings to name these manual axes in functions that are traced inside the `with` statement."""
     _install()
     token = _manual.set(_manual.get() | {*names})
     try:

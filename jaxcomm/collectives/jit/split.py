@@ -63,7 +63,7 @@ class Split(NamedTuple):
         return self._replace(specs=tuple(specs.get(i, spec) for i, spec in enumerate(self.specs)))
 
     def result_specs(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """The spec of each result of `function`. A result is split on the dimension that is larger for the whole batch.
+        """The spec of each result of `function`, split on the dimension that is larger for the batch than for a part.
 
         Raises:
           ValueError: several dimensions of a result grow, or a dimension grows by a factor other than the number of
@@ -101,7 +101,7 @@ class Split(NamedTuple):
 
 @contextlib.contextmanager
 def _no_closures() -> Iterator[None]:
-    """Replaces JAX's error about a closed-over array whose type names the axes by an error with a cure."""
+    """Raises an error with a cure in place of JAX's error about a closed-over array whose type names the axes."""
     try:
         yield
     except (NotImplementedError, ValueError) as error:

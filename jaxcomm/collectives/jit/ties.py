@@ -1,4 +1,4 @@
-"""Finds by tracing whether an array belongs to a loss's batch: a loss cannot be traced if one such array is whole."""
+"""Finds by tracing whether an array belongs to a loss's batch: if so, a trace with only this array whole fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settled(split: Split, arrays: Sequence[Any], guesses: Sequence[Guess], funct
 
     Raises:
       ValueError: an array that is to be split is tied to no other array; it may be a table in which the batch looks up
-        rows. Or each rank has one row of the batch, and `function` combines it with an array that it closes over.
+        rows. Or each rank has one row of the batch, and `function` combines this row with a closed-over array.
     """
     if ranks_of(split.mesh, split.names) == 1:
         return split
@@ -99,9 +99,9 @@ class _Trial(NamedTuple):
 
 
 def _with_tied(split: Split, whole: Sequence[int], trial: _Trial) -> Split:
-    """The split, in which arrays at the places `whole` are now also split if they are tied to the batch."""
+    """Returns the split in which each array at the places `whole` is also split if it is tied to the batch."""
     tied = split.with_specs(dict.fromkeys(whole, P(split.names)))
-    # None: an array in `whole` is not the batch's, or the function has an error that a later trace raises.
+    # The trace fails if an array in `whole` is not the batch's, or if the function has an error. The guesses then stay.
     if not whole or trial.used(tied) is None:
         return split
     for place in whole:

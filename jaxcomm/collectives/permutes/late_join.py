@@ -21,13 +21,13 @@ _WHOLE: dict[Any, Callable[..., Any]] = {lax.add: lax.psum, lax.max: lax.pmax, l
 def run(schedule: Schedule, flat: Any, cuts: Cuts, ranks: Ranks, combine: Any, platform: str) -> Any:
     """All-reduces over all ranks but the late one. Then exchanges, chunk by chunk, this sum and the late rank's buffer.
 
-    The platform decides the bits of this sum, which are the same on all ranks but the late one.
+    The bits of this sum depend on the platform, and are the same on all ranks but the late one.
 
     Args:
       schedule: a `late_join`.
       flat, cuts, ranks, combine: as for `rounds.run`.
       platform: the devices' platform. On "cuda", if one group has all devices, the late rank's chunks are broadcast.
-        In other cases each permute doubles the number of devices that have a chunk.
+        Otherwise they spread by permutes, each of which doubles the number of devices that have a chunk.
     """
     late = schedule.late
     assert late is not None

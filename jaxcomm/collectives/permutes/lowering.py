@@ -163,7 +163,7 @@ def lower(
     if programs is None:
         return None
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
-        # To flatten operands that it still partitions, XLA would gather them. So XLA gets the program of one shard.
+        # Flattening would make XLA gather operands that it still partitions. So XLA gets the program of one shard.
         module = partial(_shard_module, call, programs, scope.mesh, platforms)
         digest = hashlib.sha256(repr((call, whole, scope.mesh.shape, platforms)).encode()).hexdigest()
         unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
@@ -174,16 +174,16 @@ def lower(
 
 
 def _varying(aval: Any) -> Any:
-    """The operand's type, in which unreduced and reduced axes become varying, because ppermute takes no other axes."""
+    """The operand's type with unreduced and reduced axes turned into varying axes: ppermute takes no others."""
     axes = aval.manual_axis_type
     whole = axes.varying | axes.unreduced | axes.reduced
     return aval.update(manual_axis_type=type(axes)(varying=whole))
 
 
 def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
-    """The axes in the mesh's order, in which ppermute counts, and the devices' indices along these axes.
+    """Sorts the axes in the mesh's order, in which ppermute numbers devices.
 
-    The second result has, for each index along `axes`, the same device's index along the axes in the mesh's order.
+    The second result maps a device's index along `axes` to the device's index along the sorted axes.
     """
     names = list(mesh.shape)
     order = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
@@ -196,7 +196,10 @@ def _in_mesh_order(mesh: Any, axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], l
 def _shard_module(
     call: _PermutedCall, of_whole: Sequence[_Program], mesh: Any, platforms: Sequence[str], operands: Sequence[Operand]
 ) -> bytes:
-    """The module of one shard. It runs the schedule for the shard's size, or else the one for the operands' size."""
+    """The module of one shard.
+
+    It runs the schedule for the shard's size or, if that cannot run by permutes, the one for the operands' whole size.
+    """
     programs = call.programs(operands) or of_whole
     avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in operands]
     return jax_compat.shard_module(partial(_run, call.collective, programs), avals, mesh, platforms)

@@ -34,7 +34,7 @@ def why_not(schedule: Schedule, nbytes: int, in_rounds: bool = False) -> str | N
     Args:
       schedule: any schedule.
       nbytes: the bytes of one rank's operands.
-      in_rounds: whether a late join also runs in rounds, and not as whole collectives.
+      in_rounds: whether even a late join runs in rounds, instead of as whole collectives.
     """
     if schedule.kind == "late_join" and not in_rounds:
         length = schedule.num_chunks * ((schedule.ranks - 1).bit_length() + 1)

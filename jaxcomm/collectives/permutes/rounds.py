@@ -1,4 +1,4 @@
-"""The rounds of a schedule as JAX traces them: collective-permutes and sums, at places from this rank's table row."""
+"""Traces the rounds of a schedule: collective-permutes and sums at offsets that this rank's row of a table holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ranks(NamedTuple):
     """The devices that run permutes.
 
     Attributes:
-      axes: the mesh's axes, whose indices count the devices.
+      axes: the mesh's axes along which the devices are numbered.
       groups: the device of each rank in each group; all groups run the same permutes.
       devices: the number of devices along the axes; devices in no group do nothing.
     """

@@ -52,7 +52,8 @@ def in_lines(size: int, itemsize: int, chunks: int) -> Cuts:
 class Store(NamedTuple):
     """Rows to store: the first columns of the rows' starts, begins and ends.
 
-    `adds` is the first column of the flags of rows that are added to the stored row, or one flag for all rows.
+    `adds` says whether a row is added to the old row instead of replacing it: the first column of one flag per row, or
+    one flag for all rows.
     """
 
     starts: int

@@ -36,7 +36,7 @@ def connect_to(
       deadline: on the clock of `time.monotonic`.
 
     Raises:
-      JaxcommError: no process or another process listens there, or the deadline has passed.
+      JaxcommError: no process listens there, another process does, or the deadline has passed.
     """
     on = "" if end.name == DEFAULT else f" on rail {end.name}"
     where = f"process {peer} at {end.address}:{end.port}{on}"

@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 class NotExpected(Refused):
-    """The other side is a process of this job, but this process expects no connection after that number of cuts."""
+    """The other side is a process of this job, but its hello states a number of cuts that is not expected."""
 
 
 class ConnectorSide:
@@ -113,7 +113,7 @@ class ListenerSide:
           processes: the number of processes in the job.
           rail: the number of the rail.
           newest: the number of each process's last hello. All connections of the rail share this object.
-          expects: returns whether a connection from a process, with a number of cuts, is expected.
+          expects: takes a process and a number of cuts; returns whether a connection with them is expected.
         """
         self._key, self._process, self._processes, self._rail = key, process, processes, rail
         self._newest, self._expects = newest, expects
@@ -124,8 +124,8 @@ class ListenerSide:
 
         Raises:
           NotExpected: no connection from this process with this number of cuts is expected.
-          Refused: the hello is not from a process with a higher number to this process, or is not newer than the last
-            hello from that process.
+          Refused: the hello has another protocol, version or key, is for another process or rail, is not from a process
+            with a higher number, or is not newer than its sender's last hello.
         """
         signed = hello[:-MAC_BYTES]
         magic, peer, listener, rail, cuts, number = _PARTIES.unpack_from(hello)

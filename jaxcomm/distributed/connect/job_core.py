@@ -27,7 +27,7 @@ _POLL_S: Final = 0.002
 
 
 class JobCore:
-    """The core's transports in one generation of the job, as in `membership.MessageCore`."""
+    """Implements `membership.MessageCore`: the core's transports in one generation of the job."""
 
     def __init__(self) -> None:
         """Opens the job in the core, once per generation."""
@@ -52,7 +52,7 @@ class JobCore:
     def set_rails(
         self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
     ) -> None:
-        """Sets the connected and the down rails to a process, and every rail's shares."""
+        """Sets which rails to a process are connected and which are down, and the shares of all rails."""
         CPU.call(
             "job_set_rails",
             process,
@@ -104,7 +104,7 @@ class JobCore:
 
 
 def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
-    """Converts shares, each with the smallest size that they are for, to the core's type."""
+    """Converts pairs of a range's smallest size and the range's shares to the core's type."""
     lows = np.array([low for low, _ in shares], np.int64)
     units = np.array([each for _, each in shares], np.uint32)
     return RailShares(lows, units, *units.shape)

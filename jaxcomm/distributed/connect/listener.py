@@ -16,7 +16,7 @@ from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.log import say_once
 
 HANDSHAKE_S = 5.0  # time in which a connection must be authenticated
-_MOST_PENDING = 64  # connections in their handshake; one more closes the oldest without a valid hello
+_MOST_PENDING = 64  # connections in their handshake; beyond this, the oldest without a valid hello is closed
 _BACKLOG = 1024
 
 
@@ -53,7 +53,8 @@ class Listener:
           process: the number of this process.
           processes: the number of processes in the job.
           rail: the number of the rail.
-          expects: returns whether a connection from a process, after a number of cuts, is expected. Runs on the thread.
+          expects: takes a process and a number of cuts; returns whether a connection with them is expected. Runs on the
+            thread.
           accept: called on the thread for each connection, with the process, the number of cuts and the non-blocking
             connection. None: the listener keeps the connections for `close`.
         """
@@ -123,7 +124,10 @@ class Listener:
             self._give_way("too many connections were in their handshake")
 
     def _give_way(self, reason: str) -> bool:
-        """Closes the oldest connection without a valid hello. Connections with a valid hello are few."""
+        """Closes the oldest connection without a valid hello, and returns whether there was one.
+
+        Connections with a valid hello stay open; there are few of them.
+        """
         oldest = next((pending for pending in self._pending.values() if pending.side.peer < 0), None)
         if oldest is not None:
             self._refuse(oldest, reason)

@@ -22,7 +22,7 @@ from jaxcomm.log import say_once
 _lock = threading.Lock()
 # The store's client, the membership or the error of connecting, the settings, and the plan's rails.
 _connected: tuple[Any, Membership | Exception, Settings, PlanRails | None] | None = None
-_core: MessageCore | None = None  # the last generation's core, even if this generation could not be connected
+_core: MessageCore | None = None  # the latest generation's core, even if connecting failed
 _generation = 0
 
 

@@ -28,7 +28,7 @@ class MessageCore(RailsCore, Protocol):
     ) -> None:
         """Sets the rails to a process, and the shares of all rails. Not called if there is only one rail.
 
-        Each entry of `shares` has the smallest size that its shares are for. Rails that are down count as cut once.
+        Each entry of `shares` is a range's smallest size and the range's shares. Rails that are down count as cut once.
         """
 
     def set_shares(self, process: int, shares: list[tuple[int, list[int]]]) -> None:

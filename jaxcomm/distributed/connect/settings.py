@@ -42,8 +42,8 @@ class Settings(NamedTuple):
       interface: JAXCOMM_INTERFACE: the interface to which sockets are bound; "" for the route to the coordinator.
       host: JAXCOMM_HOST: processes with the same name share memory; "" detects which processes can share memory.
       secret_file: JAXCOMM_SECRET_FILE: the file with the job's secret; "" lets process 0 create and publish a secret.
-      timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: the seconds in which all processes must arrive and be connected. Processes
-        that have not arrived may still be compiling.
+      timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: the seconds in which all processes must arrive and be connected. The default
+        is long, because a process may compile before it arrives.
       rails: JAXCOMM_RAILS: interfaces, as in "eth0,eth1", or with Mbit/s "eth0:4000,eth1:1000"; () detects the rails.
       planned_transport: the plan's transport between hosts, "tcp" or "udp", or "".
     """

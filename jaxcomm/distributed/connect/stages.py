@@ -35,7 +35,7 @@ def lookup_all(stage: str, processes: Iterable[int], deadline: float, verb: str)
       stage: one of `STAGES`.
       processes: the numbers of the processes.
       deadline: on the clock of `time.monotonic`.
-      verb: the missing step in the error: "arrived".
+      verb: the past participle in the error "process 3 has not … in time", such as "arrived".
 
     Raises:
       JaxcommError: a process is missing, has another version, or has published why it could not be connected.

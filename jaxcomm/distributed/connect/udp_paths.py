@@ -1,7 +1,7 @@
 """The UDP paths to other processes: agreed on over authenticated connections, and tried with packets of full size.
 
     each side sends                                  over
-    hello    port, packet size, room, nonce, MAC     the connection, at the same time
+    hello    port, packet size, window, nonce, MAC   the connection, at the same time
     trial    a packet of full size                   UDP, repeatedly
     received one byte                                the connection, after a trial has arrived
 
@@ -29,7 +29,7 @@ from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
 from jaxcomm.errors import JaxcommError
 
 _PARTIES: Final = struct.Struct("<II")
-_HELLO: Final = struct.Struct("<HII32s")  # port, packet size, room, nonce
+_HELLO: Final = struct.Struct("<HII32s")  # port, packet size, window, nonce
 _HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
 _HEARD: Final = b"\x01"
 _IP_MTU, _IPV6_MTU = 14, 24  # from linux/in.h and linux/in6.h
@@ -145,7 +145,7 @@ class _Side:
         self.udp.bind((own[0], 0, *own[2:]))
         self.udp.connect(self._peer)  # shows the MTU of the path; the UDP port comes with the hello
         make_room(self.udp, _ROOM)
-        room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # the kernel's overhead counts as well
+        room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # SO_RCVBUF includes the kernel's overhead
         content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
         self._hello, self._received, self._theirs = content, b"", b""
         self._is_reached = self._has_received = False
@@ -158,7 +158,7 @@ class _Side:
     def write_connection(self) -> None:
         """Sends as much of this side's hello and acknowledgement as the connection accepts."""
         if self._unsent:
-            with contextlib.suppress(OSError):  # no room now; or closed, which reading reports
+            with contextlib.suppress(OSError):  # send buffer full, or connection closed, which read_connection reports
                 self._unsent = self._unsent[self.connection.send(self._unsent) :]
 
     def read_connection(self) -> None:

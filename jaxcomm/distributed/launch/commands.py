@@ -21,7 +21,7 @@ from jaxcomm.errors import JaxcommError
 
 _COUNT = "--xla_force_host_platform_device_count"
 _PORTS = range(20000, 32768)  # below Linux's ephemeral ports
-_OPEN_MPI = ("OMPI_COMM_WORLD_", "OMPI_MCA_orte_hnp_uri")  # JAX would prefer these variables
+_OPEN_MPI = ("OMPI_COMM_WORLD_", "OMPI_MCA_orte_hnp_uri")  # JAX would prefer these variables to SLURM's
 
 
 def command(words: Sequence[str], *, is_module: bool = False) -> list[str]:

@@ -18,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
 
-_AGAIN_S: Final = 1.0  # timeout of a rail that has failed to another process before
+_AGAIN_S: Final = 1.0  # timeout of an attempt over a rail on which an earlier attempt failed
 
 
 def rails_between(own: Record, peer: Record) -> list[str]:
@@ -100,7 +100,7 @@ def connect_rails(
     """
     found = Connected({}, [], [])
     ends = {rail.name: rail for rail in own.rails}
-    failed: set[str] = set()  # rails that failed to any process; their next attempt is short
+    failed: set[str] = set()  # rails on which an attempt failed; later attempts over them are short
     for other in (other for other in leads if other < own.process):
         there = {end.name: (number, end) for number, end in enumerate(peers[other].rails)}
         order = sorted(leads[other], key=lambda name: not (ends[name].is_up and there[name][1].is_up))
@@ -156,7 +156,7 @@ def rails_shares(
     round_trips: Mapping[tuple[int, str], float],
     planned: Sequence[SharesFrom],
 ) -> dict[int, list[SharesFrom]]:
-    """Returns the rails' shares to each process: the planned shares, or without a plan shares by RTTs and rates.
+    """Returns the rails' shares to each process: the planned shares, or, without a plan, shares by RTTs and rates.
 
     RTTs decide the shares of small calls, and rates decide the shares of larger calls.
     """

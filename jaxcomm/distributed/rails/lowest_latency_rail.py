@@ -52,7 +52,7 @@ def lowest_latency_rail(
     """Returns the rail with the lowest RTT, or None if its gain is small.
 
     The gain suffices if this RTT is less than half the first rails' RTT, and at least 20 µs lower. RTTs are medians
-    over the processes, so that one rail is chosen for all processes: a waiting thread can help on only one first rail
+    over the processes, so that one rail is chosen for all of them: a thread can wait on only one rail
     (`cc/transport/rails/rails.h`).
 
     Args:

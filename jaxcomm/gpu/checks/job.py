@@ -65,7 +65,7 @@ def median_seconds(step: Step, x: jax.Array, calls: int) -> float:
 
 
 def seconds_after_arrival(job: Job, step: Step, x: jax.Array, late_s: float, calls: int, name: str) -> float:
-    """The median seconds from the arrival of the late rank, the last one, to the last end, by the host's clock."""
+    """The median seconds from the arrival of the last rank, which is late, until all ranks end, by the host's clock."""
     jax.block_until_ready(step(x))
     times = []
     for call in range(calls):

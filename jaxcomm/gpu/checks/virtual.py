@@ -44,7 +44,7 @@ INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint3
 
 
 def exact() -> Iterator[Row]:
-    """Compares the kernel with NumPy on poisoned results in two calls. The second call uses the first call's flags."""
+    """Compares two calls of the kernel, into poisoned memory, with NumPy. The second call reuses the first's flags."""
     yield ["schedule", "type", "elements of a rank", "calls", "wrong"]
     total = 0
     for name, schedule in MATRIX.items():
@@ -96,7 +96,10 @@ def _calls(nbytes: int) -> dict[str, int]:
 
 
 def deadline() -> Iterator[Row]:
-    """A rank is 300 ms late, the deadline 50 ms. The error names it, no rank has a sum, and the next call is right."""
+    """A rank is 300 ms late, and the deadline is 50 ms.
+
+    The error names the rank, no rank has a sum, and the next call is right.
+    """
     yield ["message", "sums", "next call"]
     x = random(1000, np.float32, 0)
     step = jax.jit(lambda x, delays: fused.virtual_psum(x, MATRIX["ring"], delays_us=delays))

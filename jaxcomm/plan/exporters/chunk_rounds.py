@@ -93,7 +93,7 @@ def _around(phase: Schedule) -> Table:
 
 
 def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> Built:
-    """The result of `build` for the schedule's phases. If preconditions with stars exceed a limit, they get rings.
+    """The result of `build` for the schedule's phases, with rings in place of stars if stars exceed a limit.
 
     Raises:
       PlanError: `build` fails with stars and with rings; the error text is for rings.
@@ -113,7 +113,7 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """The result of `build` for a number of groups of chunks in [first, last]: about the least within the limits.
+    """The result of `build` for about the least number of groups of chunks, in [first, last], within the limits.
 
     Raises:
       PlanError: no attempt succeeds; the error is the last attempt's error.

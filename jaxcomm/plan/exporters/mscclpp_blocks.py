@@ -35,7 +35,7 @@ class ThreadBlock:
         self.arrived: set[int] = set()  # peers that are known to be in this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
-        self.known = np.zeros(ranks, np.int32)  # by rank: how many of its block's signals precede the next operation
+        self.known = np.zeros(ranks, np.int32)  # by rank: how many of its block's signals surely precede the next op
         self._ops: list[dict[str, Any]] = []
         self._waited = False  # whether a thread has waited since all threads last met
         self._read: set[Cell] = set()  # cells that were read since all threads last met

@@ -41,15 +41,15 @@ def cheapest(
     """The shares with the least total cost.
 
     Each share is a multiple of one step. A step is 1/32 of the bound, or larger if there are more than 256 layers.
-    Together the layers lose at most the budget. What they lose falls short of it by less than one step of the largest
-    layer.
+    Together the layers lose at most the budget. Their total falls short of the budget by less than one step of the
+    largest layer.
 
     Args:
       sizes: bytes of each layer, in forward order.
       costs: cost of each layer, by its lost share.
       bound: the greatest share of a layer that may be lost.
       budget: the share of all bytes that may be lost, at most `bound`.
-      time_limit: approximate seconds for the solver. What is limited is its work, not its time.
+      time_limit: approximate seconds for the solver: the limit is on its work.
       seed: seed of the solver.
       log: receives the lines of the solver's log.
 

@@ -2,9 +2,9 @@
 
 In any pattern the slowest group takes at least the time of a pair over the slowest link. Every rank must meet another
 rank through its NIC, and every rack must meet another rack through its uplink, or they never agree. Pairs attain this
-time, so the least cost is known without a solver. Training suffers from how far its ranks are apart, and for how long.
-Among the patterns of the least cost, the one that leaves the least disagreement per second is therefore taken. There
-are candidates of several kinds, and `search` improves them.
+time, so the least cost is known without a solver. The further and the longer ranks are apart, the more training
+suffers. Among the patterns of the least cost, the one that leaves the least disagreement per second is therefore taken.
+There are candidates of several kinds, and `search` improves them.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Shuffle:
         return low
 
     def _absorb(self, group: list[int], staying: Sequence[Division]) -> None:
-        """Moves groups within racks into the racks' group between racks, the largest first, if the limit allows."""
+        """Merges groups within racks, the largest first, into the group between racks, as far as the limit allows."""
         for within in staying:
             for other in sorted(within, key=len, reverse=True):
                 if self.links.seconds([[*group, *other]]) <= self.limit * SLACK:

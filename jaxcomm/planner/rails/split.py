@@ -116,7 +116,7 @@ def best_split(
 
 
 class Use(NamedTuple):
-    """An option, the cores that it takes (0 if there is no limit), and how many units it carries in time at most."""
+    """An option, the cores that it takes (0 if there is no limit), and the most units that it carries in time."""
 
     option: RailOption
     cores: int
@@ -124,7 +124,7 @@ class Use(NamedTuple):
 
 
 def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
-    """For the first 0, 1, 2, … rails, how many units they carry together, at most, with each total number of cores.
+    """For the first 0, 1, 2, … rails, the most units that they carry together, by total number of cores.
 
     Each rail is idle or takes one of its uses. More than `UNITS` units count as `UNITS`. Entries that take more cores
     without carrying more units are left out, so each front has at most `UNITS` + 1 entries.

@@ -71,7 +71,7 @@ def plain_timed(setting: Setting, nbytes: int) -> Spec:
 
 
 def host_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
-    """The best schedule of each kind for hosts that uses no delay, if it takes less than `limit`."""
+    """For each kind of schedule for hosts, the best one that uses no delay, if it takes less than `limit`."""
     call = setting, nbytes, limit
     return [*on_hosts.halving_doubling_specs(*call), *on_hosts.hierarchical_specs(*call), *on_hosts.halves_specs(*call)]
 
@@ -159,7 +159,7 @@ def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: f
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
     """1, 2, 4, …, as far as the buffer can be cut.
 
-    With a topology every message must be timed. Then 8 is the largest, or 1 above `SOLVED` ranks.
+    With a topology every message must be timed, so the largest multiple is 8, or 1 above `SOLVED` ranks.
     """
     most = simulate.tune.max_chunks(setting.ranks, nbytes) // (setting.ranks - 1)
     most = min(most, 1 if setting.ranks > SOLVED else 8) if setting.links.topology else most

@@ -116,7 +116,7 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
     """The straggler schedules with the paper's and with the best chunk count for a delay that covers the others' part.
 
-    With a topology or timed schedules, the schedules for the real delay.
+    With a topology or timed schedules, returns the schedules for the real delay instead.
     """
     if setting.links.topology or setting.timed:
         return late_specs(setting, nbytes)

@@ -42,8 +42,7 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
 
     Args:
       setting: the plan's setting.
-      time_limit: approximate seconds for the search. What is limited is its work, so the limit is equal on every
-        machine.
+      time_limit: approximate seconds for the search. The limit is on its work, and so is equal on every machine.
       seed: seed of the search; equal arguments give equal schedules.
     """
     links, late = setting.links, setting.late

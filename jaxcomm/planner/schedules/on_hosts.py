@@ -21,7 +21,7 @@ from jaxcomm.simulate import clock, tune
 # Chunks per rank of hierarchical schedules. More chunks keep all tiers busy; fewer chunks cost less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
 # Number of `MULTIPLES` tried above `SOLVED` ranks with unlike rates. With alike rates only the first is tried. Unlike
-# rates need more, because one chunk per rank cannot be divided.
+# rates need more, because one chunk per rank is too coarse to be shared in proportion to the rates.
 UNLIKE: Final = 3
 FINE: Final = (*MULTIPLES, 32)  # tried instead of `MULTIPLES` with unlike rates and up to `FEW` ranks
 FEW: Final = 8
@@ -160,8 +160,8 @@ def _port_loads(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For each port and shared link, the number of rounds that use it, and its busy time.
 
-    The unit of the busy time is a buffer's transfer time within a host. Only messages count that cannot run before the
-    last rank arrives.
+    The unit of the busy time is a buffer's transfer time within a host. Messages that can run before the last rank
+    arrives do not count.
     """
     network = Cluster(0.0, 1.0, topology)
     arrivals = [-np.inf if last and rank not in last else 0.0 for rank in range(schedule.ranks)]

@@ -17,7 +17,7 @@ from jaxcomm.schedules.schedule import ALIGNMENT
 
 STEPS: Final = 4  # sizes tried per octave
 LEAST_JUMP: Final = 1.01  # a size is tried if one more byte multiplies the time by more than this factor
-UNEVEN: Final = 1.03  # replaces TOLERANCE if alignment alone may exceed it, so that ranges do not end at most jumps
+UNEVEN: Final = 1.03  # replaces TOLERANCE if alignment alone may exceed it, so that most jumps do not end a range
 
 
 def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> tuple[Entry, ...]:
@@ -37,7 +37,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
         return choice == best or setting.seconds(choice, nbytes) <= tolerance * setting.seconds(best, nbytes)
 
     def jumps(choice: Spec, low: int, high: int) -> Iterator[int]:
-        """The sizes at which the choice's chunks grow by the alignment. There it is farthest behind the best choice."""
+        """Sizes at which the choice's chunks grow by the alignment; there the choice is farthest behind the best."""
         if is_even or isinstance(choice, Nccl):
             return
         full = ALIGNMENT * setting.schedule(choice).num_chunks

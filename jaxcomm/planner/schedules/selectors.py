@@ -26,7 +26,7 @@ from jaxcomm.simulate import Delays
 LAG: Final = 2  # a call selects by the lateness in the call this number of calls before it
 FEWEST: Final = 20  # at least this many steps are needed to show whether a delay predicts the next delays
 LEAST: Final = 0.1  # each of the two schedules must run in at least this share of the steps
-PARTS: Final = 4  # parts of the delays, for each of which schedules are compared
+PARTS: Final = 4  # the sorted delays are cut into this number of parts; schedules are compared for each part
 BLOCK: Final = 5  # neighbouring steps that stay in one half when a gain in one half is tested on the other
 
 Floats = NDArray[np.float64]

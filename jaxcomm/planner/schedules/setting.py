@@ -60,10 +60,7 @@ class Setting:
         return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """The schedule's seconds before and after an arrival.
-
-        It is the arrival of the late ranks for which the schedule waits, or of the last rank.
-        """
+        """The schedule's seconds before and after the arrival of the late ranks it waits for, or of the last rank."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
         if self.timed and spec.kind == "lax":

@@ -138,7 +138,7 @@ def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
 def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Planned, ...]:
     """The buckets, with their times in a step with these `stages`.
 
-    The network serves the job that has waited longest first. As `queue` says, every order ends at the same time.
+    The network serves jobs in the order in which they become ready. As `queue` says, every order ends at the same time.
     """
     delay = stages[-1]
     options = [jobs.options[run.bytes][packing.choice[run.bytes]] for run in packing.runs]

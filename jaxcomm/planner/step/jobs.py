@@ -111,7 +111,10 @@ class Jobs(NamedTuple):
 
 
 class Atoms(NamedTuple):
-    """The gradients in order of readiness. `starts` has the index of each atom's first gradient, then their number."""
+    """The gradients in order of readiness.
+
+    `starts` has the index of each atom's first gradient, then the number of gradients.
+    """
 
     gradients: Sequence[Bucket]
     starts: tuple[int, ...]

@@ -9,7 +9,7 @@ from jaxcomm.plan.groups import Groups
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 _ROWS: Final = 16  # greatest number of iterations that are shown
-_WIDTH: Final = 90  # greatest number of letters for one iteration
+_WIDTH: Final = 90  # greatest number of characters for one iteration
 
 
 def groups_headline(groups: Groups) -> str:

@@ -32,7 +32,7 @@ def step_headline(step: Step) -> str:
 
 
 def step_lines(step: Step) -> Iterator[str]:
-    """Yields lines on the step's time, on times to compare, on the lower bound, and on times with other mathematics."""
+    """Yields lines on the step's time, on times to compare, on the lower bound, and on times with relaxations."""
     yield step_headline(step)
     if len(step.planned) < step.buckets:
         yield (
@@ -51,7 +51,7 @@ def step_lines(step: Step) -> Iterator[str]:
 
 
 def relaxed_lines(step: Step) -> Iterator[str]:
-    """Yields one line for each kind of other mathematics: the step's time if a training accepted it."""
+    """Yields one line for each relaxation, such as drops: the step's time if a training accepted it."""
     for each in step.accepting:
         links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"
         yield (

@@ -1,14 +1,13 @@
-// A model of memory. It is incoherent wherever a GPU's memory may be, and it finds every unordered access.
+// A memory model as incoherent as a GPU's memory may be. Finds every unordered access.
 //
 //   MemoryModel model(threads, flags, cells, Weakness::kNone);
 //   model.Store(0, flag, 1);              // with release
 //   model.Load(1, flag);                  // with acquire: 1, or still 0
 //   model.Write(0, cell);  model.Read(1, cell);   // model.race() names both threads unless a flag orders them
 //
-// Each thread has two vector clocks. `before_` is what happened before. It grows only at acquire loads of release
-// stores, and races are judged by it. `sees_` is what the thread can no longer overlook. It also grows at sequentially
-// consistent fences. A load may return the last store that its thread cannot overlook, or any newer store. Each flag
-// has one writer.
+// Each thread has two vector clocks. `before_` (happens-before) grows only at acquire loads of release stores, and
+// decides which accesses race. `sees_` (the stores that the thread must see) also grows at sequentially consistent
+// fences. A load may return the last store that its thread must see, or any newer store. Each flag has one writer.
 #pragma once
 
 #include <algorithm>

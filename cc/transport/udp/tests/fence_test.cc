@@ -1,4 +1,4 @@
-// Tests paths that one side fences and makes anew, as a job with several rails does.
+// Tests paths that one side fences and then replaces, as a job with several rails does.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -42,7 +42,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsStoredAndThePathCanBeMadeAnew) {
   a.transport->Post(1, Id(1, 1, 0, 1), All(memory), false, a.OnReceived());
   anew.SendOthersOfThree();
   AwaitNotice(a, anew, 0, 2);
-  EXPECT_EQ(into, then);  // the packet that names the message is missing
+  EXPECT_EQ(into, then);  // the packet with the message id is missing
   EXPECT_EQ(a.received, 0);
   anew.SendFirstOfThree(Id(1, 1, 0, 0));
   anew.SendBytes(anew.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, early));

@@ -28,7 +28,7 @@ constexpr size_t kFragment = 64, kMaxMessages = 64, kMaxCarried = 300;
 constexpr int64_t kWindow = 40 * kFragment;
 constexpr uint32_t kSender = 0, kReceiver = 1;
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};
-constexpr int kMostRounds = 200;  // most rounds of packets and acknowledgements after the line's faults have ended
+constexpr int kMostRounds = 200;  // limit on rounds of packets and acknowledgements after the line's faults end
 
 using Packet = std::vector<std::byte>;
 
