@@ -1,33 +1,34 @@
-"""Steps under `plan="auto"`, under a plan that was made by hand, and without a plan, while one rank and then another is
-late, while hosts are slow, or before and after links change.
+"""Times steps under `plan="auto"`, under a plan made by hand, and without a plan.
+
+The cases are one late rank and then another, slow hosts, and links that change during the run.
 
     jaxcomm testbed run late_host.toml -- jaxcomm profile --late rank=3,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run late_host.toml -- python benchmarks/auto_plans.py --plan plan.json
 
-A step is a sum of `--bytes`, before which the late rank waits. In each phase the steps under "auto" run alone until it
-has had time to follow; then the three kinds take turns of ten steps in random order, of which the first two do not
-count: a step that ends late on one rank shortens that rank's next one, whichever kind that is. Prints their medians on
-the first process, and the ratios. The plan by hand runs without a trial.
+A step is a sum of `--bytes`; the late rank waits before it. In each phase "auto" first runs alone, so that it has time
+to follow. Then the three kinds take turns of ten steps in random order. The first two steps of a turn do not count: a
+step that ends late on one rank shortens that rank's next step, whatever its kind. The first process prints the medians
+and their ratios. The plan made by hand runs without a trial.
 
-`--late` names the ranks that are late, one after the other. Where a host is slow, nobody is late, or one rank, for
-which the plan was made:
+`--late` names the late ranks, one per phase. With a slow host, name no rank, or the one for which the plan was made:
 
     FILE=benchmarks/slow_host.toml
     jaxcomm testbed run $FILE -- jaxcomm profile --late rank=1,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run $FILE -- python benchmarks/auto_plans.py --plan plan.json --late 1
 
-and with `--late ""` and a profile without `--late`.
+For no late rank, use `--late ""` here and no `--late` for the profile.
 
-Nobody is late with `--change_s`, the second at which the testbed's file changes something; the plan is for after it:
+`--change_s` is the second at which the testbed's file changes links. Then no rank is late, and the plan is made for the
+changed links:
 
     jaxcomm testbed run FILE_AS_AFTER_THE_CHANGE -- jaxcomm profile --out profile.json
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run benchmarks/contended_uplinks.toml -- \\
         python benchmarks/auto_plans.py --plan plan.json --change_s 60
 
-With `--back_s` there is one more phase, from that second on, at which the testbed's file repairs what it changed.
+With `--back_s`, the second at which the testbed's file undoes the change, one more phase begins at that time.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _TURN, _COUNTED = 10, 8  # steps
 
 
 def main(_: list[str]) -> None:
-    """Steps, and prints on the first process."""
+    """Runs the steps; the first process prints."""
     began = time.monotonic()
     jax.distributed.initialize()
     jaxcomm.init(plan="auto", trial=False)
@@ -106,7 +107,7 @@ def main(_: list[str]) -> None:
         return jaxcomm.psum(x, spmd.AXIS, plan={})
 
     def has_passed(moment: float) -> bool:
-        """Whether it has in a process; all ask. Not by JAX's own collectives: they may go where links are cut."""
+        """Whether it has passed in any process. Sums by jaxcomm, as JAX's own collectives may use cut links."""
         mine = np.full((mesh.size, 1), time.monotonic() > moment, np.float32)
         return bool(total(spmd.place(mine, mesh, spmd.SPLIT)).addressable_shards[0].data.sum() > 0)
 
@@ -120,7 +121,7 @@ def main(_: list[str]) -> None:
         for _ in range(ALONE.value):
             seconds("auto", late)
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
-        order = random.Random(0)  # alike in all processes
+        order = random.Random(0)  # the same in all processes
         for _ in range(-(-COMPARED.value // _COUNTED)):
             for kind in order.sample(kinds, len(kinds)):
                 times[kind] += [seconds(kind, late) for _ in range(_TURN)][-_COUNTED:]

@@ -1,14 +1,13 @@
-"""Gain of summing a step's gradients in the buckets of a plan, beside one call of all gradients: after the
-backward pass in the same jitted step, and from inside the backward pass.
+"""Times a step that sums its gradients in a plan's buckets, after or inside the backward pass, or by one call.
 
     python benchmarks/buckets.py --layers 8 --width 1024 --batch 32 --late 20
 
-Eight host devices train a perceptron, once with all ranks alike and once with rank 3 late by `--late` milliseconds. For
-each the devices are profiled (links, who is late, when each gradient is ready) and the step is planned as the commands
-do. `step` is the median over all steps of the three sides, which take turns. The other columns are from further steps
-whose gradients and sums are marked, in time since the step's call, medians over devices and steps: sums that are there
-before the last gradient is ready were overlapped with the backward pass. Where the plan has one schedule for the size
-of all gradients and others for its buckets', the sides differ in that, too.
+Eight host devices train a perceptron, once with no late rank and once with rank 3 late by `--late` milliseconds. Each
+time the benchmark profiles the devices (links, late rank, when each gradient is ready) and plans the step, as the
+commands do. The three sides take turns; `step` is the median over all steps. The other columns come from further steps
+with marked gradients and sums. They are times since the step's call, medians over devices and steps. Sums that end
+before the last gradient is ready overlap with the backward pass. If the plan has different schedules for the size of
+all gradients and for the buckets, the sides differ in that, too.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ DEVICES = 8
 LATE = 3
 ROUNDS = 8
 MARKED_STEPS = 10
-DONE = 10_000  # numbers of the marks of sums begin here, those of gradients at 0
+DONE = 10_000  # marks of sums are numbered from here, marks of gradients from 0
 SIDES = ("one call", "buckets after the backward pass", "buckets from inside it")
 
 
@@ -68,7 +67,7 @@ def main() -> None:
 
 
 def report(params: Any, x: Any, late_s: float) -> None:
-    """One table: the three sides with rank 3 late by so much."""
+    """Prints one table: the three sides with rank 3 late by `late_s`."""
     measured = measure_devices(DEVICES, late={LATE: late_s} if late_s else {})
     gradients = measure_gradients(loss, params, x[: len(x) // DEVICES], devices=DEVICES)
     plan = planner.plan(profile.with_gradients(measured, gradients, "the benchmark"))
@@ -114,7 +113,7 @@ def loss(params: Any, x: Any) -> Any:
 
 
 def averaged(side: str, plan: Plan, params: Any, x: Any, marked: bool) -> Any:
-    """The averaged gradients, one side's way; `marked` where they are ready, and where they are summed."""
+    """The gradients, averaged in this side's way. If `marked`, marks when they are ready and when they are summed."""
 
     def loss_of(params: Any) -> Any:
         if side == SIDES[2]:
@@ -130,7 +129,7 @@ def averaged(side: str, plan: Plan, params: Any, x: Any, marked: bool) -> Any:
 
 
 def hooked(params: Any, first: int) -> Any:
-    """The parameters, whose gradients are marked with numbers from `first` on."""
+    """The parameters, with hooks that mark their gradients with numbers from `first` on."""
     leaves, tree = jax.tree.flatten(params)
     same = [
         in_backward([leaf], lambda leaves: leaves, lambda grads, i=i: [marks.mark(grads[0], first + i)])[0]

@@ -1,12 +1,12 @@
-"""Groups that follow a contended uplink between racks, in a training of several processes, beside the exact sum.
+"""Trains on racks with a contended uplink: with groups that follow the contention, or with the exact sum.
 
     jaxcomm testbed run benchmarks/contended_groups.toml -- python benchmarks/contended_groups.py
     jaxcomm testbed run benchmarks/contended_groups.toml -- python benchmarks/contended_groups.py --sync jaxcomm
 
-The task is handwritten digits by a perceptron. The plan knows two racks whose uplinks carry as much as a host's link,
-half of the ranks in each. A line for every 96 steps: the seconds since the start, the time of a step, the accuracy of
-the workers' mean variables on test data and how far the workers are apart, and what train.adjust_groups says. With
---keep the groups stay the plan's.
+A perceptron learns handwritten digits, with a process per worker. The plan has two racks with half of the ranks each,
+whose uplinks are as fast as a host's link. After every 96 steps it prints the seconds since the start, the time of a
+step, the loss, the accuracy of the workers' mean variables on test data, the workers' distance from each other, and the
+reason that train.adjust_groups gives for new groups or after a measurement. With --keep the plan's groups stay.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from common.training import Training
 from jaxcomm import planner, train
 from jaxcomm.profile import Link, Profile, Provenance, Rack
 
-UNITS = 448  # of each of two layers: a model of 0.9 MiB
+UNITS = 448  # width of each of two layers: a model of 0.9 MiB
 EVERY = 96
 MBIT_S = 500
 
 
 def plan(ranks: int, nbytes: int) -> jaxcomm.plan.Plan:
-    """Of the network before others use it."""
+    """The plan for the network before others use it."""
     half = ranks // 2
     racks = [Rack(name=f"rack {i}", ranks=[*range(half * i, half * i + half)], uplink=1.0) for i in range(2)]
     beta = 8e-6 / MBIT_S
@@ -56,7 +56,7 @@ def plan(ranks: int, nbytes: int) -> jaxcomm.plan.Plan:
 
 
 def main() -> None:
-    """Trains for as many seconds."""
+    """Trains for `--seconds`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sync", choices=("ds-sync", "jaxcomm"), default="ds-sync")
     parser.add_argument("--seconds", type=float, default=300)
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _follows_table(made: jaxcomm.plan.Plan) -> Average:
-    """Divide and shuffle by groups that are part of each worker's state."""
+    """Divide and shuffle, with the table of groups in each worker's state."""
     average, table = train.divide_and_shuffle(made, devices.AXIS), train.group_table(made)
 
     def update(variables: Any, table: jax.Array, step: jax.Array) -> tuple[Any, jax.Array]:

@@ -1,10 +1,11 @@
-"""Whether training gets as far when its workers synchronise less: divide and shuffle, bounded drops, and others beside.
+"""Compares how trainings converge when workers synchronise less: by divide and shuffle, bounded drops, and others.
 
     python benchmarks/convergence.py --out benchmarks/convergence
 
-Eight workers train the recipes' tasks for the same number of steps. With one seed all schemes start alike and see the
-same batches. The learning rate is chosen for BSP, on seeds of its own, and serves all. Every finished run is a line of
-results.jsonl, which the command reads when it is started again; at the end it writes table.md and a picture per task.
+Eight workers train the recipes' tasks for the same number of steps. With the same seed all schemes start from the same
+parameters and see the same batches. The learning rate is chosen for BSP on separate seeds, and used for all schemes.
+Each finished run becomes a line of results.jsonl, and a restarted command does only the missing runs. At the end it
+writes table.md and a picture per task.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from jaxcomm.train import Drop, bounded_drop, divide_and_shuffle
 
 SEEDS = 5
 TUNING_SEEDS = [1000, 1001]
-SEGMENT = 256  # bytes: the tensors are some tens of KiB, and a share of 1 % must be a segment at least
-EXACT = 150  # steps by exact gradients, where divide and shuffle comes after them
-EVERY = 8  # steps from one average to the next of those that average seldom
+SEGMENT = 256  # bytes; tensors have some tens of KiB, and 1 % of one must be at least a segment
+EXACT = 150  # steps with exact gradients before divide and shuffle, in the scheme "exact-first"
+EVERY = 8  # steps between averages, in schemes that do not average in every step
 
-# A scheme's synchronisation and what its gradients may leave out: share, and who chooses it.
+# By scheme: its synchronisation, the share that gradients may leave out, and the policy that chooses it.
 SCHEMES: dict[str, tuple[str, float, str]] = {
     "bsp": ("bsp", 0, ""),
     "ds-sync": ("ds-sync", 0, ""),
@@ -76,14 +77,14 @@ SCHEMES: dict[str, tuple[str, float, str]] = {
     "racks-4": ("racks-4", 0, ""),
     "racks-8": ("racks-8", 0, ""),
 }
-# With error feedback every worker has variables of its own, and so would BatchNorm have statistics of its own.
-BY_ADAM = ["ds-gradients", "ds-moments", "exact-first", "racks-4", "racks-8"]  # where DS-Sync lags
+# `DIGITS` leaves out error feedback, which would give each worker its own variables and BatchNorm statistics.
+BY_ADAM = ["ds-gradients", "ds-moments", "exact-first", "racks-4", "racks-8"]  # for Adam, with which DS-Sync lags
 DIGITS = [name for name in SCHEMES if name not in ("mlt-feedback-20", *BY_ADAM)]
 LANGUAGE = [name for name in SCHEMES if name not in ("mlt-local-20", "local-sgd", "outer-steps", "gossip", *BY_ADAM)]
 
 
 class Study(NamedTuple):
-    """A task: how it is made, steps in all and from one measurement to the next, BSP's rates, SWA's decay, schemes."""
+    """A task: its constructor, number of steps, steps between measurements, BSP's rates, SWA's decay, and schemes."""
 
     make: Callable[[str | None, float], Task]
     steps: int
@@ -94,7 +95,7 @@ class Study(NamedTuple):
 
 
 def language_by_sgd(axis: str | None, rate: float) -> Task:
-    """The language model by SGD, for which both papers prove that training converges, with momentum."""
+    """The language model by SGD with momentum. For SGD both papers prove convergence."""
     return dataclasses.replace(language.python_help(axis), optimizer=optax.sgd(rate, momentum=0.9))
 
 
@@ -106,7 +107,7 @@ STUDIES = {
 
 
 class Run(NamedTuple):
-    """One training; what is asked for, and the key of its result."""
+    """One requested training, and the key of its result."""
 
     task: str
     scheme: str
@@ -137,7 +138,7 @@ def main() -> None:
         tuning = [Run(task, "bsp", seed, rate, steps) for rate in rates for seed in TUNING_SEEDS]
         do(tuning, results, f"{task}, learning rate")
         rate = report.best_rate([results.found[run] for run in tuning])
-        # Seeds outermost: what an interruption leaves has as many of every scheme.
+        # Seeds outermost, so that an interrupted study has the same number of runs of every scheme.
         study = [Run(task, scheme, seed, rate, steps) for seed in range(args.seeds) for scheme in schemes]
         do(study, results, task)
         asked += [*tuning, *study]
@@ -145,10 +146,10 @@ def main() -> None:
 
 
 class Results:
-    """The finished runs in a file of JSON lines; `found` has them by `Run`."""
+    """The finished runs in a file of JSON lines; `found` maps each `Run` to its record."""
 
     def __init__(self, path: Path) -> None:
-        """Reads what is there; a last line that an interruption cut short is dropped."""
+        """Reads the file. Removes a last line that an interruption cut short."""
         self._path = path
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         whole = [line for line in lines if line.endswith("\n")]
@@ -166,7 +167,7 @@ class Results:
 
 
 def do(runs: Sequence[Run], results: Results, what: str) -> None:
-    """Does the missing ones of some runs of one task, and says how far it is."""
+    """Does those of a task's runs that are missing, and prints the progress."""
     missing = [run for run in runs if run not in results.found]
     print(f"{what}: {len(runs)} runs, {len(runs) - len(missing)} of them done before", flush=True)
     start = time.perf_counter()
@@ -192,14 +193,14 @@ def prepare(task: str, scheme: str, rate: float) -> Training:
 
 
 def synchronise(scheme: str, workers: int) -> Synchronisation:
-    """The recipes' synchronisations, and what only this study compares them with."""
+    """A scheme's synchronisation: one of the recipes', or one that only this study has."""
     name, share, policy = SCHEMES[scheme]
     if policy in ("local", "random") and name == "mlt":
         return Synchronisation(lossy_mean(devices.AXIS, Drop(share, segment_bytes=SEGMENT), policy))
     drop = Drop(share, segment_bytes=SEGMENT) if policy == "agreed" else None
     match name:
         case "mlt-feedback":
-            own = Average(lambda _: (), lambda variables, state, step: (variables, state))  # what a rank left out, too
+            own = Average(lambda _: (), lambda variables, state, step: (variables, state))  # the state differs by rank
             return Synchronisation(bounded_drop(devices.AXIS, drop, error_feedback=True), own)
         case "every-step":
             return synchronisation.by_name("local-sgd", workers, every=1)
@@ -223,19 +224,19 @@ def synchronise(scheme: str, workers: int) -> Synchronisation:
 
 
 def group_mean(workers: int) -> Callable[[Any, jax.Array], Any]:
-    """The mean over the groups of a step of DS-Sync."""
+    """The mean over DS-Sync's groups of a step."""
     return divide_and_shuffle(synchronisation.two_racks(workers), devices.AXIS)
 
 
 def by_step(mean: Callable[[Any, jax.Array], Any]) -> optax.GradientTransformation:
-    """Gradients averaged as their step says."""
+    """Averages gradients by `mean`, which gets the number of the step."""
     return optax.GradientTransformation(
         lambda _: jnp.uint32(0), lambda updates, step, params=None: (mean(updates, step), step + 1)
     )
 
 
 def with_moments(optimizer: optax.GradientTransformation, mean: Callable[[Any, jax.Array], Any]) -> Any:
-    """An optimizer whose own state is averaged, too, after each step."""
+    """An optimizer whose state is averaged after each step, too."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         step, own = state
@@ -246,7 +247,7 @@ def with_moments(optimizer: optax.GradientTransformation, mean: Callable[[Any, j
 
 
 def zero_filled(share: float, *, alike: bool) -> optax.GradientTransformation:
-    """The mean of gradients whose segments each rank loses at random, or all ranks alike: a lost one counts as zero."""
+    """The mean of gradients with random segments set to zero: each rank's own, or the same on all ranks (`alike`)."""
 
     def update(updates: Any, step: jax.Array, params: Any = None) -> tuple[Any, jax.Array]:
         del params
@@ -267,7 +268,7 @@ def zero_filled(share: float, *, alike: bool) -> optax.GradientTransformation:
 
 
 def train(training: Training, run: Run) -> dict[str, Any]:
-    """A run's metrics at every measured step; its first seed's seconds include compiling."""
+    """A run's metrics at every measured step. The seconds of the first seed include compilation."""
     every = min(STUDIES[run.task].every, run.steps)
     start = time.perf_counter()
     state = training.init(run.seed)

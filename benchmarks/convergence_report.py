@@ -27,7 +27,7 @@ REDS = ("#fcbba1", "#fc9272", "#ef3b2c", "#99000d")
 
 
 class Series(NamedTuple):
-    """A row of the table and a line of the picture: of the metric, or of the metric of the average over time."""
+    """A row of the table and a line of the picture: the metric of the weights or, with `swa`, of their average."""
 
     name: str
     scheme: str
@@ -56,7 +56,7 @@ SERIES = [
     Series("gradients by rack, parameters every 4 steps", "racks-4", "darkcyan"),
     Series("gradients by rack, parameters every 8 steps", "racks-8", "turquoise"),
 ]
-# Further pairs whose difference the table shows: a row, and what it is compared with.
+# Further comparisons in the table: a row, and the row that it is compared with.
 PAIRS = [
     ("DS-Sync, SWA", "BSP, SWA"),
     ("DS-Sync", "mean of all after each step"),
@@ -75,7 +75,7 @@ class Curves(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the series."""
+        """The series' name."""
         return self.series.name
 
     @property
@@ -84,7 +84,7 @@ class Curves(NamedTuple):
         return [self.by_seed[seed][-1] for seed in sorted(self.by_seed)]
 
     def differences(self, other: Curves, place: int = -1) -> list[float]:
-        """Of the measurements at one place, by default the last, of each seed that both have."""
+        """Differences to `other` at one measurement, by default the last, for each seed that both have."""
         shared = sorted(self.by_seed.keys() & other.by_seed.keys())
         return [self.by_seed[seed][place] - other.by_seed[seed][place] for seed in shared]
 
@@ -143,7 +143,7 @@ def table(
     tuning: Sequence[Result],
     rate: float,
 ) -> str:
-    """Markdown: a row per scheme, what it is compared with above."""
+    """A Markdown section: BSP's interval, the target and the learning rate, then a table with a row per scheme."""
     bsp = rows[0]
     middle, half = statistics.mean(bsp.final), interval(bsp.final)
     target = quality_target(bsp, measured)
@@ -184,7 +184,7 @@ def quality_target(bsp: Curves, measured: Sequence[int]) -> float:
 
 
 def place(final: float, middle: float, half: float, metric: str) -> str:
-    """Where a mean lies."""
+    """The place of a mean relative to BSP's interval."""
     if abs(final - middle) <= half:
         return "inside"
     return "better" if (final > middle) == HIGHER_IS_BETTER[metric] else "worse"
@@ -204,7 +204,7 @@ def steps_to(target: float, row: Curves, measured: Sequence[int], metric: str) -
 
 
 def plot(task: str, metric: str, measured: Sequence[int], rows: Sequence[Curves]) -> str:
-    """SVG of differences to BSP with the same seed: mean over seeds by step, and of each seed after the last step."""
+    """SVG of differences to BSP with the same seed: their mean over seeds by step, and each after the last step."""
     figure = Figure(figsize=(11, 1.6 + 0.24 * len(rows)), layout="constrained")
     FigureCanvasSVG(figure)
     curves, ends = figure.subplots(1, 2, width_ratios=[4, 5])
@@ -227,7 +227,7 @@ def plot(task: str, metric: str, measured: Sequence[int], rows: Sequence[Curves]
     heights = [height for line, row in zip(lines, rows, strict=True) if not row.series.swa for height in line]
     low, high = min([*heights, -halves[-1]]), max([*heights, halves[-1]])
     if math.isfinite(high):
-        curves.set_ylim(1.1 * low, 1.1 * high)  # SWA may come from far away
+        curves.set_ylim(1.1 * low, 1.1 * high)  # SWA's lines may begin outside
     curves.set_xlim(late[0], late[-1])
     curves.set_xlabel("step; colours as on the right, SWA dashed")
     curves.set_ylabel(f"{metric}: difference to BSP, mean over seeds")

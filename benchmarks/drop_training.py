@@ -1,15 +1,15 @@
-"""Time until a training reaches its loss on a network that loses packets: with drops, and exact over UDP and TCP. Root.
+"""Training time to a target loss on a network that loses packets: with drops, and exact over UDP and TCP. Needs root.
 
     python benchmarks/drop_training.py benchmarks/lossy_training.toml
     python benchmarks/drop_training.py jaxcomm/testbed/examples/switch.toml
 
-The testbed's hosts train the recipe's language model by Adam, with each seed by three ways: the exact mean of gradients
-over TCP, the same over UDP, and over UDP a mean of which a share may stay lost (`Drop(policy="network")`). All ranks of
-a job use one transport, so jobs over UDP and TCP are launched by turns, --turns times each, and share the seeds out
-(`benchmarks/drop_training_job.py`); within a job over UDP the two ways alternate. Times are of the steps on process 0,
-until the loss on held-out text is at most --target; the measurements between are left out. Printed are the seconds by
-seed, their ratio to exact sums over UDP with its 95 % interval, and the share that got lost of what process 0 was to
-add.
+The testbed's hosts train the recipe's language model by Adam. Each seed trains in three ways: with the exact mean of
+gradients over TCP, with the same over UDP, and over UDP with a mean of which a share may stay lost
+(`Drop(policy="network")`). All ranks of a job use one transport. Therefore jobs over UDP and TCP alternate, --turns
+times each, and divide the seeds among them (`benchmarks/drop_training_job.py`). Within a job over UDP the two ways
+alternate. Times are those of the steps on process 0 until the loss on held-out text is at most --target, without the
+measurements. Prints the seconds by seed, their ratio to exact sums over UDP with its 95 % interval, and the lost share
+of the bytes for process 0's sums.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def trained(layout: Layout, transport: str, seeds: Sequence[int], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One job over the transport; its trainings as it reports them."""
+    """Runs one job over the transport. Yields its trainings as it reports them."""
     own = [way.sums for way in WAYS.values() if way.transport == transport]
     same = [word for name in ("bound", "target", "every", "steps") for word in (f"--{name}", str(getattr(args, name)))]
     processes = testbed_job.start(

@@ -1,4 +1,4 @@
-"""Each process of `benchmarks/drop_training.py`: trains with each seed until the loss, by each way in turn.
+"""Each process of `benchmarks/drop_training.py`: trains each seed to the target loss, in each way in turn.
 
 The first process prints "@reached {way, seed, seconds, …}" after each training.
 """

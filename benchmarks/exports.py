@@ -1,8 +1,8 @@
-"""The share of several clusters' plans that the formats of `jaxcomm export` can hold, and why not the rest.
+"""The share of several clusters' plans that the formats of `jaxcomm export` can hold, and the errors for the rest.
 
     python benchmarks/exports.py
 
-The profiles are made up. Scratch is MSCCL++'s, relative to the buffer, from the least to the most of a plan's files.
+The profiles are made up. "scratch" is MSCCL++'s scratch memory relative to the buffer: the range over a plan's files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = ("alike", "one late", "hosts of 8", "hosts of 8, one late")
 
 
 def planned(ranks: int, kind: str, folder: Path) -> Path:
-    """The plan for a cluster whose links between hosts take four times as long as those within one."""
+    """Writes the plan for a cluster. Links between hosts take four times as long as links within a host."""
     fields = {"topology": {"hosts": [rank // 8 for rank in range(ranks)], "nic": "rank", "slow": 4.0}}
     late = {3: 0.02} if "late" in kind else {}
     source, target = folder / "profile.json", folder / f"{ranks} {kind}.json"

@@ -1,6 +1,6 @@
-"""Each process of `benchmarks/faults.py`: calls, and one fault after the other, as the seed draws them.
+"""Each process of `benchmarks/faults.py`: makes calls while faults, drawn from the seed, happen one after the other.
 
-Prints one line of JSON per fault: what came of the calls during it, and whether calls work after it.
+Prints one line of JSON per fault: the outcome of the calls during it, and whether calls work after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxcomm.errors import JaxcommError
 RANKS = 4
 DEADLINE_S, PATIENCE_S = 3.0, 60.0
 CALLS, TRIES = 5, 6
-HANGS_S = 100  # then each process says where it is
+HANGS_S = 100  # after this time each process prints its stacks
 SIZES = (1, 1_000, 65_536, 300_001, 1 << 20, 1 << 22)  # elements of four bytes
 _DROPS = {
     way: (
@@ -37,7 +37,7 @@ _DROPS = {
     )
     for way, interface in (("in", "iifname"), ("out", "oifname"))
 }
-# The victim's command when the calls begin; the victim has no other interface in the job's network.
+# The commands that a victim runs when the calls begin. It has only one interface in the job's network.
 COMMANDS = {
     "is stopped": "kill -STOP {pid}; sleep {lasts}; kill -CONT {pid}",
     "interface down": "ip link set {interface} down; sleep {lasts}; ip link set {interface} up",
@@ -67,7 +67,7 @@ def draw(seed: int, count: int) -> list[Fault]:
     return [
         Fault(
             kind=drawn.choice(kinds if i < count - 1 else FATAL),
-            victim=drawn.randrange(int(i == count - 1), RANKS),  # with process 0 JAX ends all others
+            victim=drawn.randrange(int(i == count - 1), RANKS),  # never process 0: JAX then ends all others
             elements=drawn.choice(SIZES),
             before=round(drawn.choice((0.0, drawn.uniform(0, 0.5))), 3),
             lasts=round(drawn.choice((drawn.uniform(0.01, 1.0), drawn.uniform(4.0, 6.0))), 3),
@@ -77,13 +77,13 @@ def draw(seed: int, count: int) -> list[Fault]:
 
 
 class Job:
-    """One process of it."""
+    """One process of the job."""
 
     def __init__(self) -> None:
         self.rank = jax.process_index()
         self.mesh = Mesh(np.array(jax.devices()), ("d",))
         self.sum = self.step(lambda x: jaxcomm.psum(x, "d"))
-        self.number = 0  # of the fault; makes the calls of one fault differ from those of another
+        self.number = 0  # the fault's number; the calls of different faults have different operands
 
     def step(self, body: Callable[[Any], Any]) -> Any:
         return jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False))
@@ -96,7 +96,7 @@ class Job:
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index]), np.sum(own, axis=0)
 
     def call(self, step: Any, elements: int, dtype: Any = np.float32) -> str:
-        """The outcome of one call: empty if its sum is right, else the error's words, or that it is wrong."""
+        """The outcome of one call: "" if its sum is right, "WRONG" if not, or the error's text."""
         x, total = self.array(elements, dtype)
         try:
             with jaxcomm.errors.translated():
@@ -106,7 +106,7 @@ class Job:
         return "" if np.array_equal(found, total) else "WRONG"
 
     def suffer(self, number: int, fault: Fault) -> dict[str, Any]:
-        """Calls until one fails, at most five times, while the fault comes."""
+        """Makes calls while the fault happens, until one fails; at most five."""
         self.number = number
         barrier(f"{number} begins", self.rank)
         begin, hit, text = time.monotonic(), self.rank == fault.victim, ""
@@ -132,7 +132,7 @@ class Job:
         return self.sum, elements, np.float32
 
     def recover(self, elements: int) -> list[str]:
-        """The outcomes of calls until one worked: a rank that is behind the others fails once more for each launch."""
+        """The outcomes of calls until one succeeds. A rank that is behind the others fails once more per launch."""
         found: list[str] = []
         while len(found) < TRIES and not (found and found[-1] in ("", "WRONG")):
             found.append(self.call(self.sum, elements))
@@ -140,7 +140,7 @@ class Job:
 
 
 def barrier(name: str, rank: int) -> None:
-    """By the coordinator, whose network stays whole."""
+    """A barrier through the coordinator, whose network has no faults."""
     store.publish(f"{name}/{rank}", "")
     _, missing = store.lookup_all({r: f"{name}/{r}" for r in range(RANKS)}, time.monotonic() + PATIENCE_S)
     if missing:
@@ -149,7 +149,7 @@ def barrier(name: str, rank: int) -> None:
 
 
 def start(fault: Fault) -> None:
-    """Has a process of its own carry out a fault on this one."""
+    """Starts a separate process that carries out the fault on this one."""
     words = {"pid": os.getpid(), "lasts": fault.lasts, "interface": os.environ["JAXCOMM_RAILS"].partition(":")[0]}
     subprocess.Popen(["sh", "-c", f"sleep {fault.before}; {COMMANDS[fault.kind].format(**words)}"])
 
@@ -161,7 +161,7 @@ def report(**found: Any) -> None:
 def main(seed: int, count: int) -> None:
     faulthandler.dump_traceback_later(HANGS_S)
     jax.distributed.initialize()
-    atexit.register(os._exit, 0)  # without JAX's wait for all processes, of which one is dead
+    atexit.register(os._exit, 0)  # skips JAX's wait for all processes, as one is dead
     job, (*faults, last) = Job(), draw(seed, count)
     jaxcomm.init(deadline_s=PATIENCE_S)
     assert not job.call(job.sum, 4)
@@ -171,7 +171,7 @@ def main(seed: int, count: int) -> None:
         barrier(f"{number} ends", job.rank)
         jaxcomm.init(deadline_s=PATIENCE_S)
         if job.rank == fault.victim and fault.kind in COMMANDS:
-            time.sleep(fault.before + fault.lasts)  # it is over then, at the latest
+            time.sleep(fault.before + fault.lasts)  # until the fault is over
         report(fault=fault, **found, after=job.recover(fault.elements))
     barrier("the end", job.rank)
     hit, begin = job.rank == last.victim, time.monotonic()

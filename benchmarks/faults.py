@@ -1,10 +1,10 @@
-"""Random faults in a testbed of four hosts: each is one clear error or none, never a wrong sum, never a hang. Root.
+"""Random faults in a testbed of four hosts: each must cause one clear error or none, no wrong sum, no hang. Needs root.
 
     python benchmarks/faults.py                       # 40 jobs of five faults, about 25 minutes
-    python benchmarks/faults.py --first 17 --jobs 1   # the job of one seed, and what its processes printed
+    python benchmarks/faults.py --first 17 --jobs 1   # the job of one seed, with its processes' output
 
-The faults of a job come one after the other, the last one ends it; `benchmarks/fault_job.py` draws them and carries
-them out. After each of them but the last, calls must work again.
+`benchmarks/fault_job.py` draws the faults of a job and carries them out one after the other. The last fault ends the
+job. After every other fault, calls must work again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROGRAM = Path(__file__).with_name("fault_job.py")
 HOSTS = Testbed.model_validate(
     {"rails": [{"name": "eth0", "mbit": 1000}], "hosts": [{"name": name} for name in "abcd"]}
 )
-# Short enough, nobody notices; else it is an error, whose words depend on what was under way.
+# If these are short, no process notices. Otherwise they cause an error; its text depends on the current operation.
 MAY_PASS = ("interface down", "packets dropped", "one direction", "is stopped", "is late")
 
 
@@ -60,7 +60,7 @@ def run(layout: Layout, seed: int) -> tuple[list[list[dict[str, Any]]], str]:
 
 
 def judge(reports: Sequence[Sequence[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """The kind of each fault, and what is wrong with how the job took it; nothing, if all is as it should be."""
+    """Yields the kind of each fault and the job's mistakes in handling it; no text if there are none."""
     for number in range(FAULTS):
         found = [own[number] if number < len(own) else {} for own in reports]
         known = next((each["fault"] for each in found if "hangs" not in each and each), None)
@@ -95,7 +95,7 @@ def main() -> None:
     args = parser.parse_args()
     count, bad = collections.Counter[str](), collections.Counter[str]()
     for seed in range(args.first, args.first + args.jobs):
-        with testbed.up(HOSTS) as layout:  # one of its own, as the last fault may cut a host off for good
+        with testbed.up(HOSTS) as layout:  # a new one, as the last fault may cut a host off for good
             reports, output = run(layout, seed)
         judged = list(judge(reports))
         if args.jobs == 1 or any(wrong for _, wrong in judged):

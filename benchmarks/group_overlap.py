@@ -1,12 +1,11 @@
-"""Overlap of averages in groups with the backward pass, between processes: by one call, and in buckets.
+"""Overlap of group averages with the backward pass, between processes: by one call, and in buckets.
 
     jaxcomm launch -n 4 --transport tcp -- python benchmarks/group_overlap.py
 
-Each process is a worker of a perceptron and averages in pairs, other ones in every step (jaxcomm.train's
-divide_and_shuffle). Process 0 prints the median time of a step, both ways in turn; and from further steps, whose
-gradients and averages are marked, medians of the milliseconds from the step's call until the gradient of each layer is
-known and until its average is there. An average that is there before the last gradient overlapped with the backward
-pass, whose last gradient is that of layer 0.
+Each process trains a perceptron and averages in pairs that change in every step (jaxcomm.train's divide_and_shuffle).
+The two ways take turns, and process 0 prints the median time of a step. Further steps have marked gradients and
+averages: process 0 prints the median milliseconds from the step's call until each layer's gradient and average are
+ready. An average that is ready before the last gradient, that of layer 0, overlaps with the backward pass.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from jaxcomm.collectives.buckets import in_backward
 from jaxcomm.ffi import marks
 from jaxcomm.report.tables import table
 
-AVERAGED = 1000  # numbers of the marks of averages begin here, those of gradients at 0
+AVERAGED = 1000  # marks of averages are numbered from here, marks of gradients from 0
 MARKED_STEPS = 10
 RATE = 1e-3
 
@@ -79,7 +78,7 @@ def main() -> None:
 
 
 def pairs(workers: int) -> list[list[list[int]]]:
-    """Neighbours, then workers half of all apart."""
+    """Pairs of neighbours, then pairs of workers that are half of all workers apart."""
     half = workers // 2
     return [[[2 * i, 2 * i + 1] for i in range(half)], [[i, half + i] for i in range(half)]]
 
@@ -92,7 +91,7 @@ def loss(weights: Any, x: Any) -> Any:
 
 
 def hooked(weights: list[Any]) -> list[Any]:
-    """The weights, whose gradients are marked with the numbers of their layers."""
+    """The weights, with hooks that mark their gradients with their layers' numbers."""
 
     def marking(number: int) -> Callable[[Any], Any]:
         return lambda grads: [marks.mark(grads[0], number)]
@@ -101,7 +100,7 @@ def hooked(weights: list[Any]) -> list[Any]:
 
 
 def median_ms(found: list[list[marks.Mark]], number: int) -> str:
-    """Over the steps, when this process had the mark of this number."""
+    """The median milliseconds, over the steps, until this process reached the mark of this number."""
     times = [mark.seconds for step in found for mark in step if mark.number == number]
     return f"{1e3 * statistics.median(times):.1f}"
 

@@ -1,16 +1,16 @@
-"""Time until a training reaches its loss, by one all-reduce and by a plan's groups, over busy uplinks between racks.
+"""Training time to a target loss, by all-reduces and by a plan's groups, over busy uplinks between racks.
 
     FILE=benchmarks/busy_uplinks.toml
     jaxcomm testbed run $FILE -- jaxcomm profile --seconds 40 --sizes 64KiB,1MiB --out profile.json
     jaxcomm plan profile.json --model-bytes 1MiB --out plan.json
     jaxcomm testbed run $FILE -- python benchmarks/group_training.py plan.json
 
-Each process is a worker; the task is handwritten digits by a perceptron. With each seed all ways train it, which
-begin by turns: gradients averaged over all workers by jaxcomm.pmean, with the plan's schedules or without a plan, and
-parameters averaged over the plan's groups by jaxcomm.train.divide_and_shuffle; by one call a step, or in buckets of
---bucket_bytes, which overlap with the backward pass. Times are of the steps on process 0, until the loss of the
-workers' mean variables on test data is at most --target; the measurements between are left out. Process 0 prints the
-seconds by seed, and their ratio to the first way's with its 95 % interval.
+Each process is a worker; a perceptron learns handwritten digits. Each seed trains in all ways and begins with another
+one. Some ways average gradients over all workers by jaxcomm.pmean, with the plan's schedules or without a plan. The
+others average parameters over the plan's groups by jaxcomm.train.divide_and_shuffle. Both use one call per step, or
+buckets of --bucket_bytes that overlap with the backward pass. Times are those of the steps on process 0 until the loss
+of the workers' mean variables on test data is at most --target, without the measurements. Process 0 prints the seconds
+by seed, and their ratio to the first way's with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from jaxcomm.collectives.leaves import runs_of
 UNPLANNED = "all-reduce without a plan"
 WAYS = (UNPLANNED, "all-reduce", "all-reduce in buckets", "groups", "groups in buckets")
 DEFAULT = (UNPLANNED, "all-reduce", "groups", "groups in buckets")
-RATE = 0.01  # a fifth of the recipe's: its loss goes up and down too much to say when it is reached
+RATE = 0.01  # a fifth of the recipe's, whose loss fluctuates too much to say when it reaches the target
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
     jaxcomm.init(mesh, plan=args.plan)
     trainings = {way: Training(task, synchronised(way, args, mesh.size), mesh) for way in args.ways}
     found: dict[str, list[time_to_loss.Reached]] = {way: [] for way in args.ways}
-    for way in args.ways:  # compiles, and lets plans be tried
+    for way in args.ways:  # compiles, and runs the trials of plans
         with planned(way):
             time_to_loss.reach(trainings[way], args.seeds, 0.0, args.every, 6 * args.every)
     for seed in range(args.seeds):
@@ -98,12 +98,12 @@ def by_loss(task: Task) -> Task:
 
 
 def planned(way: str) -> AbstractContextManager[object]:
-    """The plan of a way's calls: that of the job, or none."""
+    """The context in which a way's calls run: with the job's plan, or without a plan."""
     return jaxcomm.use_plan(None) if way == UNPLANNED else nullcontext()
 
 
 def synchronised(way: str, args: argparse.Namespace, workers: int) -> Synchronisation:
-    """One of `WAYS`."""
+    """The synchronisation of one of `WAYS`."""
     nbytes = args.bucket_bytes if way.endswith("in buckets") else None
     if way.startswith("groups"):
         average = train.divide_and_shuffle(args.plan, devices.AXIS, bucket_bytes=nbytes)

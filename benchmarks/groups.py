@@ -1,9 +1,9 @@
-"""Distance of a plan's groups from the best pattern of all, on networks small enough to try every one.
+"""Compares a plan's groups with the best of all patterns, on networks small enough to try every pattern.
 
     python benchmarks/groups.py
 
-Every pattern of up to six iterations of the least cost is tried; patterns whose products are equal are tried once. They
-are compared by the disagreement that is left after the slowest group's time.
+Tries every pattern of up to six iterations, none longer than the least time of the slowest group (`GroupCosts.least`).
+Patterns with equal products are tried once. Patterns are compared by the disagreement that is left after that time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALONE = (([3], KINDS[3]), ([4], KINDS[3]), ([4], (1.0, 1.0, 1.5)))
 
 
 class Compared(NamedTuple):
-    """A network, and what is left after as long as its slowest group takes: by the plan's groups, and by the best."""
+    """A network, and the disagreement that the plan's groups and the best pattern leave after `GroupCosts.least`."""
 
     racks: tuple[int, ...]
     uplinks: tuple[float, ...]
@@ -41,7 +41,7 @@ class Compared(NamedTuple):
 
 
 def networks() -> Iterator[GroupCosts]:
-    """45 of three and four ranks."""
+    """45 networks of three and four ranks."""
     for sizes, (first, others, nic) in (*itertools.product(SIZES, KINDS), *ALONE):
         ends = itertools.pairwise(itertools.accumulate(sizes, initial=0))
         uplinks = [first, *[others] * (len(sizes) - 1)]
@@ -50,7 +50,7 @@ def networks() -> Iterator[GroupCosts]:
 
 
 def divisions(ranks: Sequence[int]) -> Iterator[list[list[int]]]:
-    """Every partition."""
+    """Every partition of the ranks."""
     if not ranks:
         yield []
         return
@@ -62,7 +62,7 @@ def divisions(ranks: Sequence[int]) -> Iterator[list[list[int]]]:
 
 
 def best(links: GroupCosts, periods: int = PERIODS) -> float:
-    """The least that any pattern leaves."""
+    """The least disagreement that any pattern leaves."""
     ranks = len(links.nics)
     matrices, seconds = [], []
     for division in divisions(range(ranks)):
@@ -81,7 +81,7 @@ def best(links: GroupCosts, periods: int = PERIODS) -> float:
         order = np.argsort(taken, kind="stable")
         products, taken = products[order], taken[order]
         keys = np.ascontiguousarray(np.rint(products.reshape(len(products), -1) * 1e9).astype(np.int64))
-        _, first = np.unique(keys.view(f"V{keys.shape[1] * 8}").ravel(), return_index=True)  # the least time of each
+        _, first = np.unique(keys.view(f"V{keys.shape[1] * 8}").ravel(), return_index=True)  # keeps the fastest of each
         products, taken = products[first], taken[first]
         for some, times in zip(_parts(products), _parts(taken), strict=True):
             rho = np.maximum(np.linalg.norm(some, 2, axis=(1, 2)), AGREED)
@@ -94,7 +94,7 @@ def _parts(values: np.ndarray) -> list[np.ndarray]:
 
 
 def compared(links: GroupCosts, periods: int = PERIODS) -> Compared:
-    """The plan's groups beside the best of all."""
+    """The plan's groups beside the best pattern."""
     found = groups.on(links)
     sizes, uplinks = zip(*((len(rack.ranks), rack.uplink) for rack in links.racks), strict=True)
     return Compared(sizes, uplinks, tuple(links.nics), found.left, best(links, periods), found.period)

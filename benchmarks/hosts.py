@@ -1,10 +1,10 @@
-"""Plans for 300 random clusters of hosts and racks beside what else there is: by runs and by the planner's own model.
+"""Plans for 300 random clusters of hosts and racks, beside rival schedules: by simulated runs and the planner's model.
 
     python benchmarks/hosts.py results.jsonl
     python benchmarks/hosts.py unlike.jsonl unlike
 
-Every finished cluster is a line of the file; a run that is stopped goes on where it ended. The clusters, and what a
-plan's choice is compared with, are those of `tests.planner.random_hosts`; with "unlike" NICs have unlike rates.
+Each finished cluster is a line of the file; a restarted command does only the missing ones. The clusters and rivals are
+those of `tests.planner.random_hosts`. With "unlike", NICs have different rates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLUSTERS = 300
 
 
 def main() -> int:
-    """Measures what is missing, and prints the worst; 1 if a plan is slower than a rival or its model is off."""
+    """Measures missing clusters, prints the worst. Returns 1 if a plan is slower than a rival or its model is off."""
     results, make = Path(sys.argv[1]), unlike_cluster if sys.argv[2:] == ["unlike"] else random_cluster
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     known = {line["seed"] for line in lines}

@@ -1,4 +1,4 @@
-"""Hierarchical schedules of few chunks beside the least time T(d) that many chunks tend to, by runs without latency.
+"""Compares hierarchical schedules of few chunks with T(d), the limit for many chunks, by runs without latency.
 
 python benchmarks/hosts_limit.py [chunks per rank]
 """
@@ -21,11 +21,11 @@ from tests.planner.test_hosts import limit, shares, took  # noqa: E402
 
 SHAPES = [(2, 4), (4, 4), (2, 8)]
 DELAYS = [0.0, 0.25, 0.5, 1.0, 4.0]
-PARTS = (1.0, 1.25, 1.5, 0.75)  # of what the delay hides, what is summed before; the best of these counts
+PARTS = (1.0, 1.25, 1.5, 0.75)  # tried factors of the share that is summed before the late rank's arrival
 
 
 def main() -> None:
-    """Measures and prints; delays are in times of the buffer within a host."""
+    """Measures and prints. Delays are multiples of the buffer's transfer time within a host."""
     per_rank = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     rows = []
     for (hosts, per_host), nic, slow in itertools.product(SHAPES, ("rank", "host"), (1.0, 2.0, 4.0, 9.0)):
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def beside_limit(hosts: int, per_host: int, nic: Any, slow: float, delay: float, per_rank: int) -> float:
-    """The best time for a delay, in times of T(d)."""
+    """The best time for a delay, as a multiple of T(d)."""
     ranks = hosts * per_host
     chunks = ranks * per_rank
     topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic=nic, slow=slow)

@@ -1,10 +1,10 @@
-"""Share of a gradient, and of the optimizer's step, in the segments that matter least by the gradient.
+"""Shares of a gradient, and of the optimizer's step, that lie in the segments with the least gradient.
 
     python benchmarks/importance.py
 
-Trains the tasks of the convergence study as BSP does, with one seed. MLT leaves out the segments of the least
-gradient. Prints which shares of the gradient's and of the step's squared norm these hold, and how many of them are
-among the least again a twentieth of the training later; means over the training.
+Trains the tasks of the convergence study as BSP does, with one seed. MLT leaves out the segments with the least
+gradient. Prints the shares of the gradient's and of the step's squared norm that these segments hold, and the share of
+them that is among the least again a twentieth of the training later. All are means over the training.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MEASUREMENTS = 20
 
 
 class Segments(NamedTuple):
-    """One tensor's gradient, and what the optimizer made of it [segments, elements]."""
+    """One tensor's gradient and the optimizer's update, each [segments, elements]."""
 
     gradient: np.ndarray
     update: np.ndarray
 
     def least(self, share: float) -> np.ndarray:
-        """Those that MLT leaves out."""
+        """The numbers of the segments that MLT leaves out."""
         count = Drop(share, segment_bytes=convergence.SEGMENT).dropped("", jnp.asarray(self.gradient))
         return np.argsort(np.abs(self.gradient).mean(axis=1))[:count]
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def train(task: Task, steps: int) -> Iterator[list[Segments]]:
-    """Every tensor, at twenty places of the training."""
+    """Yields the segments of every tensor, at twenty steps of the training."""
     variables = jax.jit(task.init)(jax.random.key(0))
     optimizer = task.optimizer.init(variables["params"])
     data = jax.tree.map(jnp.asarray, task.train)
@@ -74,13 +74,13 @@ def train(task: Task, steps: int) -> Iterator[list[Segments]]:
 
 
 def cut(x: jax.Array) -> np.ndarray:
-    """The segments of a tensor of float32; the last is filled up with zeros."""
+    """The segments of a float32 tensor; the last one is padded with zeros."""
     flat, elements = np.asarray(x).reshape(-1), convergence.SEGMENT // 4
     return np.pad(flat, (0, -len(flat) % elements)).reshape(-1, elements)
 
 
 def compare(now: Sequence[Segments], later: Sequence[Segments], share: float) -> tuple[float, float, float]:
-    """The least segments' shares of both squared norms, and of their number those that are the least again."""
+    """The least segments' shares of both squared norms, and the share of them that is among the least again."""
     least = [tensor.least(share) for tensor in now]
     again = [tensor.least(share) for tensor in later]
 

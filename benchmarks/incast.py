@@ -1,13 +1,13 @@
-"""Several hosts that send to one at once, into a shallow queue: over UDP, TCP CUBIC and TCP BBR, by turns. Root.
+"""Several hosts send to one at once, into a shallow queue: over UDP, TCP CUBIC and TCP BBR, by turns. Needs root.
 
     python benchmarks/incast.py --senders 3
     python benchmarks/incast.py --senders 7 --rounds 6
 
-Hosts of 200 Mbit/s meet in a testbed's switch whose ports have buffers of 64 KiB. Every process but the first has a
-message for it (`benchmarks/incast_job.py`). Printed are, by transport and size: when the last message was there, mean,
-median and 99 %; the goodput until then, as a share of what headers leave of the line; Jain's index of the senders'
-throughputs, the least and the median; and over all, what was offered to the receiver's port beyond each packet once,
-and what that dropped.
+A testbed's switch, whose ports have buffers of 64 KiB, connects hosts of 200 Mbit/s. Every process but the first sends
+the first one a message (`benchmarks/incast_job.py`). Prints by transport and size: the arrival time of the last message
+(mean, median and 99 %); the goodput until then, as a share of the line's rate without headers; and Jain's index of the
+senders' throughputs (least and median). Prints by transport: the share of bytes that were sent to the receiver's port
+beyond one copy of each message, and the share of packets that this port dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KINDS: Final = {
 
 
 class Offered(NamedTuple):
-    """Bytes with headers that came to the receiver's port, packets that it dropped, and the messages in them."""
+    """At the receiver's port: bytes sent (with headers), packets sent, packets dropped, and the messages' bytes."""
 
     bytes: int
     packets: int
@@ -86,7 +86,7 @@ def main() -> None:
 def launched(
     kind: Kind, senders: int, sizes: Sequence[int], rounds: int
 ) -> tuple[list[tuple[int, list[float]]], Offered]:
-    """The seconds of every sender, by round, and what the receiver's port has counted."""
+    """Runs one job. Returns the seconds of every sender by size and round, and the receiver's port's counters."""
     hosts = Testbed.model_validate(
         {
             "mtu": MTU,
@@ -140,7 +140,7 @@ def row(kind: str, mib: int, rounds: Sequence[Sequence[float]]) -> tuple[str, ..
 
 
 def resent(kind: Kind, ports: Sequence[Offered]) -> float:
-    """Bytes sent in excess of one copy of each message; a dropped packet counts as full."""
+    """Bytes in excess of one copy of each message, as a share of that copy; a dropped packet counts as full."""
     once = sum(port.messages for port in ports) * (MTU + ETHERNET) / kind.payload
     return sum(port.bytes + port.drops * (MTU + ETHERNET) for port in ports) / once - 1
 

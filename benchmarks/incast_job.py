@@ -1,7 +1,7 @@
-"""Each process of `benchmarks/incast.py`: all but the first send it a message at once, again and again.
+"""Each process of `benchmarks/incast.py`: in every round all but the first send the first one a message at once.
 
-The first prints "@incast MIB SECONDS SECONDS ..." each time: from the moment at which all began to send until it had
-each sender's message.
+The first prints "@incast MIB SECONDS SECONDS ..." in each round: for each sender, the time from the common start until
+its message has arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxcomm.distributed import calls
 from jaxcomm.distributed.connect import members
 from jaxcomm.program.messages import BUFFER, RankMessages, Receive, Round, Send
 
-READY_S = 0.05  # for the first process to have posted all
+READY_S = 0.05  # time for the first process to post all receives
 
 
 def main(sizes: list[int], rounds: int) -> None:
@@ -37,9 +37,9 @@ def main(sizes: list[int], rounds: int) -> None:
     numbers = itertools.count()
 
     def agree(begin: float) -> float:
-        """When the first process says that all begin, by the clock that all hosts of a testbed have."""
+        """The first process's `begin`, by the clock that all hosts of a testbed share."""
         everybody = [(each, each) for each in range(processes)]
-        values = np.array([[begin if process == 0 else 0.0]]).view(np.uint8)  # sums of bytes
+        values = np.array([[begin if process == 0 else 0.0]]).view(np.uint8)  # summed byte by byte; others add 0
         calls.run("agreeing", next(numbers), f"all_reduce/flat/{processes}", everybody, values)
         return float(values.view(float)[0, 0])
 
@@ -59,12 +59,12 @@ def main(sizes: list[int], rounds: int) -> None:
                 continue
             with concurrent.futures.ThreadPoolExecutor(len(senders)) as pool:
                 seconds = [end - begin for end in pool.map(call, senders, mine, taken)]
-            if round_ >= 2:  # the first find the line's rate
+            if round_ >= 2:  # the first two find the line's rate
                 print(f"@incast {mib}", *(f"{each:.6f}" for each in seconds), flush=True)
         for sender in senders if process == 0 else ():
             sent = np.random.default_rng(sender).integers(256, size=(1, mib << 20), dtype=np.uint8)
             assert np.array_equal(taken[sender - 1], sent), f"process {sender} sent something else"
-    agree(0.0)  # nobody leaves while others receive
+    agree(0.0)  # no process leaves while others receive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time of a late rank's join by the model, with one chunk at once or one per other rank.
+"""Time of a late rank's join by the model: one chunk at a time, or one chunk with every other rank at once.
 
 Run from the repository's root: `.venv/bin/python benchmarks/join.py`
 """
@@ -23,7 +23,7 @@ _KINDS: dict[str, Callable[[int, int, int], Schedule]] = {
 
 
 def main() -> None:
-    """Prints the times after arrival of each schedule's best number of chunks, and how often a buffer passes a port."""
+    """Prints each schedule's best number of chunks with its time after the arrival, and the buffers moved per port."""
     rows = []
     for nbytes in _SIZES:
         row = [bytes_text(nbytes)]

@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py --sizes 64KiB,1MiB,16MiB
 
-Every processor; rates are bytes read and written per second, in place: the sum of eight buffers is stored to all of
-them or to one. Takes turns, prints medians of five rounds.
+All processors sum eight buffers in place and store the sum to all of them, or to one. Rates are bytes read and written
+per second. The cases take turns; medians of five rounds.
 """
 
 from __future__ import annotations

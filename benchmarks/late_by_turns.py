@@ -1,11 +1,11 @@
-"""Steps in which another rank is late each time, under a plan for whichever that is, for one rank, and without a plan.
+"""Times steps whose late rank changes: under a plan for any late rank, under a plan for one rank, and without a plan.
 
     jaxcomm launch -n 4 --transport tcp -- python benchmarks/late_by_turns.py --late random
 
-A step is a sum of `--bytes`. `--late` says who waits `--late_ms` before it: a `random` rank in each step, the next rank
-every 5 steps (`turns`), the `last` rank, or `nobody`. The kinds take turns of ten steps in random order, of which the
-first two do not count; the sums of each kind are the same on all ranks, bit for bit. The first process prints medians.
-With `--tries` the plan for whichever rank is late is tried in the run first.
+A step is a sum of `--bytes`. `--late` is the rank that waits `--late_ms` before it: a `random` rank in each step, the
+next rank every 5 steps (`turns`), the `last` rank, or `nobody`. The kinds take turns of ten steps in random order, and
+the first two steps of a turn do not count. The sums of each kind have the same bits on all ranks. The first process
+prints medians. With `--tries` the plan for any late rank first has its trial in the run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TURN, _COUNTED, _LEAST_TRIED = 10, 8, 80  # steps
 
 
 def main(_: list[str]) -> None:
-    """Steps, and prints on the first process."""
+    """Runs the steps; the first process prints."""
     jax.distributed.initialize()
     jaxcomm.init()
     mesh = spmd.mesh(jax.device_count())
@@ -60,7 +60,7 @@ def main(_: list[str]) -> None:
 
     kinds = {kind: (compiled(plan), kind == "by turns" and TRIES.value) for kind, plan in plans.items()}
     zeros = spmd.place(np.zeros((mesh.size, BYTES.value // 4), np.float32), mesh, spmd.SPLIT)
-    order = random.Random(0)  # alike in all processes
+    order = random.Random(0)  # the same in all processes
     steps = 0
 
     def seconds(kind: str) -> float:
@@ -89,7 +89,7 @@ def main(_: list[str]) -> None:
 
 
 def _by_turns(fixed: Plan) -> Plan:
-    """The plan with the schedule of its late rank for each rank, and direct where none is late."""
+    """The plan that runs the schedule of `fixed` for whichever rank is late, and direct if none is late."""
     document = fixed.model_dump(exclude={"hash"})
     (entry,) = document["collectives"]
     late, direct = {**entry["schedule"], "late": ANY_RANK}, {"kind": "direct"}

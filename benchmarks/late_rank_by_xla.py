@@ -1,9 +1,9 @@
-"""Four processes, one late: when the others have done their part, and when the sum is there.
+"""Four processes, one late: the times until the others have done their part, and until the sum is ready.
 
 Run from the repository's root: `.venv/bin/python benchmarks/late_rank_by_xla.py 1`, for buffers of 1 MiB over Gloo, or
 `… 64 cuda` over NCCL, where the processes share one GPU if there is only one.
 
-Rank 3 comes 2 s late to each step. XLA's own collectives run everything; the core is not loaded.
+Rank 3 is 2 s late in each step. XLA's own collectives run everything; the core is not loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan of timed schedules beside what runs without it, while one rank is late: the prediction beside the measurement.
+"""A plan of timed schedules beside the direct schedule, while one rank is late: predicted and measured times.
 
     jaxcomm profile --late rank=3,ms=20 --out profile.json
     python benchmarks/late_rank_plans.py profile.json
@@ -6,9 +6,9 @@
     jaxcomm launch -n 4 benchmarks/late_rank_plans.py profile.json
 
 Both take turns in one launch, A B A B, and each rank writes its buffer before each call. The times are from the late
-rank's arrival to the end, medians of all turns, of the process that ends last. With `--again 4` all schedules of the
-profile are timed again, as `jaxcomm profile` times them, in four blocks between blocks of these turns: the last two
-columns are the plan's schedule by these blocks beside its turns, and the longest of them beside the shortest.
+rank's arrival to the end, on the process that ends last; medians of all turns. With `--again 4` all schedules of the
+profile are timed again, as `jaxcomm profile` does, in four blocks between blocks of these turns. The last two columns
+then compare the plan's schedule in these blocks with its turns, and its slowest block with its fastest.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main(words: list[str]) -> None:
 
 
 def timed_again(measured, spec, mesh, nbytes: int, late) -> float:
-    """The time after the late rank's arrival of the plan's schedule in one block of all schedules of a profile."""
+    """Times all schedules of a profile in one block. Returns the time of `spec` after the late rank's arrival."""
     specs = list(dict.fromkeys([*(timed_spec(each.name) for each in measured.timed_schedules.schedules), spec]))
     plans = [single(each, measured.ranks, late.rank, topology=measured.network) for each in specs]
     lateness = Lateness(late.rank, late.median_s)

@@ -3,11 +3,11 @@
     python benchmarks/long_training.py                  # about 17 minutes; the rails need root
     python benchmarks/long_training.py --steps 500 --seed 2
 
-The same seeds everywhere. The first two run with `jaxcomm launch`, the third with `jaxcomm testbed run` on four hosts
-with two rails of 500 Mbit/s; at random moments a link is cut (in five ways, of which one leaves a part of its rate),
-and repaired after 0.5 to 3 s. It prints how far the losses are from lax's, whether all ranks have the same bits, and
-what a process holds after a tenth of the steps and at the end. The exit status is 1 if bits differ, or a loss by more
-than a thousandth.
+All use the same seeds. The first two run with `jaxcomm launch`, the third with `jaxcomm testbed run` on four hosts with
+two rails of 500 Mbit/s. There a link is cut at random moments, in five ways (one only lowers its rate), and repaired
+after 0.5 to 3 s. Prints how far losses are from lax's, whether all ranks have the same bits, and a process's memory,
+files and threads after a tenth of the steps and at the end. The exit status is 1 if the ranks' bits differ, or a loss
+differs from lax's by more than a thousandth.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PROCESSES, LOOKS = 4, 10
 ROWS, FEATURES, UNITS = 4, 64, 720  # 2.2 MiB of gradients: messages of several segments, which take both rails
 EVERY_S, REPAIRED_S = 4.0, (0.5, 3.0)
 RATE_MBIT = 500
-FURTHEST = 1e-3  # of a loss, relative
+FURTHEST = 1e-3  # greatest relative difference of a loss
 KINDS = ("silent", "one-way", "down", "slow", "reset")
 
 
 def testbed(seed: int, seconds: float) -> tuple[str, int]:
-    """A testbed's file with cuts for so long, and how many those are."""
+    """A testbed's file with cuts during these seconds, and the number of cuts."""
     draw = random.Random(seed)
     hosts, rails = [f"h{i}" for i in range(PROCESSES)], ("eth0", "eth1")
     lines = [f'[[rails]]\nname = "{rail}"\nmbit = {RATE_MBIT}\n' for rail in rails]
@@ -58,7 +58,7 @@ def testbed(seed: int, seconds: float) -> tuple[str, int]:
 
 
 def train(by: str, steps: int, out: Path) -> None:
-    """In one process of the job: trains and writes what came of it to a file in `out`."""
+    """Runs in each process of the job: trains, and writes the results to a file in `out`."""
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
@@ -73,7 +73,7 @@ def train(by: str, steps: int, out: Path) -> None:
     mesh = Mesh(jax.devices(), ("data",))
     net = nn.Sequential(
         [nn.Dense(UNITS), nn.gelu, nn.Dense(UNITS), nn.gelu, nn.Dense(1)]
-    )  # smooth: no kinks to differ at
+    )  # smooth, as a kink could turn rounding into different trainings
     optimizer = optax.sgd(0.02, 0.9)
     pmean = {"lax": jax.lax.pmean, "jaxcomm": jaxcomm.pmean}[by]
 
@@ -110,7 +110,7 @@ def train(by: str, steps: int, out: Path) -> None:
 
 
 def run(how: list[str], by: str, steps: int, folder: Path) -> list[dict[str, Any]]:
-    """The outcome of each process."""
+    """Runs one training. Returns the results of each process."""
     out = folder / f"{by} {how[0]}"
     out.mkdir()
     words = [sys.executable, __file__, "--by", by, "--steps", str(steps), "--out", str(out)]
@@ -119,7 +119,7 @@ def run(how: list[str], by: str, steps: int, folder: Path) -> list[dict[str, Any
 
 
 def furthest(found: list[dict[str, Any]], lax: list[dict[str, Any]]) -> float:
-    """By how much the loss of a step differs from lax's at most, relative to its size."""
+    """The greatest relative difference of a step's loss from lax's."""
     return max(abs(a - b) / abs(b) for a, b in zip(found[0]["losses"], lax[0]["losses"], strict=True))
 
 
@@ -129,7 +129,7 @@ def are_same(found: list[dict[str, Any]]) -> bool:
 
 
 def differs(found: list[dict[str, Any]], lax: list[dict[str, Any]]) -> bool:
-    """Whether ranks have other bits than each other, or losses that are not lax's within `FURTHEST`."""
+    """Whether the ranks' bits differ, or a loss differs from lax's by more than `FURTHEST`."""
     return not are_same(found) or furthest(found, lax) > FURTHEST
 
 

@@ -1,6 +1,6 @@
-"""Means of gradients of which each rank leaves out segments on its own, as over a network that loses packets.
+"""Means of gradients in which each rank leaves out its own segments, as on a network that loses packets.
 
-Nothing is saved by that: it shows what such losses do to a training, beside `jaxcomm.train.bounded_drop`.
+This saves no traffic. It shows the effect of such losses on a training, beside `jaxcomm.train.bounded_drop`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from jaxcomm.collectives.axes import as_varying
 from jaxcomm.ffi import segments
 from jaxcomm.train import Drop
 
-STRIDE = 20  # of 20 elements one is in the sample whose median important segments reach
+STRIDE = 20  # one of 20 elements is in the sample; only segments below its median may be left out
 
 
 def lossy_mean(axis: str, drop: Drop, loses: Literal["local", "random"]) -> optax.GradientTransformation:
     """Averages every segment over the ranks that kept it; the state is the number of the step.
 
     Args:
-      axis: of the mesh.
+      axis: axis of the mesh.
       drop: the share of each tensor, and the size of segments.
       loses: "local": each rank leaves out the segments that matter least to it, and only those whose mean magnitude is
         below the median of a sample. "random": each rank loses each segment with the probability of the share.
@@ -62,14 +62,14 @@ def lossy_mean(axis: str, drop: Drop, loses: Literal["local", "random"]) -> opta
 
 
 def _without_least(x: jax.Array, count: int, step: jax.Array, segment_bytes: int) -> jax.Array:
-    """1 for the segments that are kept: all but at most `count` of the least below the median."""
+    """1 for each kept segment, 0 for those of the `count` least segments that are below the sampled median."""
     matter = segments.importance(x, segment_bytes)
     least = jnp.argsort(matter)[:count]
     return jnp.ones_like(matter).at[least].set(~(matter[least] < _sampled_median(x, step)))
 
 
 def _sampled_median(x: jax.Array, step: jax.Array) -> jax.Array:
-    """The lower median magnitude of one element at random of every STRIDE."""
+    """The lower median magnitude of a sample that has one random element of every STRIDE."""
     first = np.arange(0, x.size, STRIDE)
     places = first + jax.random.randint(jax.random.key(step), first.shape, 0, STRIDE)
     return jnp.sort(jnp.abs(x)[jnp.minimum(places, x.size - 1)])[(len(first) - 1) // 2]

@@ -1,9 +1,9 @@
-"""How fast the kernels behind `jaxcomm.train.Drop` pass over a gradient, beside this machine's copy.
+"""How fast the kernels behind `jaxcomm.train.Drop` pass over a gradient, beside a copy on this machine.
 
     python benchmarks/masks.py --sizes 16MiB,64MiB
 
-One processor, one device: rates are bytes read and written per second. `copy` is NumPy's copy of one warm array into
-another, read and write counted. Takes turns, prints medians.
+One processor, one device. Rates are bytes read and written per second. `copy` is NumPy's copy of one warm array into
+another. The kernels take turns; medians of 21 rounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MPTCP below a library that knows of TCP only, in processes into which `mptcp.c` is preloaded."""
+"""Makes a library that only knows TCP use MPTCP, in processes with `mptcp.c` preloaded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from jaxcomm.distributed.connect.interfaces import interfaces
 
-PORT = 7900  # at which the kernel accepts what joins a connection; libraries listen at the first address only
+PORT = 7900  # where the kernel accepts further subflows; libraries listen on the first address only
 
 
 def use_rails(names: list[str]) -> None:
-    """Has MPTCP's connections of this network namespace use all these rails, of which the first is in their addresses.
+    """Makes MPTCP connections of this network namespace use all these rails. Libraries connect by the first one.
 
-    Others receive this host's address on each of the rest, and connect to it. Needs root.
+    Peers receive this host's addresses on the other rails, and connect to them, too. Needs root.
     """
     addresses = {each.name: each.address for each in interfaces()}
     most = len(names) - 1
@@ -27,7 +27,7 @@ def use_rails(names: list[str]) -> None:
 
 @contextlib.contextmanager
 def sockets() -> Iterator[None]:
-    """Within the block, TCP sockets that this process opens are MPTCP's.
+    """Within the block, this process opens MPTCP sockets instead of TCP sockets.
 
     Raises:
       SystemExit: `mptcp.c` has not been preloaded.

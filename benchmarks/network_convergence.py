@@ -1,11 +1,12 @@
-"""Whether a language model learns as well when the network loses some of its gradients: over UDP, five seeds.
+"""Compares how well a language model learns if the network loses some of its gradients; over UDP, five seeds.
 
     JAXCOMM_TRANSPORT=udp jaxcomm testbed run benchmarks/lossy_training.toml -- python benchmarks/network_convergence.py
 
-Each process is a worker and trains the recipe's model by SGD with momentum, then by Adam, with each seed three times:
-by the exact mean of gradients, by one of which a share may stay lost (`Drop(policy="network")`), and by one that leaves
-out the whole share at random. The learning rates are those of `benchmarks/convergence.py`. Process 0 prints nats per
-held-out character: each way's mean with its 95 % interval over the seeds, and the paired differences to the exact mean.
+Each process is a worker and trains the recipe's model by SGD with momentum, then by Adam. Each seed trains three times:
+with the exact mean of gradients, with a mean of which a share may stay lost (`Drop(policy="network")`), and with a mean
+that leaves out the whole share at random. The learning rates are those of `benchmarks/convergence.py`. Process 0 prints
+nats per held-out character: each way's mean with its 95 % interval over the seeds, and the paired differences to the
+exact mean.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from common.training import Training
 from jaxcomm.report.tables import table
 from jaxcomm.train import Drop
 
-SEGMENT_BYTES = 1024  # the least there is: the tensors have some tens of KiB
+SEGMENT_BYTES = 1024  # the minimum, as the tensors have some tens of KiB
 OPTIMIZERS = {"SGD": optax.sgd(0.1, momentum=0.9), "Adam": optax.adam(6e-3)}
 
 
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def lost_share() -> float:
-    """Of what the others sent to this process for its part of the sums."""
+    """The lost share of the bytes that the others sent to this process for its part of the sums."""
     sites = [site for site in jaxcomm.stats() if site["lost_bytes"]]
     sent = sum(site["bytes"] * site["calls"] for site in sites) * (1 - 1 / jax.device_count())
     return sum(site["lost_bytes"] for site in sites) / sent if sites else 0.0

@@ -2,10 +2,10 @@
 
     JAXCOMM_TRANSPORT=udp jaxcomm testbed run packet_loss.toml -- python benchmarks/network_loss.py
 
-A process of a job: sums of --mib MiB in turn, --rounds times, of --sums: jaxcomm's, the same with
-`Drop(policy="network")`, and lax's, which is Gloo over TCP. Processes begin each sum together: where packets get lost,
-they end the one before up to hundreds of milliseconds apart. Process 0 prints mean, median and 99 % of each, what
-processor time its process takes per GB that it sends, and the share that got lost.
+Runs in each process of a job. At each size of --mib the sums of --sums take turns, --rounds times: jaxcomm's,
+jaxcomm's with `Drop(policy="network")`, and lax's, which is Gloo over TCP. A barrier precedes each sum, because lost
+packets make processes end the previous one up to hundreds of milliseconds apart. Process 0 prints mean, median and 99 %
+of each sum's times, the CPU time of its process per GB that it sends, and the lost share.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
                 jax_compat.key_value_store().wait_at_barrier(f"{mib} {round_} {name}", BARRIER_MS)
                 start, start_busy = time.perf_counter(), time.process_time()
                 jax.block_until_ready(step(x))
-                if round_ >= 2:  # the first compile, and find the line's rate
+                if round_ >= 2:  # the first two compile, and find the line's rate
                     seconds[name].append(time.perf_counter() - start)
                     busy[name].append(time.process_time() - start_busy)
         lost = sum(site["lost_bytes"] for site in jaxcomm.stats())

@@ -1,9 +1,9 @@
-"""The rate of a testbed's switch, and the time that it adds to a packet, beside the kernel's bridges. Root.
+"""The rate of a testbed's switch, and the time that it adds to a packet, beside the kernel's bridges. Needs root.
 
     .venv/bin/python benchmarks/packet_switch.py
 
-Two hosts: TCP through links of several rates and at the most, and datagrams that are answered, one after the other.
-Then three that send to one, more than its link takes: which packets are dropped, with and without thresholds.
+Between two hosts: the rate of TCP on links of several rates and without a limit, and round trips of single datagrams.
+Then three hosts send to one, more than its link takes: which packets are dropped, with and without a threshold.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def tcp(mbit: float, mtu: int, with_switch: bool) -> tuple[float, float]:
 
 
 def round_trips(mbit: float, with_switch: bool) -> list[float]:
-    """Microseconds of each."""
+    """Microseconds of each round trip."""
     with testbed.up(hosts(mbit, 1500, with_switch)) as layout:
         address = layout.address("b", "eth0")
         with started(layout, "b", "-c", ECHO, address) as echo:
@@ -91,7 +91,7 @@ def round_trips(mbit: float, with_switch: bool) -> list[float]:
 
 
 def incast(mbit: float, threshold: int) -> str:
-    """Drops among packets of which half are important, and the waiting time of the others."""
+    """Drops if half of the packets are important, and the time in the queue of the packets that pass."""
     fields = {"switch": {"buffer_bytes": 65536, "threshold_bytes": threshold}, "hosts": [{"name": n} for n in "abcd"]}
     wanted = Testbed.model_validate({"rails": [{"name": "eth0", "mbit": mbit}], **fields})
     with testbed.up(wanted) as layout, contextlib.ExitStack() as stack:

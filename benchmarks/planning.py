@@ -1,8 +1,8 @@
-"""Time of `jaxcomm plan` from start to end, as a process of its own, for clusters of several kinds.
+"""Time of `jaxcomm plan` from start to end, as a separate process, for clusters of several kinds.
 
     python benchmarks/planning.py
 
-The profiles are made up; what matters here is their size. Medians of five runs.
+The profiles are made up; only their size matters here. Medians of five runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def gradients(count: int, nbytes: int) -> list[dict[str, Any]]:
 
 
 def rail(name: str, start_s: float, bytes_per_s: float) -> dict[str, Any]:
-    """A rail with a sample for every factor of four."""
+    """A rail with samples at powers of four bytes."""
     sizes = [4**i for i in range(5, 14)]
     latency = [{"bytes": size, "seconds": start_s + size / bytes_per_s} for size in sizes]
     return {"name": name, "transport": "tcp", "latency": latency, "slowdown": 1.1}

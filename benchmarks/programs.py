@@ -2,8 +2,8 @@
 
     python benchmarks/programs.py --units 1024 --rows 64
 
-Eight host devices; each program in each way, its two sides in turns; medians over all steps. Without Equinox its
-program is left out.
+On eight host devices. The two sides of each program and way take turns; medians over all steps. Without Equinox, the
+Equinox program is left out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def columns(nbytes: int, found: dict[str, list[list[float]]]) -> list[str]:
 
 
 def side(library: Any, program: Program, way: Way, state: Any, batch: Any) -> Side:
-    """A side's step on that batch; what layers sum by lax is jaxcomm's, too, on its side."""
+    """A side's step on that batch. On jaxcomm's side, jaxcomm also runs the sums that layers make by lax."""
     step = way.step(library, program)
 
     def run(state: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Each process of `benchmarks/rail_cuts.py`: one all-reduce after the other, until the first announces the end.
+"""Each process of `benchmarks/rail_cuts.py`: makes all-reduces until the first process announces the end.
 
 Prints "@call BEGIN END RIGHT" after each, and "@lost AT COUNT" whenever the number of its lost rails changes. Seconds
-are of the monotonic clock, which is one on all hosts of a testbed.
+are of the monotonic clock, which all hosts of a testbed share.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def own(elements: int, rank: int, number: int) -> np.ndarray:
 
 
 def say(line: str) -> None:
-    """Prints a line at once, whole though two threads print."""
+    """Prints a line in one write, because two threads print."""
     os.write(1, f"{line}\n".encode())
 
 
@@ -67,7 +67,7 @@ def main(elements: int, end_file: str) -> None:
     while not is_last:
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
         x, total = inputs[number % VARIANTS], totals[number % VARIANTS]
-        if rank == 0 and os.path.exists(end_file):  # sent to all by the call itself
+        if rank == 0 and os.path.exists(end_file):  # the sum announces the end to all
             mine = own(elements, rank, number)
             mine[0] += LAST
             x = place(mine)

@@ -1,14 +1,15 @@
-"""Cuts of a rail at random moments, of all kinds, while four hosts sum buffers over two rails. Root.
+"""Cuts a rail at random moments, in all ways, while four hosts sum buffers over two rails. Needs root.
 
     python benchmarks/rail_cuts.py                     # 100 cuts, about 10 minutes
-    python benchmarks/rail_cuts.py --mib 4             # of 4 MiB in place of 16
-    python benchmarks/rail_cuts.py --seed 3 --cuts 5   # and every line that the processes printed
+    python benchmarks/rail_cuts.py --mib 4             # buffers of 4 MiB instead of 16
+    python benchmarks/rail_cuts.py --seed 3 --cuts 5   # also prints the processes' output
     python benchmarks/rail_cuts.py --cuts 0 --calm_s 3600 --busy 2   # an hour of load: no rail may be lost
     JAXCOMM_TRANSPORT=udp python benchmarks/rail_cuts.py --cuts 20 --mbit 250
 
-Each cut is repaired after a while, and the next one comes once the rail is back and some calls were undisturbed.
-`benchmarks/rail_cut_job.py` calls and checks. The hit call is the one under way at the cut; what it takes beyond an
-undisturbed one is in part because the other rail alone carries the rest of it, so both are shown.
+Each cut is repaired after a while. The next one follows once the rail is back and some calls were undisturbed.
+`benchmarks/rail_cut_job.py` makes the calls and checks the sums. The hit call is the one under way at the cut. It takes
+longer than an undisturbed call, in part because the other rail alone carries the rest of it. The table therefore shows
+its excess over an undisturbed call, and its excess without this part.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from jaxcomm.testbed.schema import Cut, CutKind
 
 PROGRAM = Path(__file__).with_name("rail_cut_job.py")
 CALM_S = 1.5  # between a rail's return and the next cut, at least
-BACK_S = 20.0  # for a rail to be back
+BACK_S = 20.0  # time limit for a rail's return
 START_S, END_S = 120.0, 60.0
 
 
@@ -50,7 +51,7 @@ class Call(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """One cut, and what came of it."""
+    """One cut and its effects."""
 
     kind: CutKind
     at: float
@@ -60,13 +61,13 @@ class Happened(NamedTuple):
 
 
 def hosts(mbit: int) -> Testbed:
-    """Four, with two rails of this rate."""
+    """Four hosts with two rails of this rate."""
     rails = [{"name": name, "mbit": mbit} for name in ("eth0", "eth1")]
     return Testbed.model_validate({"rails": rails, "hosts": [{"name": name} for name in "abcd"]})
 
 
 class Job:
-    """The processes, and what they have printed."""
+    """The processes and their output."""
 
     def __init__(self, layout: Layout, folder: Path, mib: int) -> None:
         self._end_file = folder / "end"
@@ -81,22 +82,22 @@ class Job:
         return [file.read_text().splitlines(keepends=False) for file in self._files]
 
     def words(self, kind: str) -> list[list[list[str]]]:
-        """The text after this word in the lines of each process."""
+        """The words after `kind`, for each line of each process that begins with it."""
         return [[line.split()[1:] for line in own if line.startswith(f"{kind} ")] for own in self.lines()]
 
     def calls(self) -> list[list[Call]]:
-        """Those of each process."""
+        """The calls of each process."""
         return [[Call(float(b), float(e), right == "1") for b, e, right in own] for own in self.words("@call")]
 
     def lost(self) -> list[list[tuple[float, int]]]:
-        """The number of rails that each process had lost, and since when."""
+        """For each process, when its number of lost rails changed, and the new numbers."""
         return [[(float(at), int(count)) for at, count in own] for own in self.words("@lost")]
 
     def is_running(self) -> bool:
         return all(child.poll() is None for child in self.children)
 
     def finish(self) -> None:
-        """Has all processes end after the same call."""
+        """Makes all processes end after the same call."""
         self._end_file.touch()
         deadline = time.monotonic() + END_S
         for child in self.children:
@@ -107,7 +108,7 @@ class Job:
 
 
 def wait(job: Job, seconds: float, until: str = "") -> bool:
-    """Waits until all processes have printed the calls or have no lost rail, within the limit; whether they have."""
+    """Waits until all processes have made some calls ("calls") or have no lost rail ("back"). False after the limit."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and job.is_running():
         if until == "calls" and all(len(own) > 5 for own in job.calls()):
@@ -126,7 +127,7 @@ def happen(layout: Layout, job: Job, drawn: random.Random, kind: CutKind) -> Hap
     at = carry_out(network.cut(layout, cut))
     wait(job, drawn.uniform(0.5, 3))
     repaired = carry_out(network.repair(layout, cut))
-    wait(job, 0.3)  # it may have been noticed at the end only
+    wait(job, 0.3)  # processes may notice the cut at its end only
     is_back = wait(job, BACK_S, "back")
     changes = [change for own in job.lost() for change in own if change[0] >= at]
     noticed = min((when for when, count in changes if count), default=None)
@@ -135,7 +136,7 @@ def happen(layout: Layout, job: Job, drawn: random.Random, kind: CutKind) -> Hap
 
 
 def carry_out(commands: Sequence[network.Command]) -> float:
-    """Runs the commands; when the first had run."""
+    """Runs the commands. Returns the time at which the first one ended."""
     ran = []
     for command in commands:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
@@ -144,7 +145,11 @@ def carry_out(commands: Sequence[network.Command]) -> float:
 
 
 class Figures(NamedTuple):
-    """Seconds: of undisturbed calls; of one on one rail; and of each cut's hit call beyond the first, beyond both."""
+    """Seconds of undisturbed calls and their median `whole`, and the median `half` of calls on one rail.
+
+    For each cut, `beyond_whole` is the hit call's excess over `whole`. `beyond_both` excludes the part that is due to
+    one rail alone.
+    """
 
     calm: list[float]
     whole: float
@@ -170,27 +175,27 @@ def figures(calls: Sequence[Sequence[Call]], happened: Sequence[Happened]) -> Fi
         number = next((i for i, call in enumerate(rounds) if call.end > each.at), None)
         if number is None:
             continue  # the job had ended
-        left = min(1.0, max(0.0, 1 - (each.at - rounds[number].begin) / whole))  # of the hit call, at the cut
+        left = min(1.0, max(0.0, 1 - (each.at - rounds[number].begin) / whole))  # share of the hit call left at the cut
         found.beyond_whole.append(seconds[number] - whole)
         found.beyond_both.append(seconds[number] - whole - left * (half - whole))
     return found
 
 
 def other_losses(job_lost: Sequence[Sequence[tuple[float, int]]], happened: Sequence[Happened]) -> int:
-    """Losses of a rail in a process while none was cut, and none had been shortly before."""
+    """The number of rails that processes lost at times when no rail was cut or had just been repaired."""
     spans = [(each.at, each.repaired + BACK_S if each.back is None else each.back + 0.5) for each in happened]
     losses = [when for own in job_lost for (_, was), (when, now) in itertools.pairwise([(0.0, 0), *own]) if now > was]
     return sum(not any(begin <= when <= end for begin, end in spans) for when in losses)
 
 
 def percentile(values: Sequence[float], part: float) -> str:
-    """In ms."""
+    """A percentile, in ms."""
     ordered = sorted(values)
     return f"{1e3 * ordered[min(len(ordered) - 1, int(part * len(ordered)))]:.0f} ms" if ordered else "-"
 
 
 def rows(found: Figures, happened: Sequence[Happened]) -> Iterator[list[object]]:
-    """One for each kind, and one for all."""
+    """A row for each kind of cut, and one for all."""
     for kind in (*get_args(CutKind), "all"):
         of = [i for i, each in enumerate(happened[: len(found.beyond_whole)]) if kind in (each.kind, "all")]
         beyond, both = ([values[i] for i in of] for values in (found.beyond_whole, found.beyond_both))

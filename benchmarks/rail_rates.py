@@ -1,11 +1,11 @@
-"""How the shares of two rails follow a rate that changes in the run, beside shares that are the best ones all the time.
+"""How the shares of two rails follow a rate that changes in the run, beside fixed shares.
 
     jaxcomm testbed run benchmarks/rail_rates.toml -- python benchmarks/rail_rates.py
 
-In each round all ranks sum the same bytes three times, by turns: with the shares as they are found in the run, which is
-what is measured, and with two that stay as they are: by the rails' rates, and by those while the second one is slow
-(`--slow`). An oracle has the better of these two in each part of the run. A row is for 25 rounds; its shares are of
-the second rail in what each host sends to the next one, in percent. The second host's link is slow for a while.
+In each round all ranks sum the same bytes three times, in turn: with shares that adapt in the run, with shares fixed by
+the rails' rates, and with shares fixed by the rates while the second rail is slow (`--slow`). An oracle would use the
+better fixed shares in each part of the run. A row is for 25 rounds. Its shares, in percent, are the second rail's part
+of the bytes that each host sends to the next one. The second host's link is slow for a while.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BYTES = flags.DEFINE_integer("bytes", 16 << 20, "of each rank's buffer")
 ROUNDS = flags.DEFINE_integer("rounds", 500, "in all", lower_bound=1)
 SLOW = flags.DEFINE_integer("slow", 200, "Mbit/s of the second rail while it is slow; 0: no fixed shares beside")
 ROW = 25  # rounds
-STEP = 64  # bytes between the sizes of two ways: by them the share table distinguishes the ways
-FIXED_CALLS = 20  # of one size; after 25 its shares would be found anew
+STEP = 64  # bytes between the sizes of two ways; the share table distinguishes the ways by size
+FIXED_CALLS = 20  # calls of one size; after 25 its shares would adapt
 
 
 def main(_: list[str]) -> None:
@@ -43,7 +43,7 @@ def main(_: list[str]) -> None:
     splits = [rates, {**rates, second: SLOW.value}] if SLOW.value else []
     shares = [dict(zip(each, in_units([*each.values()]), strict=True)) for each in [rates, *splits]]
     parts = -(-ROUNDS.value // FIXED_CALLS) if splits else 0
-    # From the largest size on, those of the way that is measured.
+    # The largest size is that of the adapting shares.
     planned = [
         SharesFrom(BYTES.value + (number * len(splits) + way) * STEP, shares[1 + way])
         for number in range(parts)
@@ -61,7 +61,7 @@ def main(_: list[str]) -> None:
         part = number // FIXED_CALLS * len(splits)
         seconds = []
         for made in [calls[-1], *calls[part : part + len(splits)]]:
-            spmd.wait(together())  # all come to the next one together
+            spmd.wait(together())  # all ranks begin the next call together
             start = time.perf_counter()
             spmd.wait(made())
             seconds.append(time.perf_counter() - start)
@@ -85,7 +85,7 @@ def main(_: list[str]) -> None:
 
 
 def share(rail: str) -> float:
-    """Of what this process sends to the next one in calls of the measured way, the rail's part."""
+    """The rail's part of the bytes that this process sends to the next one in calls with adapting shares."""
     to = (jax.process_index() + 1) % jax.process_count()
     states = {(each["process"], each["rail"]): each for each in jaxcomm.stats().rails}
     part: int = states[to, rail]["shares"][-1][1]

@@ -2,8 +2,8 @@
 
     jaxcomm testbed run jaxcomm/testbed/examples/two_rails.toml -- python benchmarks/rail_shares.py
 
-All ways are taken in one run, by turns: each has a size of its own, by which the share table distinguishes them. With
-`--gloo` the turns include `jax.lax.psum`, whose sockets use the first rail, and by MPTCP all rails (`mptcp.c`):
+All ways take turns in one run. Each has its own size, by which the share table distinguishes them. With `--gloo` the
+turns include `jax.lax.psum` over the first rail, and over all rails by MPTCP (`mptcp.c`):
 
     cc -shared -fPIC -o build/mptcp.so benchmarks/mptcp.c
     jaxcomm testbed run FILE -- env LD_PRELOAD=build/mptcp.so python benchmarks/rail_shares.py --gloo
@@ -43,14 +43,14 @@ STEP = 64  # bytes between the sizes of two ways
 
 
 class Median(NamedTuple):
-    """Of a way's times, in seconds, and its standard error."""
+    """The median of a way's times and its standard error, in seconds."""
 
     seconds: float
     error: float
 
 
 def ways() -> dict[str, dict[str, int]]:
-    """The shares of each way, by rail; by their rates first."""
+    """The shares of each way, by rail. The first way splits by the rails' rates."""
     rates = {rail.name: rail.rate for rail in from_environment().rails}
     weights = {"by their rates": rates} | ({f"by their rates, {SCHEDULE.value}": rates} if SCHEDULE.value else {})
     weights |= {"evenly": dict.fromkeys(rates, 1)} | {f"{name} alone": {name: 1} for name in rates}
@@ -58,7 +58,7 @@ def ways() -> dict[str, dict[str, int]]:
 
 
 def share_table(sizes: Sequence[int], every: Mapping[str, Mapping[str, int]]) -> list[SharesFrom]:
-    """Each way's shares, from each size of its own on; the first from 0, as the table holds for all sizes."""
+    """Each way's shares, from each of its sizes on. The first begin at 0, as a table must hold for all sizes."""
     found = [
         SharesFrom(nbytes + number * STEP, shares)
         for nbytes in sorted(sizes)
@@ -87,7 +87,7 @@ def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(ROUNDS.value):
         for way, made in calls.items():
-            spmd.wait(made())  # all come to the next one together
+            spmd.wait(made())  # all ranks begin the next call together
             start = time.perf_counter()
             spmd.wait(made())
             seconds[way].append(time.perf_counter() - start)
@@ -95,20 +95,23 @@ def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
 
 
 def together(seconds: Mapping[str, Sequence[float]]) -> list[float]:
-    """What all rails would take if each carried as much at once as alone, in each turn."""
+    """The seconds of each turn if all rails worked at once, each at the rate that it has alone."""
     alone = [each for way, each in seconds.items() if way.endswith(" alone")]
     return [1 / sum(1 / each for each in turn) for turn in zip(*alone, strict=True)]
 
 
 def median(ascending: Sequence[float]) -> Median:
-    """The values √n / 2 places to either side of the median are one standard error away, whatever the distribution."""
+    """The median and its standard error, for any distribution.
+
+    The values √n / 2 places to either side of the median are one standard error away.
+    """
     middle, places = (len(ascending) - 1) / 2, len(ascending) ** 0.5 / 2
     low, high = ascending[max(0, round(middle - places))], ascending[min(len(ascending) - 1, round(middle + places))]
     return Median(statistics.median(ascending), (high - low) / 2)
 
 
 def rows(every: Mapping[str, Median]) -> list[list[object]]:
-    """Of each way: its median, the standard error, and how fast it is beside all rails' sum and the best of them."""
+    """For each way: its median, the standard error, and its speed relative to the rails' sum and the best rail."""
     alone = [seconds for way, (seconds, _) in every.items() if way.endswith(" alone")]
     best, together = min(alone), 1 / sum(1 / seconds for seconds in alone)
     return [

@@ -1,10 +1,10 @@
-"""Distance of a plan's split over rails from the best split, at every size, and from one rail alone.
+"""Compares a plan's split over rails with the best split and with the best single rail, at every size.
 
     python benchmarks/rails.py
 
-The rails are made up: all 36 pairs of nine kinds, and some of three and four, with tables as they are and with noise of
-10 %. The best split of all is found without jaxcomm's search: the least time in which rails of any shares, however
-fine, carry the size between them; for pairs also by trying every multiple of 1/4096.
+The rails are made up: all 36 pairs of nine kinds, and some sets of three and four, with exact tables and with noise of
+10 %. The best split is found without jaxcomm's search: the least time in which the rails together carry the size, with
+shares of any fineness; for pairs also by trying every multiple of 1/4096.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 
 class Behind(NamedTuple):
-    """The most, over all sizes, that a plan takes of the best split's time, and of the best rail's alone."""
+    """The greatest ratio, over all sizes, of a plan's time to the best split's, and to the best single rail's."""
 
     split: float
     alone: float
@@ -68,7 +68,7 @@ def profile(kinds: Sequence[tuple[float, float]], rng: np.random.Generator | Non
 
 
 def behind(given: Profile, sizes: NDArray[np.int64] = SIZES, grid: int | None = None) -> Behind:
-    """Distances of the plan's splits; with a grid, also from every multiple of 1/grid of a pair."""
+    """Compares the plan's splits with the best; with a grid, also with every multiple of 1/grid of a pair."""
     found = rails.decide(given)
     assert found
     curves = [
@@ -103,7 +103,7 @@ def _taken(found: Rails, given: Profile, curves: Sequence[Curve], sizes: NDArray
 
 
 def _by_time(curves: Sequence[Curve], slow: Sequence[float], sizes: NDArray[np.int64], alone: Floats) -> Floats:
-    """The least seconds in which rails of any shares carry the sizes, by halving the time between; at most `alone`."""
+    """The least seconds in which the rails together carry the sizes, by bisection; at most `alone`."""
     low, high = np.zeros(len(sizes)), alone.copy()
     for _ in range(50):
         middle = (low + high) / 2
@@ -122,7 +122,7 @@ def _by_grid(curves: Sequence[Curve], slow: Sequence[float], sizes: NDArray[np.i
 
 
 def at_random(number: int) -> Behind:
-    """The same for three or four rails of any latencies and rates, of which every other pair of sets has noise."""
+    """Compares for three or four rails of random latencies and rates. Two of every four sets have noise."""
     rng = np.random.default_rng(1000 + number)
     kinds = [(float(10 ** rng.uniform(-6, -3)), float(10 ** rng.uniform(8.5, 10.4))) for _ in range(3 + number % 2)]
     return behind(profile(kinds, rng if number % 4 > 1 else None))

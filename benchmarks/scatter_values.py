@@ -3,7 +3,8 @@
     jaxcomm launch -n 4 benchmarks/scatter_values.py --turns 1000
     jaxcomm launch -n 4 --every-collective benchmarks/scatter_values.py --turns 1000
 
-Whole numbers in f64, so that any order of summation gives the same bits. Each process prints what its devices had.
+Operands are whole numbers in f64, so that any order of summation gives the same bits. Each process prints the counts of
+its devices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times what planning and loading wait for: templates, unrolled tables, programs, and a plan for 1024 ranks.
+"""Times the slow parts of planning and loading: templates, unrolled tables, programs, and a plan for 1024 ranks.
 
 Run from the repository's root: `.venv/bin/python benchmarks/schedules.py`
 """
@@ -26,7 +26,7 @@ _COUNTS = 4096
 
 
 def main() -> None:
-    """Prints one row for each."""
+    """Prints one row for each part."""
     rows = [
         ["template of 1024 ranks with its tables", _time(lambda: _fresh_template(1024).to_json())],
         ["straggler, 256 ranks, 255 chunks, unrolled", _time(lambda: schedules.straggler(256, 0, 255).table())],
@@ -78,7 +78,7 @@ def _compile_and_prove(ranks: int, chunks: int) -> None:
 
 
 def _range(index: int, count: int) -> dict[str, Any]:
-    """The fields of one of several entries, whose schedule has another number of chunks than the others."""
+    """The fields of one of several entries; each has another number of chunks."""
     spec = StragglerSpec(late="straggler", chunks=index + 1)
     return {"min_bytes": 8 * index, "max_bytes": 8 * index + 7 if index + 1 < count else None, "schedule": spec}
 

@@ -1,4 +1,4 @@
-"""Times of an all-reduce between hosts: without a plan, by schedules named here, and by `jax.lax.psum`, by turns.
+"""Times of an all-reduce between hosts: without a plan, by named schedules, and by `jax.lax.psum`, in turn.
 
 jaxcomm testbed run FILE -- python benchmarks/schedules_between_hosts.py --bytes 4194304 --schedules direct,ring
 """

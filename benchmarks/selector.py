@@ -1,11 +1,11 @@
-"""Calls of a plan with a selector beside those of the same plan without it, while a lateness comes and goes.
+"""Times calls of a plan with a selector, beside the same plan without it, while a rank is late at times.
 
     jaxcomm testbed run late_host.toml -- jaxcomm profile --out profile.json
     jaxcomm testbed run late_host.toml -- python benchmarks/selector.py profile.json
 
 The last rank is late by `--late_ms` for 20 steps, then on time for 20, and so on. The plan is made from the profile's
-links and these arrivals. The kinds run in turn, each late by the same; prints their mean times from the last arrival to
-the end, on the first process, and what the plan predicts.
+links and these arrivals. The kinds take turns, with the same lateness for each. The first process prints their mean
+times from the last arrival to the end, and the plan's predictions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JITTER_S = 1e-3
 
 
 def made(path: str, ranks: int, delays: np.ndarray) -> Plan:
-    """The plan for calls of these bytes and this lateness."""
+    """The plan for calls of `--bytes` with these delays."""
     arrivals = np.random.default_rng(0).uniform(0, JITTER_S, (len(delays), ranks))
     arrivals[:, -1] += delays
     arrivals -= arrivals.min(axis=1, keepdims=True)

@@ -2,9 +2,9 @@
 
     python benchmarks/shard_map_tests.py FILE core|xla [ARGUMENTS OF pytest]
 
-FILE is tests/shard_map_test.py of JAX's source at the tag of the installed JAX. In a copy of it `lax.psum`, `pmean`,
-`pmax`, `pmin`, `psum_scatter` and `all_gather` become jaxcomm's; the core, or XLA's permutes, run all of them. The
-tests take eight CPU devices, and need absl-py.
+FILE is tests/shard_map_test.py of JAX's source at the tag of the installed JAX. In a copy of FILE, `lax.psum`, `pmean`,
+`pmax`, `pmin`, `psum_scatter` and `all_gather` become jaxcomm's. All of them run on the core, or by XLA's permutes. The
+tests use eight CPU devices, and need absl-py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times runs message by message: 1024 ranks, 64 MiB, every schedule, on alike links and on racks with shared uplinks.
+"""Times message-level simulations: 1024 ranks, 64 MiB, every schedule, on equal links and on racks with shared uplinks.
 
 Run from the repository's root: `.venv/bin/python benchmarks/simulate.py`
 """

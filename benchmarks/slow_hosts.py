@@ -1,20 +1,20 @@
-"""An all-reduce of hosts of which one is slow, with a plan and without, beside the time of that host's bytes alone.
+"""Times an all-reduce with one slow host, with a plan and without, beside the time of that host's bytes alone.
 
     jaxcomm testbed run benchmarks/slow_host.toml -- jaxcomm profile slow.json --job
     jaxcomm plan slow.json -o plan.json
     jaxcomm testbed run benchmarks/slow_host.toml -- python benchmarks/slow_hosts.py --plan plan.json
 
-A host that loses one of two rails becomes slow in the run. With --lost the turns begin once that has happened, and each
-plan stands beside itself without its schedules for this case:
+A host that loses one of two rails becomes slow in the run. With --lost the turns begin after the loss, and each plan is
+compared with itself without its schedules for lost rails:
 
     jaxcomm testbed run benchmarks/lost_rail.toml -- python benchmarks/slow_hosts.py --plan plan.json --lost
 
-Plans run from the first call on, without a trial. With --trial they are tried first, as users' plans are, and the turns
-are of the schedule that stayed. A plan is called like its file.
+Plans run from the first call on, without a trial. With --trial they have a trial first, as users' plans do, and the
+turns time the schedule that the trial kept. A plan has the name of its file.
 
-The ways take turns. The bound is the time of one TCP connection between the slow host and another, on which each sends
-the other a whole buffer at once: no all-reduce asks less of the slow host's link. One process per host, as on a
-testbed, whose addresses are assumed.
+The ways take turns. The bound is the time in which the slow host and another host send each other a whole buffer over
+one TCP connection: every all-reduce moves at least these bytes over the slow host's link. Needs one process per host,
+and the addresses of a testbed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TRIED = 72  # calls, after which a trial has an outcome
 
 
 def exchange(nbytes: int) -> float | None:
-    """Seconds until the slow host and another have each other's buffer; None on the rest."""
+    """Seconds until the slow host and another have each other's buffer; None on other hosts."""
     process, slow = jax.process_index(), SLOW.value % jax.process_count()
     other = 1 if slow == 0 else 0
     if process not in (slow, other):
@@ -72,7 +72,7 @@ def exchange(nbytes: int) -> float | None:
 
 
 def connected(address: str) -> socket.socket:
-    """A connection, as soon as the other end listens."""
+    """Connects as soon as the other end listens."""
     end = time.monotonic() + 30
     while True:
         try:
@@ -89,14 +89,14 @@ def without_lost_rails(given: plan.Plan) -> plan.Plan:
 
 
 def await_loss(mesh: Any) -> None:
-    """Calls until every process has lost a rail; an error after two minutes."""
+    """Makes calls until every process has lost a rail. Fails after two minutes."""
     count = jax.jit(
         jax.shard_map(lambda x: jaxcomm.psum(x, spmd.AXIS), mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SAME)
     )
     own, end = np.zeros((mesh.size, 1 << 18), np.float32), time.monotonic() + 120
     lost = waited = 0
     while lost < mesh.size:
-        if waited:  # by a sum, so that all processes end after the same call
+        if waited:  # a sum, so that all processes end after the same call
             raise SystemExit(
                 f"{lost} of {mesh.size} processes have lost a rail in 120 s: does the testbed's file cut one?"
             )
@@ -140,7 +140,7 @@ def main(_: list[str]) -> None:
                 jax.block_until_ready(step(x))
         if LOST.value:
             await_loss(mesh)
-            for step in steps.values():  # the schedule of a call is known when the one before it begins
+            for step in steps.values():  # a call's schedule is decided when the previous call begins
                 jax.block_until_ready(step(x))
         bound = [exchange(nbytes) for _ in range(3)]
         jax.block_until_ready(steps["without a plan"](x))

@@ -1,10 +1,10 @@
-"""The plan's choice for every small size beside the best for that size alone, of all chunk counts and coverages.
+"""Compares the plan's choice for every small size with the best for that size, of all chunk counts and coverages.
 
     python benchmarks/small_sizes.py
 
-By the planner's own model, for links on which a message's latency is worth few bytes or many. Sizes are every 64 bytes
-up to 16 KiB, and eight per octave up to 4 MiB. A plan may choose what is not in the straggler family, so ratios may
-lie below 1.
+Times are by the planner's model, for links on which a message's latency is worth few bytes or many. Sizes are every 64
+bytes up to 16 KiB, and eight per octave up to 4 MiB. Ratios may be below 1, because the best is of the straggler family
+and a plan may choose other schedules.
 """
 
 from __future__ import annotations

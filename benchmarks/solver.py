@@ -1,6 +1,6 @@
-"""Schedules that are searched for on hosts, beside the best hierarchical one and the bound, by the planner's clock.
+"""Compares searched schedules on hosts with the best hierarchical schedule and the bound, by the planner's model.
 
-python benchmarks/solver.py [latencies that the buffer's bytes take within a host]
+python benchmarks/solver.py [transfer time of the buffer within a host, in latencies]
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jaxcomm.simulate import Delays
 SHAPES = [(2, 4), (4, 4)]
 DELAYS = [0.0, 0.5, 4.0]
 ALPHA, BETA = 1e-5, 1e-10
-TIME_LIMIT = 2.5  # as much as a size has of the 10 s of a plan
+TIME_LIMIT = 2.5  # a size's part of the 10 s of a plan
 
 
 def main() -> None:
-    """Measures and prints; times and delays are in those of the buffer's bytes within a host."""
+    """Measures and prints. Times and delays are multiples of the buffer's transfer time within a host."""
     size = float(sys.argv[1]) if len(sys.argv) > 1 else 64.0
     began = time.process_time()
     rows = [

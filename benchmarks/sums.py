@@ -1,4 +1,4 @@
-"""Sums over all devices of a job, made once, for benchmarks that call them by turns."""
+"""Compiled sums over all devices of a job, for benchmarks that call them in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxcomm.cli.common import spmd
 
 
 def call(psum: Callable[..., Any], devices: Sequence[jax.Device], nbytes: int) -> Callable[[], Any]:
-    """A sum over the devices of `nbytes` of each; it has been made once."""
+    """Returns a function that sums `nbytes` of each device. It has run once, so it is compiled."""
     mesh = Mesh(np.array(devices), (spmd.AXIS,))
     summed = functools.partial(psum, axis_name=spmd.AXIS)
     mapped = jax.shard_map(summed, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)

@@ -1,4 +1,4 @@
-"""Starts a job on a testbed's hosts, for benchmarks that do something to its network meanwhile."""
+"""Starts a job on a testbed's hosts and returns at once, for benchmarks that use the testbed meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def start(
     errors: int | None = subprocess.STDOUT,
     transport: str | None = None,
 ) -> list[subprocess.Popen[str]]:
-    """A Python process on each host, with these arguments, whose output goes where `output` says for its number."""
+    """Starts a Python process on each host, with these arguments. The output of process i goes to `output(i)`."""
     own = testbed.environments(layout)
     command = testbed.on_its_host([sys.executable, *words])
     job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": transport}

@@ -1,4 +1,4 @@
-"""Seconds of training until a held-out loss, by several ways in turn, and their ratios: for benchmarks of trainings."""
+"""Training time to a held-out loss, and ratios of these times; shared by benchmarks of trainings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Reached(NamedTuple):
     """A training up to the first measurement at or below the target.
 
     Attributes:
-      seconds: of its steps on this process, without those of the measurements; None: the target was not reached.
-      steps: taken.
+      seconds: time of its steps on this process, without measurements; None: the target was not reached.
+      steps: number of steps.
       step_s: seconds of a step, the median over the blocks between measurements.
       loss: the last held-out loss.
     """
@@ -35,7 +35,7 @@ class Reached(NamedTuple):
 def reach(training: Training, seed: int, target: float, every: int, most: int) -> Reached:
     """Trains until the loss of the workers' mean variables is at most `target`, measured after every `every` steps.
 
-    Gives up after `most` steps. Compiled functions are those of earlier calls with the same `every`.
+    Gives up after `most` steps. Reuses the compiled functions of earlier calls with the same `every`.
     """
     state, blocks, loss = training.init(seed), list[float](), math.inf
     while loss > target and len(blocks) * every < most:
@@ -48,7 +48,7 @@ def reach(training: Training, seed: int, target: float, every: int, most: int) -
 
 
 def summary(found: Mapping[str, Sequence[Reached]]) -> dict[str, Any]:
-    """For --json: by way the lists over the seeds, and the ratio of its seconds to the first way's."""
+    """For --json: for each way, the lists over the seeds, and the ratio of its seconds to the first way's."""
     first = next(iter(found))
     return {
         way: {name: [each._asdict()[name] for each in own] for name in Reached._fields}
@@ -58,7 +58,7 @@ def summary(found: Mapping[str, Sequence[Reached]]) -> dict[str, Any]:
 
 
 def row(found: Mapping[str, Sequence[Reached]]) -> dict[str, Any]:
-    """For --out: by way the seconds of each seed; a training that did not reach the loss takes for ever."""
+    """For --out: for each way, the seconds of each seed; infinite if a training did not reach the loss."""
     seconds = {way: [math.inf if each.seconds is None else each.seconds for each in own] for way, own in found.items()}
     return turns.row(seconds)
 
@@ -79,7 +79,7 @@ def report(found: Mapping[str, Sequence[Reached]]) -> str:
 def ratio(own: Sequence[Reached], others: Sequence[Reached]) -> tuple[float, float, float] | None:
     """The geometric mean of the seeds' ratios with its 95 % interval, by Student's t of their logarithms.
 
-    None with fewer than two seeds, or where one of the trainings did not reach the loss.
+    None with fewer than two seeds, or if one of the trainings did not reach the loss.
     """
     pairs = [(one.seconds, other.seconds) for one, other in zip(own, others, strict=True)]
     logs = [math.log(one / other) for one, other in pairs if one is not None and other is not None]

@@ -1,11 +1,11 @@
-"""Steps under a plan that is tried in the run, under the same plan without a trial, and without a plan.
+"""Times steps under a plan with a trial in the run, under the same plan without a trial, and without a plan.
 
     jaxcomm launch -n 4 --transport tcp -- python benchmarks/trials.py --late nobody
 
-A step is a sum of `--bytes`, under a plan of one schedule for the last rank. `--late` says who waits `--late_ms` before
-it: the `last` rank, `nobody`, a `random` rank in each step, or the next rank every 5 steps (`turns`). First steps under
-the trial run alone until it has an outcome; then the kinds take turns of ten steps in random order, of which the first
-two do not count. The first process prints medians.
+A step is a sum of `--bytes`. The plan has one schedule, which expects the last rank to be late. `--late` is the rank
+that waits `--late_ms` before a step: the `last` rank, `nobody`, a `random` rank in each step, or the next rank every 5
+steps (`turns`). Steps under the trial run alone until the trial has an outcome. Then the kinds take turns of ten steps
+in random order, and the first two steps of a turn do not count. The first process prints medians.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TURN, _COUNTED = 10, 8  # steps
 
 
 def main(_: list[str]) -> None:
-    """Steps, and prints on the first process."""
+    """Runs the steps; the first process prints."""
     jax.distributed.initialize()
     jaxcomm.init()
     mesh = spmd.mesh(jax.device_count())
@@ -61,7 +61,7 @@ def main(_: list[str]) -> None:
 
     kinds = {"tried": (compiled(True), True), "plan": (compiled(True), False), "no plan": (compiled(False), False)}
     zeros = spmd.place(np.zeros((mesh.size, BYTES.value // 4), np.float32), mesh, spmd.SPLIT)
-    order = random.Random(0)  # alike in all processes
+    order = random.Random(0)  # the same in all processes
     steps = 0
 
     def seconds(kind: str) -> float:

@@ -1,7 +1,7 @@
 """The file in which a benchmark writes the seconds of each turn: `--out FILE`, which `make claims` reads.
 
 It is one JSON object, {"rows": [{…, "times": {"plan": [0.61, 0.63], "no plan": [0.86, 0.87]}}]}; the other fields of a
-row say of what the times are. `jaxcomm bench --out` writes such rows, too.
+row describe the timed calls. `jaxcomm bench --out` writes such rows, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxcomm import files
 
 
 def row(times: Mapping[str, Sequence[float]], **of: Any) -> dict[str, Any]:
-    """A row: the seconds of each way's turns, and what they are of."""
+    """A row: the seconds of each way's turns, and the fields that describe the timed calls."""
     return {**of, "times": {way: list(each) for way, each in times.items()}}
 
 

@@ -1,9 +1,13 @@
-"""Collectives of unchanged programs over Gloo and over jaxcomm, and jaxcomm.psum, by turns between the same processes.
+"""Collectives of unchanged programs over Gloo, MPI and jaxcomm, and jaxcomm.psum, by turns between the same processes.
 
     python benchmarks/unchanged.py --processes 4 --rounds 8
+    MPITRAMPOLINE_LIB=…/libmpiwrapper.so python benchmarks/unchanged.py --peer mpi --calls psum,ppermute
 
-Three jobs are alive at once, of which one works at a time. The time is that of one call and its `block_until_ready` on
-process 0; medians over all rounds, in ms.
+All jobs are alive at once, and one works at a time. The time is that of one call and its `block_until_ready` on process
+0; medians over all rounds, in ms. A size is the number of bytes that each device brings.
+
+`--peer mpi` runs JAX's option `mpi` with the MPI that MPIwrapper wraps: it needs `mpirun` and that MPI's headers (on
+Debian: openmpi-bin, libopenmpi-dev) and github.com/eschnett/MPIwrapper, built with CMake.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import itertools
 import json
 import mmap
 import os
+import shutil
 import statistics
 import struct
 import subprocess
@@ -25,13 +30,22 @@ from typing import Any
 
 import turns
 
-ARMS = ("gloo", "unchanged", "jaxcomm")
+ARMS = ("gloo", "mpi", "unchanged", "jaxcomm")
+OF_JAXCOMM = ("psum", "all_gather", "psum_scatter")
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20, "64 MiB": 64 << 20}
 REPEATS = {"1 KiB": 200, "64 KiB": 100, "1 MiB": 25, "16 MiB": 5, "64 MiB": 2}
+CALLS = ["psum", *(f"{kind} 1 MiB" for kind in ("all_gather", "psum_scatter"))]
+CALLS += [f"{kind} {size}" for kind in ("ppermute", "all_to_all") for size in ("1 KiB", "1 MiB")]
+CALLS += ["step"]
 
 
-def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
-    """The calls that are timed, with their number in a round."""
+def is_asked(name: str, asked: list[str]) -> bool:
+    """Whether a call's name is one of the names that were asked for, or begins with one."""
+    return any(name == each or name.startswith((f"{each} ", f"{each},")) for each in asked)
+
+
+def tasks(arm: str, asked: list[str]) -> dict[str, tuple[Callable[[], Any], int]]:
+    """The timed calls, each with its number of repetitions in a round."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -54,22 +68,23 @@ def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
         )
         return lambda: step(value)
 
+    ring = [(rank, (rank + 1) % count) for rank in range(count)]
+    kinds: dict[str, tuple[Callable[..., Any], PartitionSpec]] = {
+        "psum": (lambda x: ops.psum(x, "x"), PartitionSpec()),
+        "all_gather": (lambda x: ops.all_gather(x, "x"), PartitionSpec()),
+        "psum_scatter": (lambda x: ops.psum_scatter(x, "x", tiled=True), PartitionSpec("x")),
+        "ppermute": (lambda x: lax.ppermute(x, "x", ring), PartitionSpec("x")),
+        "all_to_all": (lambda x: lax.all_to_all(x, "x", 0, 0, tiled=True), PartitionSpec("x")),
+    }
     found: dict[str, tuple[Callable[[], Any], int]] = {}
-    for name, size in SIZES.items():
-        ones = place(np.ones((count, size // 4), np.float32), "x")
-        found[f"psum {name}"] = mapped(lambda x: ops.psum(x, "x"), ones, PartitionSpec()), REPEATS[name]
-    parts = place(np.ones((count, 1 << 18), np.float32), "x")
-    found["all_gather 1 MiB"] = mapped(lambda x: ops.all_gather(x, "x"), parts, PartitionSpec()), 25
-    rows = place(np.ones((count * count, 1 << 16), np.float32), "x")
-    scattered = mapped(lambda x: ops.psum_scatter(x, "x", tiled=True), rows, PartitionSpec("x"))
-    found["psum_scatter 1 MiB"] = scattered, 25
-    if arm != "jaxcomm":
-        ring = [(rank, (rank + 1) % count) for rank in range(count)]
-        few = place(np.ones((count * count, 1 << 6), np.float32), "x")
-        for size, operand, repeats in (("1 KiB", few, 100), ("1 MiB", rows, 25)):
-            permute = mapped(lambda x: lax.ppermute(x, "x", ring), operand, PartitionSpec("x"))
-            exchange = mapped(lambda x: lax.all_to_all(x, "x", 0, 0, tiled=True), operand, PartitionSpec("x"))
-            found[f"ppermute {size}"], found[f"all_to_all {size}"] = (permute, repeats), (exchange, repeats)
+    for kind, (body, out) in kinds.items():
+        for size, length in SIZES.items():
+            name = f"{kind} {size}"
+            if (arm == "jaxcomm" and kind not in OF_JAXCOMM) or not is_asked(name, asked):
+                continue
+            rows = count if kind in ("psum_scatter", "all_to_all") else 1
+            ones = np.ones((count * rows, length // 4 // rows), np.float32)
+            found[name] = mapped(body, place(ones, "x"), out), REPEATS[size]
 
     random = np.random.default_rng(0)
     host = {
@@ -92,6 +107,8 @@ def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
         step = jax.jit(lambda p, x, y: update(p, jax.grad(loss)(p, x, y)), out_shardings=shardings)
         return lambda: step(params, x, y)
 
+    if not is_asked("step,", asked):
+        return found
     if arm != "jaxcomm":
         found["step, parameters replicated"] = partitioned(), 12
         found["step, parameters sharded"] = partitioned("x"), 12
@@ -109,18 +126,18 @@ def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
     return found
 
 
-def work(arm: str, board_path: str, out: str, rounds: int) -> None:
-    """Runs in each process of a job: takes its turns, as the board says."""
+def work(arm: str, board_path: str, out: str, rounds: int, asked: list[str], arms: list[str]) -> None:
+    """Runs in each process of a job: works when the shared file at `board_path` has the number of its turn."""
     import jax
 
     jax.distributed.initialize()
-    me, count, mine = jax.process_index(), jax.process_count(), ARMS.index(arm)
-    doing = tasks(arm)
+    me, count, mine = jax.process_index(), jax.process_count(), arms.index(arm)
+    doing = tasks(arm, asked)
     with open(board_path, "r+b") as file:
         board = mmap.mmap(file.fileno(), 4096)
     times: dict[str, list[list[float]]] = {name: [] for name in doing}  # by turn
     for turn in range(-1, rounds):  # the first compiles
-        number = (turn + 1) * len(ARMS) + mine
+        number = (turn + 1) * len(arms) + mine
         while struct.unpack_from("q", board, 0)[0] != number:
             time.sleep(0.003)
         for name, (call, repeats) in doing.items():
@@ -141,44 +158,89 @@ def work(arm: str, board_path: str, out: str, rounds: int) -> None:
 
 
 def of_turns(name: str, found: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
-    """The row of a call: the median of each turn of each arm that makes it."""
+    """The row of a call: for each arm that makes this call, the median of each turn."""
     medians = {arm: [statistics.median(turn) for turn in calls[name]] for arm, calls in found.items() if name in calls}
     return turns.row(medians, call=name)
+
+
+def command(arm: str, processes: int) -> list[str]:
+    """The command that starts a job's processes, without the program."""
+    if arm != "mpi":
+        every = ["--every-collective"] * (arm == "unchanged")
+        return [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", str(processes), *every]
+    mpirun = shutil.which("mpirun")
+    if mpirun is None or not Path(os.environ.get("MPITRAMPOLINE_LIB", "")).is_file():
+        lacking = "mpirun is not in PATH" if mpirun is None else "MPITRAMPOLINE_LIB names no file"
+        sys.exit(
+            f"--peer mpi: {lacking}.\n  Cure: install an MPI, build github.com/eschnett/MPIwrapper against it, and set "
+            "MPITRAMPOLINE_LIB to its libmpiwrapper.so."
+        )
+    return [mpirun, "--oversubscribe", "--bind-to", "none", "-n", str(processes), sys.executable]
+
+
+def environment(arm: str, devices: int) -> dict[str, str]:
+    """The environment of a job's processes."""
+    own = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    if arm != "mpi":
+        own.pop("MPITRAMPOLINE_LIB", None)
+    else:
+        own |= {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi"}
+        own |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return own
 
 
 def main() -> None:
     """Starts the jobs, and prints their medians beside each other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--devices", type=int, default=1, help="of each process; MPI takes one")
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--peer", choices=["mpi"], help="beside Gloo, also over this library")
+    parser.add_argument("--calls", default=",".join(CALLS), help="kinds, or kinds and sizes; default: %(default)s")
     parser.add_argument("--out", help="also write the seconds of each turn to this file, as JSON")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    arms = [arm for arm in ARMS if arm != "mpi" or args.peer == "mpi"]
+    asked = args.calls.split(",")
     if args.work:
-        work(*args.work, args.rounds)
+        work(*args.work, args.rounds, asked, arms)
         return
+    if args.peer == "mpi" and args.devices != 1:
+        sys.exit("--peer mpi: JAX runs one device per MPI process.\n  Cure: leave out --devices.")
+    same = ["--rounds", str(args.rounds), "--calls", args.calls, *(["--peer", args.peer] if args.peer else [])]
     with tempfile.TemporaryDirectory() as out:
         board = Path(out, "board")
         board.write_bytes(bytes(4096))
-        jobs = []
-        for arm in ARMS:
-            way = ["--every-collective"] * (arm == "unchanged")
-            launch = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", str(args.processes), *way]
-            mine = [__file__, "--rounds", str(args.rounds), "--work", arm, str(board), out]
-            jobs.append(subprocess.Popen([*launch, *mine], env={**os.environ, "JAX_PLATFORMS": "cpu"}))
-        if max(job.wait() for job in jobs):
-            sys.exit("a job failed")
-        found = {arm: json.loads(Path(out, f"{arm}.json").read_text()) for arm in ARMS}
+        commands = {arm: command(arm, args.processes) for arm in arms}
+        jobs = {
+            arm: subprocess.Popen(
+                [*start, __file__, *same, "--work", arm, str(board), out], env=environment(arm, args.devices)
+            )
+            for arm, start in commands.items()
+        }
+        # A job has succeeded if it has written its times: jaxlib frees communicators after MPI_Finalize, so a job over
+        # MPI fails at its end.
+        times = {arm: Path(out, f"{arm}.json") for arm in arms}
+        while any(job.poll() is None for job in jobs.values()):
+            if any(job.poll() and not times[arm].exists() for arm, job in jobs.items()):
+                for job in jobs.values():
+                    job.terminate()
+            time.sleep(0.1)
+        if failed := [arm for arm in arms if not times[arm].exists()]:
+            sys.exit(f"failed: {', '.join(failed)}")
+        found = {arm: json.loads(times[arm].read_text()) for arm in arms}
     turns.write(args.out, [of_turns(name, found) for name in found["gloo"]])
-    print(f"{'ms':32s}" + "".join(f"{arm:>11s}" for arm in ARMS) + "   Gloo / unchanged")
+    print(f"{'ms':32s}" + "".join(f"{arm:>11s}" for arm in arms) + "".join(f"{arm + ' ÷':>8s}" for arm in arms[:-2]))
     for name in found["gloo"]:
-        row = [
-            1e3 * statistics.median(itertools.chain(*found[arm][name])) if name in found[arm] else None for arm in ARMS
-        ]
-        shown = "".join(f"{value:11.3f}" if value is not None else f"{'–':>11s}" for value in row)
-        assert row[0] is not None and row[1] is not None
-        print(f"{name:32s}{shown}{row[0] / row[1]:12.2f}")
-    print(f"load {os.getloadavg()}")
+        row = {
+            arm: 1e3 * statistics.median(itertools.chain(*found[arm][name])) if name in found[arm] else None
+            for arm in arms
+        }
+        ours = row["unchanged"]
+        assert ours is not None
+        shown = "".join(f"{value:11.3f}" if value is not None else f"{'–':>11s}" for value in row.values())
+        print(f"{name:32s}{shown}" + "".join(f"{(row[arm] or 0) / ours:8.2f}" for arm in arms[:-2]))
+    print(f"÷: its time by that of unchanged programs over jaxcomm; load {os.getloadavg()}")
 
 
 if __name__ == "__main__":

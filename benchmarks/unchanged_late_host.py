@@ -1,4 +1,4 @@
-"""A training step of plain JAX, without a line of jaxcomm's, on hosts of which one is late: how long it takes.
+"""Times a step of plain JAX, without a line of jaxcomm's, on several hosts of which one is late.
 
     F=benchmarks/late_host_unlike_rails.toml
     jaxcomm testbed run $F -- jaxcomm profile --late rank=3,ms=100 --out profile.json
@@ -6,12 +6,12 @@
     JAXCOMM_EVERY_COLLECTIVE=1 JAXCOMM_PLAN=plan.json jaxcomm testbed run $F -- python benchmarks/unchanged_late_host.py
     JAXCOMM_EVERY_COLLECTIVE=1 jaxcomm testbed run $F -- python benchmarks/unchanged_late_host.py
 
-With a plan the first steps try it; `JAXCOMM_TRIAL=0` keeps to it from the first step on. Launches with and without a
-plan take turns in `make claims`.
+With a plan, the first steps are the plan's trial; with `JAXCOMM_TRIAL=0` the plan runs from the first step on.
+`make claims` alternates launches with and without a plan.
 
-A step sums `--bytes` of all processes and waits for the sum; before it the late host sleeps as the testbed's file says.
-Prints the medians of `--steps` on the first process, of whole steps and from the late host's arrival, and checks every
-sum. `--way` names the launch in the file of `--out`, where the times are those from the arrival.
+A step sums `--bytes` of all processes and waits for the sum. Before it the late host sleeps as the testbed's file says.
+Checks every sum. The first process prints medians over `--steps`: of whole steps, and from the late host's arrival to
+the end. `--way` names the launch in the file of `--out`, whose times are from the arrival.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jax.sharding import PartitionSpec as P
 
 
 def main() -> None:
-    """Steps, and prints on the first process."""
+    """Runs the steps; the first process prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=int, default=8 << 20)
     parser.add_argument("--steps", type=int, default=30)
@@ -55,7 +55,7 @@ def main() -> None:
         assert np.array_equal(np.asarray(total.addressable_data(0)), expected)  # exact in any order
     if jax.process_index() == 0:
         steps = took[args.before :]  # the first ones compile and connect
-        after = [each - late_s for each in steps]  # a step begins when all have ended the one before
+        after = [each - late_s for each in steps]  # a step begins when all processes have ended the previous one
         medians = [1e3 * statistics.median(each) for each in (steps, after)]
         turns.write(args.out, [turns.row({args.way: after}, bytes=args.bytes)])
         print(

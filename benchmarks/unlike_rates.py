@@ -1,11 +1,11 @@
-"""Schedules where links have unlike rates beside the least time of any all-reduce, by runs without latency.
+"""Compares schedules on links of different rates with the least time of any all-reduce, by runs without latency.
 
     python benchmarks/unlike_rates.py
     python benchmarks/unlike_rates.py late
 
-The 300 clusters are those of `tests.planner.random_hosts.unlike_cluster`; chunks are 16 per rank. With `late` the 150
-are those of `unlike_with_a_late_rank`, whose hosts have one rank each and one of whose ranks is late; the schedule is
-the planner's choice, and the bound that of the time from the late rank's arrival on.
+The 300 clusters are those of `tests.planner.random_hosts.unlike_cluster`, with 16 chunks per rank. With `late` the 150
+clusters are those of `unlike_with_a_late_rank`: each host has one rank, and one rank is late. There the planner chooses
+the schedule, and the bound is for the time from the late rank's arrival on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLUSTERS, LATE, LIMIT = 300, 150, 1.15
 
 
 def late_ranks() -> None:
-    """The same where a rank is late."""
+    """Measures and prints the same for clusters with a late rank."""
     found = []
     for seed in tqdm(range(LATE), unit="cluster"):
         cluster = unlike_with_a_late_rank(seed)

@@ -5,9 +5,9 @@
     make claims ARGS=--quick          # the chains and a row of each page
     make claims ARGS=--list
 
-Needs a machine without other load; claims between hosts need root. Each claim's commands run one after the other, and
-each command once, also if several claims have it. Afterwards `benchmarks/claims.toml` has the new figures, and the
-pages are made from it. The exit status is 1 if a claim was not reproduced.
+Needs a machine without other load; claims between hosts need root. A claim's commands run one after the other. A
+command that several claims share runs once. Afterwards `benchmarks/claims.toml` has the new figures, and the pages are
+updated from it. The exit status is 1 if a claim was not reproduced.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _document(verdict: Verdict) -> dict[str, object]:
 
 
 def _commit() -> str:
-    """The commit of the checkout; with a + where it has changes beside those that a rerun makes."""
+    """The checkout's commit, with a + if the checkout has changes other than those that a rerun makes."""
     made = [str(FILE.relative_to(ROOT)), *pages.pages(model.load())]
     status = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){each}" for each in made)]
     try:
@@ -110,7 +110,7 @@ def _commit() -> str:
 
 
 def minutes(chosen: dict[str, Claim]) -> int:
-    """The minutes that all commands take; claims with the same commands take their seconds once."""
+    """The minutes that all commands take. Claims with the same commands count once."""
     seconds = {(*claim.commands, *claim.turns): claim.seconds for claim in chosen.values()}
     return -(-sum(seconds.values()) // 60)
 

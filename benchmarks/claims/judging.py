@@ -1,4 +1,4 @@
-"""Verdicts: whether a claim's bound holds for the times that its commands gave."""
+"""Verdicts: whether a claim's bound holds for the times that its commands measured."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks.claims.model import Claim, ClaimError, Last
 from benchmarks.claims.ratios import Estimate
 from benchmarks.claims.running import Ran
 
-OTHERS = 0.15  # of the processors: more than that spoils a comparison
+OTHERS = 0.15  # share of the processors; more use by others spoils a comparison
 
 Outcome = Literal["reproduced", "not reproduced", "not judged"]
 
 
 class Verdict(NamedTuple):
-    """An outcome, why, and the new figures, if there are some to keep."""
+    """The outcome, the reason, and the new figures if they are to be kept."""
 
     outcome: Outcome
     reason: str
@@ -26,11 +26,11 @@ class Verdict(NamedTuple):
 def verdict(claim: Claim, ran: list[list[Ran]], commit: str, date: datetime.date) -> Verdict:
     """Compares the claim's bound with the times.
 
-    A bound is broken where the whole interval is beyond it. Where the value is beyond it and the interval is not, the
-    times are too few to say so.
+    A bound is broken if the whole interval exceeds it. If the value exceeds it but the interval includes it, there are
+    too few times to decide.
 
     Raises:
-      ClaimError: the times are not as the claim has them.
+      ClaimError: the times that the claim names are missing or too few.
     """
     if not claim.ours or claim.at_most is None:
         return Verdict("reproduced", "all commands succeeded", Last(date=date, commit=commit))
@@ -72,7 +72,7 @@ def _words(found: Estimate, claim: Claim) -> str:
 
 
 def _times(claim: Claim, ran: list[list[Ran]], way: str) -> list[list[float]]:
-    """The seconds of a way's turns in each launch; of turns in launches of their own, from the one that has them."""
+    """The seconds of a way's turns in each launch, from the only measuring command that has this way."""
     found: list[list[list[float]]] = []
     for launches in ran:
         rows = [_row(claim, each.rows) for each in launches]

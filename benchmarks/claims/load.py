@@ -1,4 +1,4 @@
-"""The share of the machine's processors that others used: processes that are not ours, and the machine's own host."""
+"""The share of the machine's CPU time that others used: processes that are not ours, and the hypervisor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USER, NICE, SYSTEM, STEAL = 1, 2, 3, 8  # words of the first line of /proc/stat
 
 
 class Used(NamedTuple):
-    """Processor seconds until a moment."""
+    """CPU seconds used up to the time `at`."""
 
     at: float
     all: float
@@ -23,9 +23,9 @@ class Used(NamedTuple):
 
 
 def used(proc: Path = Path("/proc")) -> Used:
-    """Seconds that all, this process with its ended descendants, and the kernel's threads used.
+    """CPU seconds that all processes, this process with its ended descendants, and the kernel's threads have used.
 
-    Time in interrupts counts for nobody: most of it is that of a testbed's links, which are ours.
+    Interrupts are left out, as most of them serve a testbed's links, which are ours.
     """
     words = (proc / "stat").read_text().split("\n", 1)[0].split()
     busy = TICK_S * sum(int(words[i]) for i in (USER, NICE, SYSTEM, STEAL))
@@ -37,7 +37,7 @@ def used(proc: Path = Path("/proc")) -> Used:
 
 
 def others(before: Used, after: Used, processors: int | None = None) -> float:
-    """The share of all processors that others used in between; our processes must have ended."""
+    """The share of all processors that others used between two readings. Our processes must have ended."""
     spent = (after.all - before.all) - (after.own - before.own) - (after.kernel - before.kernel)
     whole = (after.at - before.at) * (processors or os.cpu_count() or 1)
     return max(0.0, spent / whole) if whole > 0 else 0.0
@@ -48,7 +48,7 @@ def _kernel(proc: Path) -> float:
     for each in proc.glob("[0-9]*/stat"):
         try:
             fields = each.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process has ended
             continue
         if int(fields[1]) == KTHREADD:
             ticks += int(fields[11]) + int(fields[12])

@@ -1,4 +1,4 @@
-"""The file of claims: read, checked, and its `last` lines rewritten."""
+"""Reads and checks the file of claims, and rewrites its `last` lines."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Words = Annotated[str, Field(min_length=1)]
 
 
 class ClaimError(JaxcommError):
-    """A mistake in the file of claims, or a command that did not give what its claim compares."""
+    """A mistake in the file of claims, or a command that failed or lacks the times that its claim compares."""
 
 
 class Last(files.Value):
-    """The last figures of a claim; without a commit a page had them before the file existed, and no run has them."""
+    """The last figures of a claim. Without a commit, a page had them before the file existed, and no rerun has yet."""
 
     date: datetime.date
     commit: str | None = None
@@ -43,22 +43,22 @@ class Claim(files.Value):
     """One claim.
 
     Attributes:
-      claim: the measured thing in words.
-      pages: where it stands; the last one explains it, with its heading.
-      group: by which `make claims` selects.
-      commands: of bash, in this order. `$OUT` is a folder for their files. Each command runs once in a rerun, also if
-        several claims have it. The last one writes `$TIMES`, if the claim compares times.
-      turns: commands that run after these by turns, A B A B, `launches` times each; each writes `$TIMES`.
-      launches: how often the last command, or the turns, run.
-      row: fields of the row of `$TIMES` that counts.
-      ours: whose times in that row are ours; none: the claim is that the commands succeed.
-      peer: whose times they are compared with; none: the claim is about seconds.
-      peer_name: of the peer, in tables.
-      at_most: the bound of ours / peer, or of seconds.
-      needs: what a machine must have.
-      quick: whether `--quick` runs it.
-      seconds: that its commands take.
-      last: its last figures.
+      claim: the measured quantity, in words.
+      pages: the pages that quote the claim. The last one explains it, and is given as PAGE#HEADING.
+      group: the group by which `make claims` can select the claim.
+      commands: bash commands, run in this order; `$OUT` is a folder for their files. Commands that several claims share
+        run once in a rerun. If the claim compares times and has no `turns`, the last command writes them to `$TIMES`.
+      turns: commands that run after `commands`, alternating A B A B, `launches` times each; each writes `$TIMES`.
+      launches: number of runs of the last command, or of each of `turns`.
+      row: fields that identify the row of `$TIMES`.
+      ours: the name of our times in that row; None: the claim is that the commands succeed.
+      peer: the name of the times that ours are compared with; None: the claim is about seconds.
+      peer_name: the peer's name in tables.
+      at_most: the upper bound of ours / peer, or of our seconds.
+      needs: the requirements of the machine.
+      quick: whether `--quick` runs the claim.
+      seconds: duration of the commands.
+      last: the last figures.
     """
 
     claim: Words
@@ -98,19 +98,19 @@ class Claim(files.Value):
 
     @property
     def preparing(self) -> list[str]:
-        """The commands before these."""
+        """The commands that run before the measuring ones."""
         return self.commands if self.turns else self.commands[:-1]
 
 
 class Table(files.Value):
-    """A table whose cells name claims, as `texts.py` says."""
+    """A table whose cells have placeholders for claims' figures; see `texts.py`."""
 
     head: list[str]
     rows: list[list[str]]
 
 
 class Quote(files.Value):
-    """A sentence of a page that names claims likewise."""
+    """A sentence of a page with the same placeholders."""
 
     page: Words
     text: Words
@@ -128,7 +128,7 @@ def load(path: Path = FILE) -> Document:
     """The file's claims.
 
     Raises:
-      ClaimError: not TOML, or not as the classes above have it.
+      ClaimError: the file is not TOML, or does not fit the classes above.
     """
     try:
         return Document.model_validate(tomllib.loads(path.read_text()))
@@ -141,7 +141,7 @@ def load(path: Path = FILE) -> Document:
 
 
 def with_last(text: str, found: Mapping[str, Last]) -> str:
-    """The file's text with new `last` lines, which follow `seconds`, for these claims; all else stays as it is."""
+    """The file's text with new `last` lines for these claims, each after the line `seconds`; the rest is unchanged."""
     for id, last in found.items():
         head = re.search(rf"^\[claims\.{re.escape(id)}\]$", text, re.MULTILINE)
         if head is None:
@@ -166,10 +166,10 @@ def _value(value: Any) -> str:
 
 
 def selected(document: Document, names: Sequence[str], *, quick: bool) -> dict[str, Claim]:
-    """The claims of these groups and ids; without names all.
+    """The claims with these groups or ids; without names, all claims.
 
     Raises:
-      ClaimError: a name is neither.
+      ClaimError: a name is neither a group nor an id.
     """
     groups = {claim.group for claim in document.claims.values()}
     for name in names:

@@ -1,7 +1,8 @@
 """The tables and sentences of pages that quote claims, made from the claims' last figures.
 
-A table stands between the lines `<!-- claims: NAME -->` and `<!-- end of claims -->`; `summary` has a row for every
-claim, the others are those of the file. A quote is a sentence of the file; only its figures are replaced in the page.
+A table stands between the lines `<!-- claims: NAME -->` and `<!-- end of claims -->`. The table `summary` has a row for
+every claim; the file of claims defines the other tables. It also defines the quotes: sentences of pages in which only
+the figures are replaced.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SUMMARY = "summary"
 
 
 def write(document: Document, root: Path = ROOT) -> list[str]:
-    """Brings all pages up to date; the names of those that changed."""
+    """Brings all pages up to date. Returns the names of the changed pages."""
     changed = []
     for name in pages(document, root):
         path = root / name
@@ -33,7 +34,7 @@ def write(document: Document, root: Path = ROOT) -> list[str]:
 
 
 def pages(document: Document, root: Path = ROOT) -> list[str]:
-    """The pages that have tables or quotes, from the repository's root."""
+    """The paths of the pages with tables or quotes, relative to the repository's root."""
     quoting = {quote.page for quote in document.quotes}
     tables = {str(path.relative_to(root)) for path in markdown(root) if _TABLE.search(path.read_text())}
     return sorted(quoting | tables)
@@ -45,10 +46,10 @@ def markdown(root: Path = ROOT) -> list[Path]:
 
 
 def updated(document: Document, name: str, text: str) -> str:
-    """A page's text with the tables and quotes of the claims' last figures.
+    """A page's text, with tables and quotes made from the claims' last figures.
 
     Raises:
-      ClaimError: the page has a table that the file does not have, or lacks a quote.
+      ClaimError: the page has a table that the file of claims lacks, or lacks a quote.
     """
 
     def made(found: re.Match[str]) -> str:
@@ -131,12 +132,12 @@ def _quoted(document: Document, quote: Quote, text: str) -> str:
     for place, name in reversed(list(enumerate(texts.PLACEHOLDER.finditer(quote.text), start=1))):
         low, high = (end - found[0].start() for end in found[0].span(place))
         figure = texts.figure(name[1], name[2], document.claims)
-        if new[low:high].split() != figure.split():  # else its line breaks stay
+        if new[low:high].split() != figure.split():  # an unchanged figure keeps its line breaks
             new = new[:low] + figure + new[high:]
     return text[: found[0].start()] + new + text[found[0].end() :]
 
 
 def pattern(quote: Quote) -> re.Pattern[str]:
-    """Matches a quote in a page whatever its figures are and wherever its lines break; a group for each figure."""
+    """Matches a quote in a page, with any figures and line breaks. Each figure is a group of the pattern."""
     parts = texts.PLACEHOLDER.split(quote.text)[::3]  # without the names and fields
     return re.compile(f"({_FIGURE})".join(r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in parts))

@@ -23,22 +23,22 @@ class Estimate(NamedTuple):
 
 
 def ratio(ours: Launches, peer: Launches) -> Estimate:
-    """Our median over the peer's, of turns in the same launch or pair of launches; the median of all launches.
+    """Our median divided by the peer's median, for each launch or pair of launches; the median of these ratios.
 
-    The interval is a bootstrap's: it draws launches, and in each of them turns of each side.
+    The interval is from a bootstrap that draws launches, and in each of them turns of each side.
 
     Args:
       ours: seconds of our turns in each launch.
-      peer: the peer's, as many launches.
+      peer: seconds of the peer's turns, in the same number of launches.
 
     Raises:
-      ValueError: fewer than `LEAST_TURNS` turns in a launch, or other launches.
+      ValueError: fewer than `LEAST_TURNS` turns in a launch, no launch, or different numbers of launches.
     """
     return _estimate([ours, peer], lambda medians: medians[0] / medians[1])
 
 
 def median(ours: Launches) -> Estimate:
-    """The median of all launches' medians, with the same interval."""
+    """The median of all launches' medians, with its interval from the same bootstrap."""
     return _estimate([ours], lambda medians: medians[0])
 
 

@@ -18,18 +18,18 @@ from benchmarks.claims.model import ROOT, Claim, ClaimError, Need
 Say = Callable[[str], object]  # called with each command before it runs
 
 _TAIL = 1500  # characters of a failed command's output
-_END_S = 30.0  # for a testbed to be removed
+_END_S = 30.0  # time limit for the removal of a testbed
 
 
 class Ran(NamedTuple):
-    """What one run of a command gave: the rows of `$TIMES`, and the share of the processors that others used."""
+    """The result of one run of a command: the rows of `$TIMES`, and the share of the processors that others used."""
 
     rows: list[dict[str, Any]]
     others: float
 
 
 class Commands:
-    """Commands of a rerun, with what they gave."""
+    """The commands of a rerun, with their results."""
 
     def __init__(self, out: Path) -> None:
         """`out` is `$OUT`, the folder of their files."""
@@ -43,7 +43,7 @@ class Commands:
           say: called with each command before it runs.
 
         Returns:
-          For each measuring command what each launch gave; the preparing ones' load counts for the first.
+          The result of each launch of each measuring command. The load of the preparing commands counts for the first.
 
         Raises:
           ClaimError: a command failed, or took too long.
@@ -93,7 +93,7 @@ class Commands:
 
 
 def _ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
-    """Its exit status, or None if it did not end; then it is ended, with its children."""
+    """The process's exit status, or None after the time limit. Then the process is ended, with its children."""
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -109,13 +109,13 @@ def _ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
 
 
 def environment(out: Path, times: Path) -> Mapping[str, str]:
-    """Ours, with this Python's programs first and the names that commands use."""
+    """This process's environment, with this Python's programs first in PATH, and the variables that commands use."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**os.environ, "PATH": programs, "JAX_PLATFORMS": "cpu", "OUT": str(out), "TIMES": str(times)}
 
 
 def missing(needs: list[Need]) -> str | None:
-    """What this machine lacks of a claim's needs, in words; None if it has all."""
+    """The needs of a claim that this machine lacks, in words; None if it has all."""
     lacks = [words for need, (has, words) in _NEEDS.items() if need in needs and not has()]
     return "; ".join(lacks) or None
 

@@ -1,6 +1,6 @@
 """Figures of claims in words, for tables and sentences.
 
-In a template `{ID.field}` stands for a claim's figure, and `{A,B-*.field}` for the range of several; `*` is any text.
+In a template `{ID.field}` is a claim's figure, and `{A,B-*.field}` the range of several claims'; `*` is any text.
 
     ours, peer   the medians, as "12.5 ms"
     ratio        ours / peer, as "0.23"
@@ -22,7 +22,7 @@ PLACEHOLDER = re.compile(r"\{([a-z0-9*,-]+)\.([a-z]+)\}")
 
 
 def fields() -> dict[str, Callable[[Last], str]]:
-    """The words for a claim's figures, by the name of the field."""
+    """The function that formats each field, by the field's name."""
     return {
         "ours": lambda last: seconds_text(_known(last.ours)),
         "peer": lambda last: seconds_text(_known(last.peer)),
@@ -76,7 +76,7 @@ def two_figures(value: float) -> str:
 
 
 def _order(last: Last | None, field: str) -> float:
-    """A number by which figures of this field ascend."""
+    """The sort key for figures of this field."""
     if last is None:
         raise ValueError
     if field in ("ours", "peer"):

@@ -2,13 +2,13 @@
 
     python benchmarks/papers/groups.py --out DIR
 
-prints the tables, and writes them and the plot to DIR. Theirs are the paper's formulas, ours the α–β time of the rings
-that run in the same groups, and of the groups that `jaxcomm plan` chooses.
+Prints the tables, and writes them and the plot to DIR. "Theirs" are the paper's formulas. "Ours" are α–β times of rings
+in the same groups, and of the groups that `jaxcomm plan` chooses.
 
 Source: Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle Synchronization for Distributed
 DNN Training", Table II, and section V for the setting: 2 racks of 4 workers, 20 Gb Ethernet. The paper states neither α
-nor what contention leaves of the uplink; α = 50 µs and uplinks 1 to 8 times as slow are ours. So is the model's size,
-that of 36.5 million parameters of 4 bytes (Wide ResNet-28-10).
+nor the uplink's rate under contention. We assume α = 50 µs, uplinks 1 to 8 times as slow, and a model of 36.5 million
+parameters of 4 bytes (Wide ResNet-28-10).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MEASURED: Final = {
     "no contention": {"ring": 266.1, "hierarchical": 390.8, "gossip": 376.9, "ds_sync": 200.1},
     "contended uplink": {"ring": 525.1, "hierarchical": 515.3, "gossip": 764.1, "ds_sync": 331.7},
 }
-CONTENDED: Final = {"no contention": 1.0, "contended uplink": 2.0}  # uplinks that the two are compared with
+CONTENDED: Final = {"no contention": 1.0, "contended uplink": 2.0}  # the uplink that each setting is compared with
 
 
 class Row(NamedTuple):
-    """One uplink: seconds of the paper's formulas, of the paper's pattern in rings, and of jaxcomm's groups with ρ."""
+    """Seconds for one uplink: the paper's formulas, its pattern in rings, jaxcomm's groups. Rates: ρ per iteration."""
 
     uplink: float
     theirs: dict[str, float]
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 def row(uplink: float, racks: int = RACKS, per_rack: int = PER_RACK) -> Row:
-    """Both sides for racks whose uplinks take a multiple of the time per byte of a link within."""
+    """Both sides, for racks whose uplinks take `uplink` times as long per byte as links within a rack."""
     given = baselines.RackedWorkers(racks, per_rack, NBYTES, ALPHA, BETA, BETA * uplink)
     methods = ("ps", "ring", "double_tree", "hierarchical", "gossip", "ds_sync")
     workers = range(racks * per_rack)
@@ -88,7 +88,7 @@ def cost_table(rows: Sequence[Row]) -> str:
 
 
 def group_table(rows: Sequence[Row]) -> str:
-    """The table's DS-Sync beside rings in the paper's pattern and in jaxcomm's groups, and how soon they agree."""
+    """The table's DS-Sync beside rings in the paper's pattern and in jaxcomm's groups, and how soon workers agree."""
     header = ["uplink", "DS-Sync theirs ms", "pattern in rings", "ratio", "ours", "ratio", "ours / ring"]
     header += ["left per iteration: pattern", "ours"]
     cells = []
@@ -102,7 +102,7 @@ def group_table(rows: Sequence[Row]) -> str:
 
 
 def measured_table(rows: Sequence[Row]) -> str:
-    """Their measurements, relative to their allreduce, beside the table's formulas and our rings relative to a ring."""
+    """Their measurements relative to their allreduce, beside their formulas and our rings relative to a ring."""
     cells = []
     for name, measured in MEASURED.items():
         found = next(each for each in rows if each.uplink == CONTENDED[name])

@@ -2,11 +2,11 @@
 
     python benchmarks/papers/mlt.py --out DIR
 
-prints the tables, and writes them and the plot to DIR. Ours is a model of the network in steps of a round trip:
+Prints the tables, and writes them and the plot to DIR. "Ours" is a simulation in steps of one round trip:
 mlt_traffic.py has the flows, mlt_fabric.py the ports, mlt_schemes.py the transports.
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", NSDI 2024, sections 6.2
-and 6.3. The figure is a picture; its numbers are the greatest reductions that the text names.
+and 6.3. The figure gives no numbers; "theirs" are the greatest reductions that the text states.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from jaxcomm.report.tables import table
 
 MODELS: Final = {"ResNet50": resnet50, "GoogleNet": googlenet}
 HOSTS: Final = [36, 72, 144]
-COMPRESSIONS: Final = [1, 32]  # section 2.2 and 6.3 compress gradients up to 32 times
+COMPRESSIONS: Final = [1, 32]  # sections 2.2 and 6.3 compress gradients up to 32 times
 SEEDS: Final = [0, 1]
-THEIRS: Final = {  # percent by which MLT's average and tail are lower than another's, at most
+THEIRS: Final = {  # greatest reduction of average and tail by MLT, in percent
     ("ResNet50", "DCTCP"): (43.1, 91.8),
     ("ResNet50", "PIAS"): (44.8, 91.8),
     ("ResNet50", "pFabric"): (35.5, 88.6),
@@ -70,7 +70,7 @@ def results(model: str, compression: int, hosts: Sequence[int], seeds: Sequence[
 
 
 def reductions(found: Results, scheme: str) -> Times:
-    """Percent by which MLT's times are lower than a scheme's, at most over the network sizes."""
+    """MLT's reduction of a scheme's times in percent, the greatest over the network sizes."""
     hosts = {count for _, count in found}
     pairs = [(found["MLT", count], found[scheme, count]) for count in hosts]
     lower = [[100 * (1 - ours / other) for ours, other in zip(*pair, strict=True)] for pair in pairs]
@@ -89,7 +89,7 @@ def times_table(found: Results) -> str:
 
 
 def reduction_table(model: str, found: Results) -> str:
-    """Reduction of time by MLT beside each scheme, theirs beside ours."""
+    """MLT's reduction of each scheme's times, theirs beside ours."""
     header = ["MLT lower than"]
     for what in ("average", "tail"):
         header += [f"{what} theirs %", "ours %", "ratio"]

@@ -1,8 +1,9 @@
-"""A leaf–spine network in steps of one base round trip: packets leave their hosts, queue at three ports and are lost.
+"""A leaf–spine network in steps of one base round trip: packets leave their hosts, pass three queues, or are lost.
 
 In a step a flow's packets pass its host's NIC, the rack's uplink to a core switch, the core's link down to the other
-rack, and the link to the receiver (within a rack only the last). A port serves one step's worth of packets; what is
-left queues; what does not fit is lost. Packets are whole: a flow's share of a port is rounded up or down by chance.
+rack, and the link to the receiver (within a rack only the NIC and the last link). A port serves one step's worth of
+packets, the rest queues, and packets beyond the buffer are lost. A flow's share of a port is rounded to whole packets,
+up or down at random.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RTT_S: Final = 24e-6
-SERVED: Final = 100e9 / 8 * RTT_S / PACKET  # packets of a link in a step
-BUFFER: Final = 512 * 1024 / PACKET  # packets of a port
-MARK: Final = 65  # queued packets from which a port marks (ECN)
+SERVED: Final = 100e9 / 8 * RTT_S / PACKET  # packets that a link carries in a step
+BUFFER: Final = 512 * 1024 / PACKET  # packets that a port can queue
+MARK: Final = 65  # queued packets above which a port marks (ECN)
 CORES: Final = 4
-HEADER: Final = 64 / PACKET  # what is left of a packet that NDP has cut
+HEADER: Final = 64 / PACKET  # size of a packet that NDP has trimmed, in packets
 
 
 class Active:
-    """The flows that are under way, one array element each; fields below `queues` are the scheme's."""
+    """The active flows, one array element each. Schemes use the fields below `queues`."""
 
     def __init__(self, flow: Ints, packets: Floats) -> None:
-        """Flows that start, by their numbers of packets."""
+        """Starts flows with these numbers of packets."""
         self.flow = flow
         self.packets = packets
         self.to_send = packets.copy()
-        self.missing = np.zeros(len(flow))  # lost, and not yet sent again
+        self.missing = np.zeros(len(flow))  # lost, and not yet retransmitted
         self.got = np.zeros(len(flow))
-        self.sent = np.zeros(len(flow))  # ever, repetitions included
+        self.sent = np.zeros(len(flow))  # in all, with retransmissions
         self.queues = np.zeros((3, len(flow)))  # packets at uplink, downlink and the receiver's port
         self.window = np.zeros(len(flow))
         self.threshold = np.full(len(flow), np.inf)
@@ -45,21 +46,21 @@ class Active:
         self.rtt_s = np.zeros(len(flow))
 
     def keep(self, which: NDArray[np.bool_]) -> None:
-        """Forgets the other flows."""
+        """Keeps only these flows."""
         for name, values in vars(self).items():
             setattr(self, name, values[..., which])
 
     def join(self, other: Active) -> None:
-        """Takes up more flows."""
+        """Adds flows."""
         for name, values in vars(self).items():
             setattr(self, name, np.concatenate([values, getattr(other, name)], axis=-1))
 
 
 class Step:
-    """A step's effect on each active flow: packets that were sent, came and were lost; marks, and the delay."""
+    """A step's effect on each active flow: packets sent, arrived and lost, whether marked, and the round-trip time."""
 
     def __init__(self, sent: Floats) -> None:
-        """Before the first port."""
+        """The state before the first port."""
         self.sent = sent
         self.came = sent
         self.lost = np.zeros(len(sent))
@@ -68,10 +69,10 @@ class Step:
 
 
 class Scheme(Protocol):
-    """A transport: who may send how much, whose packets go first, whose are dropped first, and what a loss does."""
+    """A transport: how much each flow may send, the orders of service and of drops, and the reaction to loss."""
 
-    sprayed: bool  # packet by packet over all cores; else each flow keeps one core, by chance
-    cuts: bool  # lost packets' headers arrive, and take their time at the receiver's port
+    sprayed: bool  # packets are spread over all cores; otherwise each flow keeps one random core
+    cuts: bool  # headers of lost packets arrive, and occupy the receiver's port
     classes: int
     slots: int
     tolerated: float  # share of a flow's packets that need not arrive
@@ -83,13 +84,13 @@ class Scheme(Protocol):
         """Class of each flow; ports serve 0 first."""
 
     def droppable(self, urgency: Ints, rng: np.random.Generator) -> Ints:
-        """Slot of each flow, below `slots`, when a buffer overflows; it keeps 0 first."""
+        """Slot of each flow, below `slots`; an overflowing buffer keeps 0 first."""
 
     def allow(self, active: Active, now_s: float, dst: Ints, rng: np.random.Generator) -> Floats:
         """Packets that each flow may send now, at most `to_send`."""
 
     def react(self, active: Active, step: Step, now_s: float, rng: np.random.Generator) -> None:
-        """The senders' feedback on a step."""
+        """Updates the senders after a step."""
 
 
 def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floats:
@@ -137,7 +138,7 @@ def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floa
         scheme.react(active, step, now * RTT_S, rng)
         now += 1
         complete = active.got >= needed[flow]
-        active.to_send[complete] = active.missing[complete] = 0  # what is still on the way comes for nothing
+        active.to_send[complete] = active.missing[complete] = 0  # packets in flight are no longer needed
         ended = complete & np.isinf(end[flow])
         if ended.any():
             end[flow[ended]] = now
@@ -163,7 +164,7 @@ def _pass(
     headers: Floats,
     rng: np.random.Generator,
 ) -> None:
-    """One stage of ports of several links each: packets that come go on, queue or are lost."""
+    """Passes packets through one stage: they go on, queue or are lost. `width` is the number of links per port."""
     served, room = SERVED * width, BUFFER * width
     busy = np.minimum(headers, served)
     headers -= busy
@@ -183,14 +184,14 @@ def _pass(
 
 
 def _ahead(packets: Floats, port: Ints, order: Ints, ports: int, classes: int) -> Floats:
-    """Packets at each port of the classes before each class; the last column is all of them."""
+    """Packets at each port in the classes before each class; the last column has all packets."""
     sums = np.zeros((ports, classes + 1))
     np.cumsum(np.bincount(port * classes + order, packets, ports * classes).reshape(ports, classes), 1, out=sums[:, 1:])
     return sums
 
 
 def _share(ahead: Floats, port: Ints, order: Ints, room: Floats) -> Floats:
-    """Share of each flow's packets for which a port has room: class after class, alike within a class."""
+    """Share of each flow's packets for which a port has room: class by class, equal within a class."""
     left = room - ahead.T[:-1]
     load = np.maximum(ahead.T[1:] - ahead.T[:-1], 1)
     return np.clip(left / load, 0, 1)[order, port]
@@ -202,11 +203,11 @@ def _whole(packets: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _ports(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> tuple[list[Ints], list[Floats]]:
-    """Port of each flow at each stage, and how many links each port stands for; perfect spraying makes one of four."""
+    """Port of each flow at each stage, and the links per port: with perfect spraying, four links are one port."""
     paths = 1 if scheme.sprayed else CORES
     per_rack = flows.hosts // RACKS
     path = rng.integers(paths, size=len(flows.src))
-    inner = flows.src // per_rack == flows.dst // per_rack  # these pass a port without limit
+    inner = flows.src // per_rack == flows.dst // per_rack  # within a rack: these pass a port of infinite rate
     stages = [np.where(inner, RACKS * paths, host // per_rack * paths + path) for host in (flows.src, flows.dst)]
     widths = np.append(np.full(RACKS * paths, CORES / paths), np.inf)
     return [*stages, flows.dst], [widths, widths, np.ones(flows.hosts)]

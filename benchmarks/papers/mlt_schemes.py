@@ -1,4 +1,4 @@
-"""The five transports of the figure, reduced to what decides flow completion times: window, order, drops and recovery.
+"""The figure's five transports, reduced to the parts that decide flow completion times: window, order, drops, recovery.
 
 Sources: Alizadeh et al., "Data Center TCP" (2010); Bai et al., "Information-Agnostic Flow Scheduling" (PIAS, 2015);
 Alizadeh et al., "pFabric" (2013); Handley et al., "Re-architecting Datacenter Networks" (NDP, 2017); Wang et al.,
@@ -15,13 +15,13 @@ from mlt_traffic import Flows
 
 RTO_S: Final = 10e-3
 INITIAL: Final = 10  # packets of TCP's first window
-LEAST: Final = 2  # packets to which marks and fast retransmissions may shrink a window (Linux)
+LEAST: Final = 2  # packets of the smallest window after marks and fast retransmissions (Linux)
 DUPLICATES: Final = 3  # acknowledgements of later packets that show a loss
-QUEUES: Final = 8  # of a port
+QUEUES: Final = 8  # queues of a port
 
 
 class Dctcp:
-    """Windows that shrink with the share of marked packets; three later packets show a loss, or else a timeout."""
+    """Windows shrink with the share of marked packets. Three later packets reveal a loss, otherwise a timeout does."""
 
     sprayed = False
     cuts = False
@@ -36,7 +36,7 @@ class Dctcp:
         return np.zeros(len(active.flow), dtype=np.int64)
 
     def droppable(self, urgency: Ints, rng: np.random.Generator) -> Ints:
-        """Tail drop: of windows that come back to back in an order by chance, the last find no room."""
+        """Tail drop: windows arrive back to back in random order, and the last ones find no room."""
         return rng.integers(self.slots, size=len(urgency))
 
     def allow(self, active: Active, now_s: float, dst: Ints, rng: np.random.Generator) -> Floats:
@@ -45,7 +45,7 @@ class Dctcp:
 
     def react(self, active: Active, step: Step, now_s: float, rng: np.random.Generator) -> None:
         """DCTCP's fluid equations per acknowledged packet; a loss halves the window, a timeout leaves one packet."""
-        came = np.where(now_s < active.wake_s, 0, step.came)  # what comes during a timeout acknowledges nothing new
+        came = np.where(now_s < active.wake_s, 0, step.came)  # packets during a timeout acknowledge nothing new
         part = np.minimum(came / active.window, 1)
         active.alpha += part / 16 * (step.marked - active.alpha)
         grown = active.window + np.where(active.window < active.threshold, came, part)
@@ -62,7 +62,7 @@ class Dctcp:
     def _recover(
         self, active: Active, step: Step, resent: Floats, at: Ints, now_s: float, rng: np.random.Generator
     ) -> None:
-        """A loss is seen by what arrives after it; one of a packet sent again, by a timeout only."""
+        """Later arrivals reveal a loss. Only a timeout reveals the loss of a retransmitted packet."""
         lost = step.lost[at]
         flight = step.came[at] + lost + active.queues[:, at].sum(0)
         before = np.floor(
@@ -82,7 +82,7 @@ class Dctcp:
 
 
 class Pias(Dctcp):
-    """DCTCP whose packets sink from queue to queue with what their flow has sent; thresholds split the sizes evenly."""
+    """DCTCP that lowers a flow's priority as it sends more; the thresholds split the flows' sizes evenly."""
 
     classes = QUEUES
 
@@ -92,9 +92,9 @@ class Pias(Dctcp):
 
 
 class Pfabric:
-    """Windows of a round trip, the flow with the least left first, the one with the most left dropped; timeouts only.
+    """Windows of one round trip. Ports serve the flow with the least left first, and drop the one with the most left.
 
-    Least left is by powers of two.
+    Only timeouts reveal losses. Remaining sizes are compared by powers of two.
     """
 
     sprayed = True
@@ -128,7 +128,7 @@ class Pfabric:
 
 
 class Ndp:
-    """A first window at line rate, then what receivers pull at theirs; a cut packet is sent again when it is pulled."""
+    """Flows send a window at line rate, then as receivers pull. A trimmed packet is retransmitted when it is pulled."""
 
     sprayed = True
     cuts = True
@@ -136,7 +136,7 @@ class Ndp:
     tolerated = 0.0
 
     def start(self, active: Active) -> None:
-        active.window[:] = SERVED  # what may be sent; `alpha` is what waits for a pull
+        active.window[:] = SERVED  # packets that may be sent; `alpha` counts those that wait for a pull
         active.alpha[:] = 0
 
     def urgency(self, active: Active, flows: Flows) -> Ints:
@@ -146,7 +146,7 @@ class Ndp:
         return urgency
 
     def allow(self, active: Active, now_s: float, dst: Ints, rng: np.random.Generator) -> Floats:
-        """A receiver pulls from its flows in turn; what one does not need is shared by the others."""
+        """A receiver pulls from its flows in turn. If a flow needs less than its share, the others get the rest."""
         turn = np.minimum(active.alpha, (SERVED / np.maximum(np.bincount(dst, active.alpha > 0), 1))[dst])
         more = active.alpha - turn
         share = np.minimum((SERVED - np.bincount(dst, turn)) / np.maximum(np.bincount(dst, more), 1), 1)
@@ -162,12 +162,12 @@ class Ndp:
 
 
 class Mlt:
-    """Rates steered by delay, front layers first, back layers kept; a flow ends when all but 10 % has come.
+    """Delay controls rates. Front layers are served first, back layers dropped last. A flow ends when 90 % has come.
 
-    What is lost is sent again, a round trip later, when all has been sent once. The delays between which a rate holds
-    are those of the paper's 25 Gbps testbed (12.5 and 125 µs, 40 Mbps per acknowledgement of ten packets) as packets
-    queued: a quarter of them at 100 Gbps, on top of the base round trip. A lost packet counts as one that waited for a
-    full buffer: the paper does not say what a flow does whose packets are all lost.
+    After all packets have been sent once, lost ones are retransmitted a round trip later. The delay thresholds are the
+    paper's for 25 Gbps (12.5 and 125 µs) as queued packets: a quarter of these at 100 Gbps, plus the base round trip.
+    The rate rises by four times the paper's 40 Mbps per acknowledgement of ten packets. A lost packet counts as one
+    that waited for a full buffer, because the paper does not say how a flow reacts if all its packets are lost.
     """
 
     sprayed = True
@@ -212,7 +212,7 @@ class Mlt:
 
 
 class MltDelay(Mlt):
-    """MLT to the letter of its section 4.2.3: only what came is acknowledged and steers the rate."""
+    """MLT exactly as in section 4.2.3: only packets that arrived are acknowledged and control the rate."""
 
     heeds_loss = False
 

@@ -36,9 +36,9 @@ class Flows(NamedTuple):
     tensor: NDArray[np.int64]
     packets: NDArray[np.float64]
     front: NDArray[np.float64]  # place of the tensor's layer, from 0 for the first to 1 for the last
-    ready_s: NDArray[np.float64]  # of the pushes: when backward has made the tensor; a pull follows the last push
+    ready_s: NDArray[np.float64]  # pushes only: when backward has made the tensor; pulls follow the last push
     hosts: int
-    octiles: NDArray[np.float64]  # sizes in packets that split the flows into eight groups alike
+    octiles: NDArray[np.float64]  # sizes in packets that split the flows into eight equal groups
 
 
 def resnet50() -> list[Layer]:
@@ -86,7 +86,7 @@ def flows(layers: list[Layer], hosts_per_rack: int, compression: int, rng: np.ra
     """One step of one job on the whole network; every fourth host of a rack is a parameter server.
 
     Backward takes twice the time of forward and goes from the last layer to the first; a tensor is ready with its
-    layer. Tensors go to the server that has least so far. Compression divides every tensor's bytes.
+    layer. Each tensor goes to the server with the fewest bytes so far. Compression divides every tensor's bytes.
     """
     hosts = np.arange(RACKS * hosts_per_rack)
     servers, workers = hosts[hosts % 4 == 3], hosts[hosts % 4 != 3]
@@ -112,13 +112,13 @@ def flows(layers: list[Layer], hosts_per_rack: int, compression: int, rng: np.ra
 
 
 def _conv(kernel: int, inputs: int, outputs: int, side: int, *, norm: bool = False) -> Layer:
-    """A convolution with outputs of side × side, and its scale and shift, or its bias."""
+    """A convolution with outputs of side × side; with a scale and shift (`norm`), or with a bias."""
     weights = kernel * kernel * inputs * outputs
     return Layer((weights, outputs, outputs) if norm else (weights, outputs), weights * side * side)
 
 
 def _parts(layers: list[Layer]) -> Iterator[tuple[int, float, float]]:
-    """Bytes, place of the layer and seconds from the start of backward, in the order in which they are made."""
+    """The parts of tensors as they become ready: bytes, place of the layer, and seconds from the start of backward."""
     ready = 0.0
     for place in reversed(range(len(layers))):
         ready += 2 * 2 * BATCH * layers[place].flops / FLOPS

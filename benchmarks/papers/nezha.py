@@ -2,11 +2,11 @@
 
     python benchmarks/papers/nezha.py --out DIR
 
-prints the tables, and writes them and a plot to DIR. Theirs are measurements of real networks; ours is what
-`jaxcomm plan` predicts and chooses from the two columns of single rails in Table I.
+Prints the tables, and writes them and a plot to DIR. "Theirs" are measurements of real networks. "Ours" are the
+predictions and choices of `jaxcomm plan`, from Table I's two columns of single rails.
 
 Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", Table I (latencies on 4 nodes),
-section 5.2 (gains and thresholds) and section 5.3.2 (what rails lose when they run together).
+section 5.2 (gains and thresholds) and section 5.3.2 (slowdown of rails that run together).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ THEIRS: Final = {  # share of TCP, or None for slicing, with microseconds, Table
     "slices": (None, (1002, 31013, 257135)),
 }
 SLOWDOWN: Final = {4: {"TCP": 1.097, "SHARP": 1.156}, 8: {"TCP": 1.083, "SHARP": 1.134}}  # section 5.3.2
-GAINS: Final = {  # most throughput over the best rail alone, 512 KB to 64 MB, section 5.2
+GAINS: Final = {  # greatest gain of throughput over the best rail alone, 512 KB to 64 MB, section 5.2
     ("TCP", "TCP"): {4: 0.84, 8: 0.87},
     ("TCP", "SHARP"): {4: 0.52, 8: 0.63},
 }
@@ -48,7 +48,7 @@ NOMINAL: Final = 12.5e9  # bytes per second of either NIC, Table II
 
 
 class Gain(NamedTuple):
-    """Two rails over the best of them alone: the most throughput gained, theirs and ours, and our threshold."""
+    """The greatest throughput gain of two rails over the better one alone, theirs and ours, and our threshold."""
 
     pair: tuple[str, str]
     nodes: int
@@ -74,14 +74,14 @@ def cluster(pair: Sequence[str], nodes: int) -> Profile:
 
 
 def modelled(given: Profile, nbytes: int, tcp: float | None) -> float:
-    """Our prediction for one of their splits: so much on TCP, or in slices."""
+    """Our prediction for one of their splits: the share `tcp` on TCP; None: in slices."""
     if tcp is None:
         return slicing([options(given, rail) for rail in given.rails], nbytes)
     return rails.seconds(given, [Share(rail="TCP", share=tcp), Share(rail="SHARP", share=1 - tcp)], nbytes)
 
 
 def gain(pair: tuple[str, str], nodes: int) -> Gain:
-    """The most that our split gains at any size of their range."""
+    """The greatest gain of our split, over the sizes of their range."""
     given = cluster(pair, nodes)
     found = decided(given)
     sizes = [512 * KB * 2**i for i in range(8)]
@@ -128,7 +128,7 @@ def choice_table(given: Profile) -> str:
 
 
 def gain_table(gains: Sequence[Gain]) -> str:
-    """Their gains and ours, and from which size on buffers are split."""
+    """Their gains and ours, and the sizes from which buffers are split."""
     header = ["rails", "nodes", "gain theirs", "ours", "throughput ratio", "split from theirs", "ours"]
     cells = []
     for each in gains:
@@ -140,7 +140,7 @@ def gain_table(gains: Sequence[Gain]) -> str:
 
 
 def plot(given: Profile) -> bytes:
-    """Time over size as PNG: their measurements as points, what we predict as lines."""
+    """Time over size as PNG: their measurements as points, our predictions as lines."""
     figure = Figure(figsize=(7, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

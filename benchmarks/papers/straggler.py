@@ -2,10 +2,11 @@
 
     python benchmarks/papers/straggler.py --out DIR
 
-prints the tables, and writes them and the plot to DIR. Theirs are their formulas, ours is what our schedules count.
+Prints the tables, and writes them and the plot to DIR. "Theirs" are the paper's formulas. "Ours" count the rounds and
+bytes of our schedules.
 
-Source: Devraj et al., "Accelerating AllReduce with a Persistent Straggler", sections 3.2, 4.1 and 4.3. For ranks that
-are no power of two the paper gives no figures; the round counts and formulas here are those of the authors' published
+Source: Devraj et al., "Accelerating AllReduce with a Persistent Straggler", sections 3.2, 4.1 and 4.3. The paper gives
+figures for powers of two only. For other numbers of ranks, round counts and formulas are from the authors' published
 code/simulation.py, which computes the figure's speedups.
 """
 
@@ -31,7 +32,7 @@ BETA: Final = 1 / 450e9  # seconds per byte
 POWERS: Final = [2**i for i in range(2, 11)]
 MIDPOINTS: Final = [3 * 2**i for i in range(1, 9)]
 THEIR_LARGEST: Final = 256
-THEIR_ROUNDS: Final = {6: 7, 12: 15, 24: 27, 48: 57, 96: 108, 192: 208}  # of the schedules that they generated
+THEIR_ROUNDS: Final = {6: 7, 12: 15, 24: 27, 48: 57, 96: 108, 192: 208}  # rounds of the schedules that they generated
 
 
 class Baselines(NamedTuple):
@@ -43,9 +44,9 @@ class Baselines(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One number of ranks n: rounds and seconds of the straggler schedules in n - 1 chunks, and of ours in its best k.
+    """For n ranks: rounds and seconds of the straggler schedules in n - 1 chunks, and of ours in its best k chunks.
 
-    Theirs are None where the authors give no number of rounds.
+    Their values are None if the authors give no number of rounds.
     """
 
     ranks: int
@@ -89,7 +90,7 @@ def their_rounds(ranks: int) -> int | None:
 def their_baselines(ranks: int) -> Baselines:
     """Their formulas.
 
-    At midpoints halving and doubling first makes two ranks of three, and a broadcast takes fractions of rounds.
+    At midpoints halving/doubling first merges every three ranks into two, and a broadcast takes fractions of rounds.
     """
     log = math.log2(ranks)
     lap = 2 * (ranks - 1) / ranks
@@ -116,7 +117,7 @@ def straggler_table(rows: Sequence[Row]) -> str:
 
 
 def baseline_table(rows: Sequence[Row]) -> str:
-    """Milliseconds of what the straggler schedules are compared with."""
+    """Milliseconds of the baselines."""
     header, cells = ["ranks"], []
     for name in Baselines._fields:
         header += [f"{name.replace('_', '/')} theirs", "ours", "ratio"]
@@ -179,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _unaligned(schedule: schedules.Schedule) -> float:
-    """Time of a schedule if chunks may be of any size, as the paper has it."""
+    """Time of a schedule if chunks may have any size, as in the paper."""
     return _seconds(schedule.num_rounds, schedule.volume / schedule.num_chunks)
 
 

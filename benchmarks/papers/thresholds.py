@@ -1,9 +1,9 @@
-"""Appendix B of the MLT paper: what a queue that drops small gradients first loses, by its formulas and by ours.
+"""Appendix B of the MLT paper: losses of a queue that drops small gradients first, by its formulas and by ours.
 
     python benchmarks/papers/thresholds.py --out DIR
 
-prints the tables, and writes them and the plot to DIR. Every row also has what drawn packets lose: events of queues
-with exponential gaps and service, strict priorities, and both thresholds, from a fixed seed.
+Prints the tables, and writes them and the plot to DIR. In every row "drawn" are the losses in a random simulation of
+queues with exponential gaps and service, strict priorities and both thresholds, from a fixed seed.
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", appendix B. The paper
 gives formulas and no figures; loads, thresholds and buffer are made up here.
@@ -31,8 +31,8 @@ SMALL_SHARE: Final = 0.5
 SMALL, LARGE = 8, 12  # packets
 LOADS: Final = (0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.2)
 QUEUES, PACKETS, LOAD, BOUND = 4, 48, 1.02, 0.1  # of the switch
-REPLICAS = 4000  # queues that are drawn side by side
-WARM_UP, EVENTS = 3000, 4000  # arrivals and departures of each: left out, counted
+REPLICAS = 4000  # queues that are simulated side by side
+WARM_UP, EVENTS = 3000, 4000  # events (arrivals and departures) of each queue: left out, counted
 
 
 class Row(NamedTuple):
@@ -46,9 +46,9 @@ class Row(NamedTuple):
 
 
 def row(load: float) -> Row:
-    """One load: the formulas as printed, the same two queues by M/M/1/m, the queue that there is, and drawn packets.
+    """One load: the formulas as printed, their two queues by M/M/1/m, our formulas for one queue, and a simulation.
 
-    A load of exactly 1 needs the limit of the paper's formulas.
+    The load must not be 1, where the paper's formulas need a limit.
     """
     inner = SMALL_SHARE * SMALL
     both = _full(load, LARGE - inner)
@@ -65,18 +65,18 @@ def row(load: float) -> Row:
 
 
 def draw(offered: Sequence[float], limits: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    """The shares of small and of large packets that each queue of a switch loses, counted over drawn packets.
+    """The shares of small and of large packets that each queue of a switch loses, counted in a simulation.
 
     Args:
       offered: arriving packets of each queue per packet that the switch can send, by priority.
-      limits: from which number of waiting packets on small ones are dropped, and all.
+      limits: for each queue, the number of waiting packets from which small ones are dropped, and that for all.
     """
     random = np.random.default_rng(0)
     ends = np.cumsum([*offered, 1.0])
     ends /= ends[-1]
     bounds = np.array(limits)
     waiting = np.zeros((REPLICAS, len(offered)), int)
-    came = np.zeros(2 * len(offered), int)  # small and large by turns
+    came = np.zeros(2 * len(offered), int)  # small and large of each queue
     lost = np.zeros_like(came)
     for event in range(WARM_UP + EVENTS):
         what = np.searchsorted(ends, random.random(REPLICAS), side="right")
@@ -92,7 +92,7 @@ def draw(offered: Sequence[float], limits: Sequence[tuple[int, int]]) -> NDArray
 
 
 def switch() -> list[tuple[tuple[int, int], float, float]]:
-    """Each queue's planned thresholds, the share of packets that is predicted to be lost, and that of drawn ones."""
+    """Each queue's planned thresholds, and the predicted and the simulated share of lost packets."""
     offered = [LOAD / QUEUES] * QUEUES
     chosen = thresholds(PACKETS, offered, SMALL_SHARE, BOUND, [_weight(queue + 1) for queue in range(QUEUES)])
     predicted = [float(each.mean(SMALL_SHARE)) for each in switch_drops(offered, SMALL_SHARE, chosen)]
@@ -117,7 +117,7 @@ def switch_table(rows: Sequence[tuple[tuple[int, int], float, float]]) -> str:
 
 
 def plot(rows: Sequence[Row]) -> bytes:
-    """One queue's losses by load, as PNG; what is printed outside of [0, 1] leaves the picture."""
+    """One queue's losses by load, as PNG. Where the printed formulas leave [0, 1], they leave the picture."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     loads = [each.load for each in rows]
