@@ -1,40 +1,41 @@
-// Polls for an event in another thread, and yields the processor between polls. Polls for about 50 us, the time that
-// falling asleep and waking up would take.
+// Polls for an event in another thread, and yields the processor between polls. Polls for about 100 us, somewhat longer
+// than falling asleep and waking up would take.
 //
-//   yielding.Until([&] { return ready(); });   // may return before ready() is true: the caller then blocks
+//   std::atomic<int64_t> rests_until{0};                      // the same for all threads that may poll
+//   YieldUntil([&] { return ready(); }, rests_until);         // may return before ready() is true: the caller then
+//   blocks
 //
 // A thread that computes keeps a yielded processor for milliseconds, but a thread that wakes from sleep preempts such a
-// thread. So after a yield of more than 1 ms, Until returns at once for 250 ms, and the caller sleeps.
+// thread. So after a yield of more than 400 us all threads rest: for 25 times as long as the yield took, YieldUntil
+// returns at once, and its callers sleep.
 #pragma once
 
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 namespace jaxcomm {
 
-class Yielding {
- public:
-  template <typename Ready, typename Yield = int (*)()>
-  void Until(const Ready& ready, const Yield& yield = sched_yield) {
-    Clock::time_point now = Clock::now();
-    if (now < sleeps_until_) return;
-    for (const Clock::time_point end = now + kLimit; now < end && !ready();) {
-      yield();
-      const Clock::time_point before = std::exchange(now, Clock::now());
-      if (now - before > kLong) sleeps_until_ = now + kSleeps;
-    }
-  }
-
- private:
+// Returns whether a rest has begun. `rests_until`: nanoseconds of the steady clock.
+template <typename Ready, typename Yield = int (*)()>
+bool YieldUntil(const Ready& ready, std::atomic<int64_t>& rests_until, const Yield& yield = sched_yield) {
   using Clock = std::chrono::steady_clock;
-
-  static constexpr std::chrono::microseconds kLimit{50};
-  static constexpr std::chrono::milliseconds kLong{1};
-  static constexpr std::chrono::milliseconds kSleeps{250};
-
-  Clock::time_point sleeps_until_;
-};
+  using Nanoseconds = std::chrono::nanoseconds;
+  constexpr std::chrono::microseconds kLimit{100}, kSlow{400};
+  Clock::time_point now = Clock::now();
+  if (now.time_since_epoch() < Nanoseconds(rests_until.load(std::memory_order_relaxed))) return false;
+  for (const Clock::time_point end = now + kLimit; now < end && !ready();) {
+    yield();
+    const Clock::time_point before = std::exchange(now, Clock::now());
+    if (now - before <= kSlow) continue;
+    const Nanoseconds until = now.time_since_epoch() + 25 * (now - before);
+    rests_until.store(until.count(), std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
 
 }  // namespace jaxcomm

@@ -8,29 +8,33 @@
 namespace jaxcomm {
 namespace {
 
-TEST(YieldingTest, EndsWhenItIsReady) {
-  Yielding yielding;
+class YieldingTest : public testing::Test {
+ protected:
+  std::atomic<int64_t> rests_until_{0};
+};
+
+TEST_F(YieldingTest, EndsWhenItIsReady) {
   int looks = 0, yields = 0;
-  yielding.Until([&] { return ++looks == 2; }, [&] { ++yields; });
+  YieldUntil([&] { return ++looks == 2; }, rests_until_, [&] { ++yields; });
   EXPECT_LE(yields, 1);  // 0 if the first call of `ready` took all the time
-  yielding.Until([] { return true; }, [&] { ADD_FAILURE() << "it was ready"; });
+  YieldUntil([] { return true; }, rests_until_, [&] { ADD_FAILURE() << "it was ready"; });
 }
 
-TEST(YieldingTest, EndsWhenItIsNotReadyInTime) {
-  Yielding yielding;
+TEST_F(YieldingTest, EndsWhenItIsNotReadyInTime) {
   int yields = 0;
-  yielding.Until([] { return false; }, [&] { ++yields; });
+  YieldUntil([] { return false; }, rests_until_, [&] { ++yields; });
   EXPECT_GE(yields, 1);
 }
 
-TEST(YieldingTest, SleepsForAWhileAfterAYieldThatTookLong) {
-  Yielding yielding;
+TEST_F(YieldingTest, AllThreadsRestAfterAYieldThatTookLong) {
   const auto never = [] { return false; };
-  yielding.Until(never, [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
-  yielding.Until(never, [] { ADD_FAILURE() << "others compute on this processor"; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(260));
+  EXPECT_TRUE(YieldUntil(never, rests_until_, [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
+  EXPECT_FALSE(YieldUntil(never, rests_until_, [] { ADD_FAILURE() << "others compute on this processor"; }));
+  const auto rest = std::chrono::nanoseconds(rests_until_) - std::chrono::steady_clock::now().time_since_epoch();
+  EXPECT_GT(rest, std::chrono::milliseconds(25));
+  std::this_thread::sleep_for(rest + std::chrono::milliseconds(1));
   int yields = 0;
-  yielding.Until(never, [&] { ++yields; });
+  YieldUntil(never, rests_until_, [&] { ++yields; });
   EXPECT_GE(yields, 1);
 }
 

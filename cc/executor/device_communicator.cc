@@ -127,6 +127,11 @@ bool Transfer::is_over() const {
   return status_.has_value();
 }
 
+void Transfer::EndExchange(Executor& executor) {
+  helps_ = executor.messages().EndExchange(*exchanging_);
+  exchanging_ = nullptr;
+}
+
 void Transfer::End(const Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
   status_ = status;
@@ -182,7 +187,7 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   }
   if (!site.ok()) {
     done(site.status());
-  } else {
+  } else if (!key.pair || !JoinExchange(*call, site.value(), id, rank, buffers, done)) {
     const bool is_sent = executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
     call->set_helps(helps && is_sent);
   }
@@ -199,7 +204,27 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
+// Returns whether the transfer's ranks can exchange its bytes.
+bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
+                                      uint32_t rank, const Buffers& buffers, const Done& done) try {
+  transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done));
+  return transfer.is_exchanging();
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+// Ends the exchanges of the open transfers. Receives end first. They wait only until the sender has joined; a send also
+// waits until the receiver has ended its part, so two ranks that send to each other would wait for each other.
+void DeviceCommunicator::EndExchanges() {
+  for (const bool receives : {true, false}) {
+    for (const std::shared_ptr<Transfer>& transfer : open_) {
+      if (transfer->is_exchanging() && transfer->receives() == receives) transfer->EndExchange(executor_);
+    }
+  }
+}
+
 Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
+  EndExchanges();
   const Status status = transfer->Wait(executor_);
   const auto at = std::find(open_.begin(), open_.end(), transfer);
   if (at == open_.end()) return status;  // the call has been counted
@@ -215,6 +240,7 @@ void DeviceCommunicator::CouldNotBegin() {
 }
 
 void DeviceCommunicator::EndOpen() {
+  EndExchanges();
   for (const std::shared_ptr<Transfer>& transfer : std::exchange(open_, {})) Count(transfer->Wait(executor_));
 }
 

@@ -27,6 +27,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cc/base/error_texts.h"
@@ -103,8 +104,17 @@ class Transfer {
   // Called by the thread that waits.
   void set_helps(bool helps) { helps_ = helps; }
 
+  // A transfer that exchanges its bytes without messages: EndExchange must be called before Wait.
+  void set_exchanging(std::unique_ptr<MessageExecutor::ExchangingRank> exchanging) {
+    exchanging_ = std::move(exchanging);
+  }
+  bool is_exchanging() const { return exchanging_ != nullptr; }
+  bool receives() const { return exchanging_->arriving.rank == 1; }
+  void EndExchange(Executor& executor);
+
  private:
   bool helps_;
+  std::unique_ptr<MessageExecutor::ExchangingRank> exchanging_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::optional<Status> status_;
@@ -157,7 +167,10 @@ class DeviceCommunicator {
 
  private:
   void EndOpen();
+  void EndExchanges();
   Status Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result);
+  bool JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
+                    const Buffers& buffers, const Done& done);
   std::shared_ptr<Transfer> Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank, Buffers buffers);
   std::shared_ptr<Transfer> Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
                                  const std::string& name);

@@ -106,6 +106,13 @@ List Make(std::string_view kind, uint32_t ranks, uint32_t rank) {
 
 }  // namespace
 
+bool AddsInRankOrder(std::string_view name) {
+  const std::string_view kind = name.substr(0, name.rfind('/'));
+  return kind == "all_reduce/flat" || kind == "all_reduce/direct" || kind == "reduce_scatter/direct";
+}
+
+bool IsBroadcast(std::string_view name) { return name.substr(0, name.rfind('/')) == "broadcast/flat"; }
+
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank) {
   const size_t slash = name.rfind('/');
   if (slash == std::string_view::npos) return {};

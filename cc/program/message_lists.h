@@ -21,4 +21,8 @@ namespace jaxcomm {
 // Returns the list of one rank, encoded as messages.h describes. Takes time proportional to the length of the list.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
+// Whether every chunk is added in rank order in one step, and whether the list is a broadcast.
+bool AddsInRankOrder(std::string_view name);
+bool IsBroadcast(std::string_view name);
+
 }  // namespace jaxcomm

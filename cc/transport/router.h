@@ -37,9 +37,8 @@ class Router : public Transport, public LossyTransport {
   void Flush() override;
   bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;
-  // Returns false unless all other processes are reached over one transport.
-  bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
-                   const TakeExchanged& take) override;
+  // Returns null unless all other processes are reached over one transport.
+  std::unique_ptr<PendingExchange> Join(const Exchange& mine) override;
   void Expect() override;
   void EndExpecting() override;
   // If the other processes are reached over several transports, this function only flushes, because a thread can wait

@@ -67,10 +67,11 @@ void SocketTransport::Help(std::chrono::nanoseconds limit, bool yields, const st
     if (!callbacks_.empty() || resumes_) continue;
     if (yields) {
       lock.unlock();
-      yielding_.Until([&] {
+      const auto has_event = [&] {
         pollfd sockets{epoll_, POLLIN, 0};
         return poll(&sockets, 1, 0) > 0;
-      });
+      };
+      YieldUntil(has_event, rests_until_);
       lock.lock();
     }
     Await(lock, left);

@@ -154,7 +154,7 @@ class SocketTransport : public RailTransport {
   int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect
   Clock::time_point quiet_since_;
   Clock::time_point looked_ = Clock::now();  // the last search for silent hosts
-  Yielding yielding_;                        // for the thread in Help
+  std::atomic<int64_t> rests_until_{0};      // see YieldUntil; for the thread in Help
   std::thread thread_;
 };
 

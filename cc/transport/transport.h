@@ -5,9 +5,9 @@
 //   transport.Send({{process, id}}, spans, done);                   // sends the same bytes to each receiver
 //   transport.Flush();                                              // sends the queued notices and messages
 //
-// Thread-safe. Only Help, TryExchange and Cancel block. A callback runs once, on a thread of the transport or inside
-// the function to which it was passed. The callback may call the transport. It must not block, and must not take a lock
-// that a caller of the transport holds.
+// Thread-safe. Only Help, Cancel and PendingExchange::Finish block. A callback runs once, on a thread of the transport
+// or inside the function to which it was passed. The callback may call the transport. It must not block, and must not
+// take a lock that a caller of the transport holds.
 //
 // The bytes of a message go only into spans that were posted under the message's id, and only if both sides agree on
 // the size. A peer that disagrees on the size is cut off. A message that arrives before its Post is kept. If the kept
@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -95,7 +96,7 @@ using Received = std::function<void(const Status&, std::shared_ptr<const std::by
 // receiver is gone.
 using Sent = std::function<void(const Status&)>;
 
-// The bytes that a process gives to all other processes of a group in one call.
+// What a process brings to an exchange: the bytes that it gives to the other processes of a group in one call.
 struct Exchange {
   CallId call;
   const std::vector<uint32_t>& processes;  // the processes of the group, by rank
@@ -103,14 +104,53 @@ struct Exchange {
   uint64_t fingerprint;                    // must be equal on all ranks
   std::vector<ConstSpan> spans;
   std::chrono::steady_clock::time_point at;  // time at which this rank arrived
+  // false: the bytes are copied; at most kMaxExchanged. true: the other processes read them where they are, in one span
+  // of any size that must not change before Finish returns.
+  bool in_place = false;
+  // Whether rank 0 gives bytes to rank 1. Many such exchanges between two processes may be open at once.
+  bool is_transfer = false;
 };
 
-// The bytes of one rank; byte i is at bytes + i.
+// Copies bytes of another process's memory.
+class MemoryReader {
+ public:
+  virtual ~MemoryReader() = default;
+  // Returns false if the memory cannot be read. `to` then holds any bytes.
+  virtual bool Read(const std::byte* from, std::byte* to, int64_t bytes) const = 0;
+};
+
+// The bytes of one rank. Byte i is at bytes + i: in this process's memory if `reader` is null, otherwise in memory that
+// only the reader can read.
 struct Exchanged {
   const std::byte* bytes;
+  int64_t size;
   std::chrono::steady_clock::time_point at;
+  const MemoryReader* reader = nullptr;
+
+  // Copies the `count` bytes from byte `from` on. Returns false if the rank brings fewer bytes, or if they cannot be
+  // read.
+  bool CopyTo(std::byte* to, int64_t from, int64_t count) const;
 };
-using TakeExchanged = std::function<void(const std::vector<Exchanged>&)>;
+
+// Takes the bytes of all ranks, by rank. Returns whether it could read them. Must not throw.
+using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
+
+// An exchange that this process has joined. Either it ends well on all ranks, or on no rank. Destroying the object
+// ends the exchange if Finish has not run.
+class PendingExchange {
+ public:
+  struct Limits {
+    std::chrono::nanoseconds arrivals;  // until all ranks have joined
+    std::chrono::nanoseconds end;       // until all ranks have read what they need
+    bool yields;                        // as in Transport::Help
+  };
+
+  virtual ~PendingExchange() = default;
+  // Waits until all ranks have joined, passes their bytes to `take`, and waits until the other ranks have read this
+  // rank's bytes. Returns false if a limit passed, `take` failed on a rank, or ranks brought different calls; the call
+  // may then continue with messages. What `take` has stored then means nothing. Runs once.
+  virtual bool Finish(const Limits& limits, const TakeExchanged& take) = 0;
+};
 
 class LossyTransport;
 
@@ -165,13 +205,9 @@ class Transport {
   // Returns nullptr if this kind loses no part of a message.
   virtual LossyTransport* lossy() { return nullptr; }
 
-  // Exchanges up to kMaxExchanged bytes of each rank. If all ranks arrive within the limit, `take` gets the bytes of
-  // all ranks, by rank, and the function returns true in all processes. Otherwise the function returns false in all
-  // processes, and the call may continue with messages. `take` must not throw. `yields`: see Help.
-  virtual bool TryExchange(const Exchange& /*mine*/, std::chrono::nanoseconds /*limit*/, bool /*yields*/,
-                           const TakeExchanged& /*take*/) {
-    return false;
-  }
+  // Joins an exchange, without waiting for the other ranks. Returns null if this process cannot join; the exchange then
+  // fails on all ranks. The transport must outlive the result.
+  virtual std::unique_ptr<PendingExchange> Join(const Exchange& /*mine*/) { return nullptr; }
 
   // A thread calls Expect when it starts to wait for the messages of a call, and EndExpecting when it stops. For one
   // call, EndExpecting may run before Expect.
@@ -186,5 +222,12 @@ class Transport {
     Flush();
   }
 };
+
+inline bool Exchanged::CopyTo(std::byte* to, int64_t from, int64_t count) const {
+  if (from + count > size) return false;
+  if (reader != nullptr) return reader->Read(bytes + from, to, count);
+  std::memcpy(to, bytes + from, static_cast<size_t>(count));
+  return true;
+}
 
 }  // namespace jaxcomm

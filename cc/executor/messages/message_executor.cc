@@ -7,12 +7,16 @@
 #include <utility>
 
 #include "cc/base/finally.h"
-#include "cc/executor/messages/exchange_operands.h"
+#include "cc/executor/messages/operand_exchange.h"
+#include "cc/executor/messages/result_pages.h"
 
 namespace jaxcomm {
 namespace {
 
 using Turn = MessageDriver::Turn;
+
+// The most bytes that the ranks of an exchange read on a thread of XLA's.
+constexpr int64_t kMostRead = int64_t{4} << 20;
 
 // The interval at which Disconnect polls whether the last call has ended.
 constexpr std::chrono::milliseconds kPoll{1};
@@ -43,8 +47,11 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
   KeepDecided(site);
   if (!Select(arriving)) return Wait(std::move(arriving));
-  if (ExchangeOperands(transport(), calls_, arriving, /*may_wait=*/calls_.open() == 0, driver_.yields()))
-    return arriving.done(Status());
+  // Larger operands would occupy the thread, which is XLA's, for long.
+  const MessageSite::Exchanging& how = arriving.site->exchanging();
+  const auto ranks = static_cast<int64_t>(how.processes.size());
+  const bool is_short = !how.in_place || ranks * arriving.site->layout().payload() <= kMostRead;
+  if (is_short && Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
   Begin(std::move(arriving));
   if (site->selector()) StartDecided(id);
 }
@@ -63,30 +70,58 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Wait(std::move(arriving));
     return true;
   }
-  if (ExchangeOperands(transport(), calls_, arriving, /*may_wait=*/helps, driver_.yields())) {
+  if (Exchange(arriving, /*may_wait=*/helps)) {
     arriving.done(Status());
     return false;
   }
-  {
-    Turn turn;
-    turn.helps = helps;
-    const Turn::Current current(turn);
-    bool is_new = false;
-    const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
-    if (is_new && helps) driver_.ExpectAfterHelp();
-    if (is_new && !helps) transport().Expect();
-    if (call) {
-      turn.work.push_back(
-          {call, call->Arrive(rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
-    }
-    try {
-      driver_.Run(turn);
-    } catch (const std::bad_alloc&) {
-      FailWithoutMemory(call, rank);
-    }
-  }
+  BeginHelped(std::move(arriving), helps);
   if (site->selector()) StartDecided(id);
   return true;
+}
+
+std::unique_ptr<MessageExecutor::ExchangingRank> MessageExecutor::JoinExchange(
+    const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, const Buffers& buffers,
+    const Done& done) {
+  const User user(driver_.users());
+  if (site->exchanging().processes.empty() || !Check(*site).ok()) return nullptr;
+  auto joined =
+      std::make_unique<ExchangingRank>(ArrivingRank{site, id, rank, buffers, done, Clock::now(), Status()}, user);
+  return joined->exchange.Join(transport(), calls_) ? std::move(joined) : nullptr;
+}
+
+bool MessageExecutor::EndExchange(ExchangingRank& rank) {
+  if (rank.exchange.Finish(calls_, {/*may_wait=*/true, threads_.deadline()})) {
+    rank.arriving.done(Status());
+    return false;
+  }
+  BeginHelped(std::move(rank.arriving), /*helps=*/true);
+  return true;
+}
+
+// Returns whether an exchange has completed the rank's call.
+bool MessageExecutor::Exchange(const ArrivingRank& arriving, bool may_wait) {
+  OperandExchange exchange(arriving);
+  return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {may_wait, threads_.deadline()});
+}
+
+// Begins the rank's call with messages. With `helps`, the caller calls Help next.
+void MessageExecutor::BeginHelped(ArrivingRank arriving, bool helps) {
+  Turn turn;
+  turn.helps = helps;
+  const Turn::Current current(turn);
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
+  if (is_new && helps) driver_.ExpectAfterHelp();
+  if (is_new && !helps) transport().Expect();
+  if (call) {
+    turn.work.push_back(
+        {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
+  }
+  try {
+    driver_.Run(turn);
+  } catch (const std::bad_alloc&) {
+    FailWithoutMemory(call, arriving.rank);
+  }
 }
 
 bool MessageExecutor::Help(const std::function<bool()>& over) {
@@ -136,6 +171,7 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
     End(arriving, made);
     return nullptr;
   }
+  AdviseHugePages(site, arriving.rank, arriving.buffers);
   const CallMatcher::Joined joined =
       calls_.Join(arriving.site, arriving.id, arriving.rank, arriving.at, arriving.refused);
   const std::shared_ptr<MessageCall>& call = joined.call;

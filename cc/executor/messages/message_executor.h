@@ -26,6 +26,7 @@
 #include "cc/executor/messages/call_matcher.h"
 #include "cc/executor/messages/message_driver.h"
 #include "cc/executor/messages/notices.h"
+#include "cc/executor/messages/operand_exchange.h"
 #include "cc/executor/messages/waiting_ranks.h"
 #include "cc/executor/sites/message_calls.h"
 #include "cc/executor/threads/call_threads.h"
@@ -54,6 +55,22 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   // need not call Help, because the call sends nothing.
   bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);
+
+  // A rank that has joined its call by an exchange. EndExchange must be called for it.
+  struct ExchangingRank {
+    ExchangingRank(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
+
+    ArrivingRank arriving;
+    OperandExchange exchange{arriving};
+    const User user;
+  };
+  // Joins a call of a rank as Arrive does, but only if its ranks can exchange their operands, and without waiting.
+  // Returns null if they cannot: the caller must then call Arrive.
+  std::unique_ptr<ExchangingRank> JoinExchange(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                               uint32_t rank, const Buffers& buffers, const Done& done);
+  // Ends the exchange, and waits for the other ranks meanwhile. If the exchange fails, the rank arrives as in Arrive
+  // with `helps`. Returns as Arrive does.
+  bool EndExchange(ExchangingRank& rank);
   // Receives messages and adds them on this thread, which would otherwise only wait. Returns when `over` returns true
   // or after a short time. Returns false if another thread receives the messages.
   bool Help(const std::function<bool()>& over);
@@ -94,6 +111,8 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   bool is_connected() const { return !closing_ && driver_.transport() != nullptr; }
   Transport& transport() const { return *driver_.transport(); }
   Status Check(const MessageSite& site) const;
+  bool Exchange(const ArrivingRank& arriving, bool may_wait);
+  void BeginHelped(ArrivingRank arriving, bool helps);
   void Begin(ArrivingRank arriving);
   std::shared_ptr<MessageCall> Join(const ArrivingRank& arriving, bool& is_new);
   void OnArrival(uint32_t process, const Arrival& arrival);

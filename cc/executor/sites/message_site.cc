@@ -5,9 +5,16 @@
 #include <utility>
 
 #include "cc/executor/sites/message_calls.h"
+#include "cc/program/message_lists.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
+namespace {
+
+// Two ranks exchange operands of up to this size. Larger ones are added faster by the workers, from messages.
+constexpr int64_t kMostReadSum = int64_t{1} << 20;
+
+}  // namespace
 
 Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Collective collective, uint64_t communicator,
                                                        uint32_t site, const std::vector<MessageGroup>& groups,
@@ -36,7 +43,7 @@ Result<std::shared_ptr<MessageSite>> MessageSite::In(const std::vector<SiteRanks
   std::shared_ptr<MessageSite> made(new MessageSite(*this));
   made->ranks_ = std::move(ranks.value());
   made->graphs_ = std::make_shared<SiteGraphs>(graphs_->cache());
-  made->exchanging_.clear();
+  made->exchanging_ = Exchanging();
   return made;
 }
 
@@ -157,19 +164,31 @@ void MessageSite::CountCalls() {
   stats_ = shared_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
 }
 
+// Only sums that the lists of messages also add in rank order are exchanged, so that the bits are the same.
 void MessageSite::FindExchanging() {
-  exchanging_.clear();
+  exchanging_ = Exchanging();
   const SiteRanks::Local& local = ranks_.locals()[0];
-  const bool is_simple = collective_.kind == Kind::kAllReduce && !collective_.loss && !selector_ &&
-                         layout().extent() > 0 && layout().extent() <= Transport::kMaxExchanged;
-  if (!is_simple || !local.list || !local.list->IsFlatSum() || ranks_.IsBetweenHosts(local.rank)) return;
-  std::vector<uint32_t> processes;
-  for (const uint32_t rank : ranks_.GroupOf(local.rank)) processes.push_back(ranks_[rank].process);
-  for (const uint32_t process : processes) {
+  const bool is_simple = local.list && !collective_.loss && !selector_ && layout().payload() > 0;
+  if (!is_simple || ranks_.IsBetweenHosts(local.rank)) return;
+  Exchanging found;
+  for (const uint32_t rank : ranks_.GroupOf(local.rank)) found.processes.push_back(ranks_[rank].process);
+  for (const uint32_t process : found.processes) {
     const auto is_of = [process](const SiteRanks::Rank& rank) { return rank.process == process; };
     if (std::count_if(ranks_.begin(), ranks_.end(), is_of) > 1) return;
   }
-  exchanging_ = std::move(processes);
+  const std::string& list = ranks_.list(ranks_[local.rank].group);
+  const bool is_gather = collective_.kind == Kind::kAllGather;
+  const bool is_one = layout().leaves().size() == 1, is_pair = found.processes.size() == 2;
+  const int64_t slices = collective_.kind == Kind::kReduceScatter ? static_cast<int64_t>(found.processes.size()) : 1;
+  const int64_t bytes = slices * layout().extent();
+  found.is_transfer = IsBroadcast(list) && is_pair && is_one;
+  found.in_place = is_gather || found.is_transfer || bytes > Transport::kMaxExchanged;
+  const auto may_exchange = [&] {
+    if (is_gather || found.is_transfer) return is_one;
+    if (found.in_place) return AddsInRankOrder(list) && is_pair && is_one && bytes <= kMostReadSum;
+    return collective_.kind == Kind::kReduceScatter ? AddsInRankOrder(list) : local.list->IsFlatSum();
+  };
+  if (may_exchange()) exchanging_ = std::move(found);
 }
 
 Status MessageSite::MakeGraphs() const {

@@ -109,9 +109,12 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   bool has_graphs() const { return graphs_->are_made(); }
   // After MakeGraphs: the graph of a rank of ranks().locals().
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
-  // The process of each rank, if calls are so small and simple that their ranks may exchange operands without messages
-  // (exchange_operands.h). Otherwise empty.
-  const std::vector<uint32_t>& exchanging() const { return exchanging_; }
+  // How the ranks of calls exchange operands without messages (operand_exchange.h).
+  struct Exchanging {
+    std::vector<uint32_t> processes;             // of each rank of the group; empty if calls always run with messages
+    bool in_place = false, is_transfer = false;  // as in jaxcomm::Exchange
+  };
+  const Exchanging& exchanging() const { return exchanging_; }
   uint64_t fingerprint() const { return text_.fingerprint; }
   const std::string& text() const { return text_.text; }
   SiteStats& stats() const { return *stats_; }
@@ -167,7 +170,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::shared_ptr<SiteGraphs> graphs_ = std::make_shared<SiteGraphs>(std::make_shared<GraphCache>());
   SiteText text_;
-  std::vector<uint32_t> exchanging_;
+  Exchanging exchanging_;
   std::shared_ptr<SiteStats> stats_;
   std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of its schedules
   std::vector<std::shared_ptr<MessageSite>> selected_;  // sites of the other schedules; empty unless schedule_ is 0

@@ -38,16 +38,29 @@ class CountedShm : public Transport {
   void Cancel(const CallId& call) override { shm_.Cancel(call); }
   void Expect() override { shm_.Expect(); }
   void EndExpecting() override { shm_.EndExpecting(); }
-  bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
-                   const TakeExchanged& take) override {
-    const bool all = exchanges_ && shm_.TryExchange(mine, limit, yields, take);
-    exchanged += all ? 1 : 0;
-    return all;
+  std::unique_ptr<PendingExchange> Join(const Exchange& mine) override {
+    std::unique_ptr<PendingExchange> pending = exchanges_ ? shm_.Join(mine) : nullptr;
+    return pending ? std::make_unique<Counted>(std::move(pending), exchanged) : nullptr;
   }
 
   int exchanged = 0;
 
  private:
+  class Counted : public PendingExchange {
+   public:
+    Counted(std::unique_ptr<PendingExchange> pending, int& exchanged)
+        : pending_(std::move(pending)), exchanged_(exchanged) {}
+    bool Finish(const Limits& limits, const TakeExchanged& take) override {
+      const bool all = pending_->Finish(limits, take);
+      exchanged_ += all ? 1 : 0;
+      return all;
+    }
+
+   private:
+    const std::unique_ptr<PendingExchange> pending_;
+    int& exchanged_;
+  };
+
   Transport& shm_;
   const bool exchanges_;
 };
@@ -172,10 +185,10 @@ TEST(ExchangingTest, BitsAreThoseOfASumByMessages) {
 
 TEST(ExchangingTest, OnlySmallFlatSumsOfOneRankAProcessExchange) {
   Job job(3);
-  EXPECT_FALSE(job.MakeSite({100})[0]->exchanging().empty());
-  EXPECT_TRUE(job.MakeSite({100}, "direct")[0]->exchanging().empty());
-  EXPECT_TRUE(job.MakeSite({size_t{Transport::kMaxExchanged} / sizeof(float) + 1})[0]->exchanging().empty());
-  EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().empty());
+  EXPECT_FALSE(job.MakeSite({100})[0]->exchanging().processes.empty());
+  EXPECT_TRUE(job.MakeSite({100}, "direct")[0]->exchanging().processes.empty());
+  EXPECT_TRUE(job.MakeSite({size_t{Transport::kMaxExchanged} / sizeof(float) + 1})[0]->exchanging().processes.empty());
+  EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().processes.empty());
 }
 
 TEST(ExchangingTest, ALateRankIsCountedAsLateAndOtherCallsAreExchangedAgain) {

@@ -51,6 +51,7 @@ class CallThreads {
   // to receive the messages that arrived meanwhile.
   void WatchDeadlines();
   void SetDeadline(double seconds) { deadline_.store(seconds); }
+  double deadline() const { return deadline_.load(); }
 
  private:
   bool Run(const Completion& completion);

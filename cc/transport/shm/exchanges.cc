@@ -1,178 +1,175 @@
 #include "cc/transport/shm/exchanges.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#include <algorithm>
+#include <chrono>
 
-#include <climits>
-#include <optional>
-#include <utility>
-
+#include "cc/base/yielding.h"
 #include "cc/transport/cancelled_calls.h"
 #include "cc/transport/spans.h"
 
 namespace jaxcomm::shm {
 namespace {
 
-using State = std::atomic<uint64_t>;
 using Clock = std::chrono::steady_clock;
 
-// The parts of the state of a round. A state of 0 means that the round is free. The tag distinguishes calls that use
-// the same round.
-constexpr uint64_t kCame = 1, kTook = 1 << 12;  // one rank that has arrived, one rank that has read all bytes
-constexpr size_t kMaxRanks = kTook - 1;
-constexpr uint64_t kClosed = 1 << 24;
-constexpr uint64_t kSleeps = 1 << 25;  // a rank sleeps
-constexpr uint64_t kTag = 0xffffffff00000000;
-
-size_t Came(uint64_t state) { return state & (kTook - 1); }
-size_t Took(uint64_t state) { return state / kTook & (kTook - 1); }
+// The interval at which a rank that waits for readers checks whether they live.
+constexpr std::chrono::milliseconds kLook{100};
 
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
-// Successive calls on a communicator mostly use different rounds.
+// Successive calls on a communicator use different rounds.
 size_t RoundOf(const CallId& call) { return (call.communicator + call.launch + call.site + call.iteration) % kRounds; }
 
-// Returns the futex word of a state. This is the low half of the state, which holds everything but the tag.
-uint32_t* Word(State& state) {
-  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-  return reinterpret_cast<uint32_t*>(&state);
-}
+// A rank's cell, and the room for its bytes.
+struct CellPlace {
+  ExchangeCell* cell;
+  std::byte* data;
+  int64_t room;
+};
 
-void Wake(State& state) { syscall(SYS_futex, Word(state), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
-
-void Sleep(State& state, uint64_t expected, std::chrono::nanoseconds limit) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-  const timespec time = {seconds.count(), (limit - seconds).count()};
-  syscall(SYS_futex, Word(state), FUTEX_WAIT, static_cast<uint32_t>(expected), &time, nullptr, 0);
-}
-
-// Counts this rank in the round and returns the new state. Returns nullopt if another call uses the round, or if the
-// call's round is closed.
-std::optional<uint64_t> Come(State& state, uint64_t tag) {
-  uint64_t before = state.load();
-  for (;;) {
-    const bool is_ours = (before & kTag) == tag;
-    if (before & kClosed ? is_ours : before != 0 && !is_ours) return std::nullopt;
-    const uint64_t after = is_ours ? before + kCame : tag | kCame;
-    if (state.compare_exchange_weak(before, after)) return after;
+CellPlace PlaceOf(const MemoryFile& file, const Exchange& exchange, size_t rank) {
+  const size_t round = RoundOf(exchange.call);
+  if (!exchange.is_transfer) {
+    FileHeader::GroupCell& cell = file.header().cells[round];
+    return {&cell.cell, cell.data, sizeof(cell.data)};
   }
-}
-
-bool IsOpen(uint64_t state, uint64_t tag) { return (state & kTag) == tag && !(state & kClosed); }
-
-// Sleeps until `ready(state)` holds, but not longer than until `end`. Returns the last state.
-template <typename Ready>
-uint64_t SleepUntil(State& state, Clock::time_point end, const Ready& ready) {
-  for (uint64_t now = state.load();;) {
-    const auto left = end - Clock::now();
-    if (ready(now) || left <= left.zero()) return now;
-    if (!(now & kSleeps) && !state.compare_exchange_weak(now, now | kSleeps)) continue;
-    Sleep(state, now | kSleeps, left);
-    now = state.load();
-  }
-}
-
-// Closes the call's round, in which this rank is not counted. Does nothing if the round is open for another call.
-void Decline(State& state, uint64_t tag) {
-  uint64_t before = state.load();
-  do {
-    if (before != 0 && !(before & kClosed) && !IsOpen(before, tag)) return;
-  } while (!state.compare_exchange_weak(before, tag | kClosed));
-  if (before & kSleeps) Wake(state);
-}
-
-// Waits until all ranks have arrived, and returns true. If they have not arrived by `end`, closes the round and returns
-// false.
-bool Await(State& state, uint64_t tag, size_t ranks, Clock::time_point end, Yielding* yielding) {
-  // After a round has been closed, another call may use it.
-  const auto is_over = [&](uint64_t now) { return !IsOpen(now, tag) || Came(now) == ranks; };
-  if (yielding) yielding->Until([&] { return is_over(state.load()); });
-  uint64_t now = SleepUntil(state, end, is_over);
-  while (!is_over(now)) {
-    if (!state.compare_exchange_weak(now, now | kClosed)) continue;
-    if (now & kSleeps) Wake(state);
-    return false;
-  }
-  return IsOpen(now, tag);
-}
-
-// Counts a rank that has read the bytes of all ranks. The last of these ranks frees the round.
-void Take(State& state, size_t ranks) {
-  uint64_t before = state.load();
-  while (!state.compare_exchange_weak(before, Took(before) + 1 == ranks ? 0 : before + kTook)) continue;
-  if (Took(before) + 1 == ranks && before & kSleeps) Wake(state);
+  PeerChannel& channel = file.channel(exchange.processes[1 - rank]);
+  if (rank == 1) return {&channel.received[round], nullptr, 0};
+  return {&channel.sent[round].cell, channel.sent[round].data, sizeof(channel.sent[round].data)};
 }
 
 }  // namespace
 
-bool Exchanges::Try(const Exchange& mine, const std::vector<const MemoryFile*>& files, std::chrono::nanoseconds limit,
-                    bool yields, const TakeExchanged& take) {
-  const size_t index = RoundOf(mine.call), ranks = files.size();
+class Exchanges::Pending final : public PendingExchange {
+ public:
+  Pending(Exchanges& owner, Cell& cell, const Exchange& mine, std::vector<Member> members)
+      : owner_(owner),
+        cell_(cell),
+        mine_(mine),
+        members_(std::move(members)),
+        round_(*cell.state, cell.tag, members_.size()) {
+    exchanged_.reserve(members_.size());  // allocates now: no allocation may fail once this rank has entered
+  }
+  ~Pending() override {
+    if (!has_entered_) round_.Decline();
+    if (has_entered_ && !ends_well_) round_.Close();
+    if (has_entered_) round_.Leave();
+    owner_.Release(cell_);
+  }
+
+  bool Enter() {
+    const CellPlace place = PlaceOf(*members_[mine_.rank].file, mine_, mine_.rank);
+    ExchangeCell& cell = *place.cell;
+    cell.bytes = Measured();
+    cell.in_place = cell.bytes > place.room;
+    if (cell.in_place && !IsReadable()) return false;
+    cell.call = mine_.call;
+    cell.fingerprint = mine_.fingerprint;
+    cell.at = mine_.at.time_since_epoch();
+    cell.address = cell.in_place ? reinterpret_cast<uint64_t>(mine_.spans[0].data) : 0;
+    if (!cell.in_place) Gather(mine_.spans, 0, place.data);
+    return has_entered_ = round_.Enter(/*takes=*/is_sender());
+  }
+
+  bool Finish(const Limits& limits, const TakeExchanged& take) override { return ends_well_ = Run(limits, take); }
+
+ private:
+  bool Run(const Limits& limits, const TakeExchanged& take) {
+    const Clock::time_point begun = Clock::now();
+    const auto yield = [&](const auto& ready) {
+      if (!limits.yields || limits.arrivals <= limits.arrivals.zero()) return;
+      std::atomic<int64_t>& rest = owner_.memory_->writable().rests_until;
+      if (YieldUntil(ready, rest)) {
+        for (const Member& member : members_) member.file->writable().rests_until = rest.load();
+      }
+    };
+    if (!round_.AwaitEntered(begun + limits.arrivals, yield)) return false;
+    const bool has_taken = Collect() && take(exchanged_) && (is_sender() || round_.Take());
+    if (!has_taken || !is_in_place_) return has_taken;
+    return round_.AwaitTaken(begun + limits.end, kLook, yield, [this] {
+      return std::all_of(members_.begin(), members_.end(),
+                         [](const Member& member) { return !member.lives || member.lives(); });
+    });
+  }
+
+  bool is_sender() const { return mine_.is_transfer && mine_.rank == 0; }
+
+  // Whether the bytes may stay in place: the ranks that need them can read them. The receiver of a transfer brings no
+  // bytes.
+  bool IsReadable() const {
+    if (!mine_.in_place || mine_.spans.size() != 1) return false;
+    const auto can_read = [this](const Member& member) {
+      return &member == &members_[mine_.rank] || (member.reads && (is_sender() || member.memory != nullptr));
+    };
+    return std::all_of(members_.begin(), members_.end(), can_read);
+  }
+
+  int64_t Measured() const {
+    const Extent extent = Measure(mine_.spans);
+    return extent.at + extent.bytes;
+  }
+
+  // Finds the bytes of all ranks. All ranks compare the same cells, so they agree on the result.
+  bool Collect() {
+    for (size_t rank = 0; rank < members_.size(); ++rank) {
+      const CellPlace place = PlaceOf(*members_[rank].file, mine_, rank);
+      const ExchangeCell cell = *place.cell;  // a copy, as the other process may write its cell at any time
+      if (!(cell.call == mine_.call) || cell.fingerprint != mine_.fingerprint) return false;
+      if (cell.bytes < 0 || (!cell.in_place && cell.bytes > place.room)) return false;
+      if (!mine_.is_transfer && cell.bytes != Measured()) return false;
+      const bool is_other = rank != mine_.rank;
+      if (is_other && cell.in_place && members_[rank].memory == nullptr) return false;
+      is_in_place_ = is_in_place_ || cell.in_place;
+      exchanged_.push_back({cell.in_place ? reinterpret_cast<const std::byte*>(cell.address) : place.data, cell.bytes,
+                            Clock::time_point(cell.at), cell.in_place && is_other ? members_[rank].memory : nullptr});
+    }
+    return true;
+  }
+
+  Exchanges& owner_;
+  Cell& cell_;
+  const Exchange mine_;
+  const std::vector<Member> members_;
+  Round round_;
+  bool has_entered_ = false, is_in_place_ = false, ends_well_ = false;
+  std::vector<Exchanged> exchanged_;
+};
+
+std::unique_ptr<PendingExchange> Exchanges::Join(const Exchange& mine, std::vector<Member> members) {
+  const size_t round = RoundOf(mine.call);
+  if (members.size() > Round::kMaxRanks) return nullptr;
   const Extent extent = Measure(mine.spans);
-  if (ranks > kMaxRanks || extent.at + extent.bytes > Transport::kMaxExchanged) return false;
-  std::vector<Exchanged> exchanged;
-  exchanged.reserve(ranks);  // allocates now: no allocation may fail once this rank is counted
-  State& round = files[0]->writable().rounds[index].state;
+  if (!mine.in_place && extent.at + extent.bytes > Transport::kMaxExchanged) return nullptr;
+  Round::State& state = mine.is_transfer ? members[0].file->transfer_round(mine.processes[1], round)
+                                         : members[0].file->writable().rounds[round].state;
   const uint64_t tag = TagOf(mine.call);
-  const Clock::time_point end = Clock::now() + limit;
-  if (!Claim(index, round, tag, end)) {
-    Decline(round, tag);
-    return false;
+  Cell* const cell = Claim(mine);
+  if (cell == nullptr) {
+    Round(state, tag, members.size()).Decline();
+    return nullptr;
   }
-  ExchangeCell& cell = memory_->header().cells[index];
-  cell.call = mine.call;
-  cell.fingerprint = mine.fingerprint;
-  cell.bytes = extent.at + extent.bytes;
-  cell.at = mine.at.time_since_epoch();
-  Gather(mine.spans, 0, cell.data);
-
-  const std::optional<uint64_t> come = Come(round, tag);
-  bool all = come.has_value();
-  if (all && Came(*come) == ranks) {
-    if (*come & kSleeps) Wake(round);
-  } else if (all) {
-    all = Await(round, tag, ranks, end, yields && limit > limit.zero() ? &cells_[index].yielding : nullptr);
-  }
-  if (all) {
-    for (const MemoryFile* const file : files) {
-      const ExchangeCell& other = file->header().cells[index];
-      // All ranks compare the same cells, so they agree.
-      all = all && other.call == cell.call && other.fingerprint == cell.fingerprint && other.bytes == cell.bytes;
-      exchanged.push_back({other.data, Clock::time_point(other.at)});
-    }
-    if (all) take(exchanged);
-    Take(round, ranks);
-  }
-  Release(index);
-  return all;
+  cell->state = &state;
+  cell->tag = tag;
+  cell->ranks = members.size();
+  auto pending = std::make_unique<Pending>(*this, *cell, mine, std::move(members));
+  return pending->Enter() ? std::move(pending) : nullptr;
 }
 
-// Takes the cell for this thread. Returns false if another thread uses the cell, or if other ranks still read the cell
-// at `end`.
-bool Exchanges::Claim(size_t index, State& round, uint64_t tag, Clock::time_point end) {
+// Takes the call's cell for this thread. Returns null if another thread uses the cell, or if other ranks still read its
+// bytes.
+Exchanges::Cell* Exchanges::Claim(const Exchange& mine) {
+  size_t index = RoundOf(mine.call);
+  if (mine.is_transfer) index += kRounds * (1 + 2 * size_t{mine.processes[1 - mine.rank]} + mine.rank);
   Cell& cell = cells_[index];
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (std::exchange(cell.is_used, true)) return false;
-  }
-  // All ranks of the last round of this cell have arrived, so they finish reading soon.
-  if (cell.round != nullptr) {
-    const auto is_read = [&](uint64_t state) { return !IsOpen(state, cell.tag); };
-    if (!is_read(SleepUntil(*cell.round, end, is_read))) {
-      Release(index);
-      return false;
-    }
-  }
-  cell.round = &round;
-  cell.tag = tag;
-  return true;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_read = cell.state == nullptr || Round(*cell.state, cell.tag, cell.ranks).IsRead();
+  if (!is_read || std::exchange(cell.is_used, true)) return nullptr;
+  return &cell;
 }
 
-void Exchanges::Release(size_t index) {
+void Exchanges::Release(Cell& cell) {
   std::lock_guard<std::mutex> lock(mutex_);
-  cells_[index].is_used = false;
+  cell.is_used = false;
 }
 
 }  // namespace jaxcomm::shm

@@ -1,54 +1,61 @@
-// Exchanges a few bytes among the ranks of a call on one host. Either every rank gets the bytes of all ranks, or no
-// rank gets any bytes.
+// Exchanges bytes among the ranks of a call on one host. Either the exchange ends well on all ranks, or on no rank.
 //
-//   Exchanges exchanges(memory);   // the memory file of this process
-//   if (exchanges.Try(mine, files, limit, yields, take)) …   // files[i]: the file of rank i
+//   Exchanges exchanges(memory, processes);                            // the memory file of this process
+//   auto pending = exchanges.Join(mine, {{file, reader, …}, …});       // one member per rank
+//   if (pending && pending->Finish(limits, take)) …
 //
-// A rank stores its bytes in a cell of its own memory file. It then counts itself in the call's round, a counter in the
-// memory file of rank 0. The last rank wakes the other ranks. A rank that stops waiting before all ranks have arrived
-// closes the round, so that all ranks agree on the outcome. Thread-safe.
+// A rank describes its bytes in a cell of its own memory file. The cell has room for a few bytes; other processes read
+// more bytes where they are, in the rank's memory. The rank then enters the call's round (round.h) in the memory file
+// of rank 0. Thread-safe. Must outlive what Join returns.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
-#include "cc/base/yielding.h"
 #include "cc/transport/shm/memory_file.h"
+#include "cc/transport/shm/round.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm::shm {
 
 class Exchanges {
  public:
-  explicit Exchanges(std::shared_ptr<MemoryFile> memory) : memory_(std::move(memory)) {}
-
-  // As Transport::TryExchange.
-  bool Try(const Exchange& mine, const std::vector<const MemoryFile*>& files, std::chrono::nanoseconds limit,
-           bool yields, const TakeExchanged& take);
-
- private:
-  using State = std::atomic<uint64_t>;
-  // The use of a cell of this process. `is_used` is guarded by mutex_; the other members belong to the thread that uses
-  // the cell. Other ranks may still read the bytes that the cell held for `round`.
-  struct Cell {
-    bool is_used = false;
-    State* round = nullptr;
-    uint64_t tag = 0;
-    Yielding yielding;
+  // The process of a rank.
+  struct Member {
+    const MemoryFile* file;
+    const MemoryReader* memory = nullptr;  // null if this process cannot read that process's memory
+    bool reads = false;                    // whether that process can read this process's memory
+    std::function<bool()> lives = {};      // returns false if the process has ended; empty for this process
   };
 
-  bool Claim(size_t index, State& round, uint64_t tag, std::chrono::steady_clock::time_point end);
-  void Release(size_t index);
+  Exchanges(std::shared_ptr<MemoryFile> memory, uint32_t processes)
+      : memory_(std::move(memory)), cells_(kRounds * (1 + 2 * size_t{processes})) {}
+
+  // As Transport::Join. `members`: one per rank.
+  std::unique_ptr<PendingExchange> Join(const Exchange& mine, std::vector<Member> members);
+
+ private:
+  class Pending;
+  // The use of a cell of this process. `is_used` is guarded by mutex_; the other members belong to the thread that uses
+  // the cell. Other ranks may still read the bytes that the cell held for the last call.
+  struct Cell {
+    bool is_used = false;
+    Round::State* state = nullptr;
+    uint64_t tag = 0;
+    size_t ranks = 0;
+  };
+
+  Cell* Claim(const Exchange& mine);
+  void Release(Cell& cell);
 
   const std::shared_ptr<MemoryFile> memory_;
   std::mutex mutex_;
-  std::array<Cell, kRounds> cells_;
+  std::vector<Cell> cells_;
 };
 
 }  // namespace jaxcomm::shm

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
@@ -33,8 +34,10 @@ struct Call {
 Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool yields = false) {
   Outcome outcome;
   const Exchange mine{call.id, call.processes, rank, call.fingerprint, All(bytes), std::chrono::steady_clock::now()};
-  outcome.all = job[call.processes[rank]].TryExchange(mine, limit, yields, [&](const std::vector<Exchanged>& taken) {
+  const std::unique_ptr<PendingExchange> pending = job[call.processes[rank]].Join(mine);
+  outcome.all = pending && pending->Finish({limit, kLong, yields}, [&](const std::vector<Exchanged>& taken) {
     for (const Exchanged& each : taken) outcome.taken.emplace_back(each.bytes, each.bytes + bytes.size());
+    return true;
   });
   return outcome;
 }

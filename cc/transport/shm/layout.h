@@ -1,8 +1,8 @@
 // The layout of the memory file of a process. The process writes the file; the other processes may only read it, except
-// that they also write its first page. All files of a job have the same layout, so a process never reads a size from a
+// that they also write its first part. All files of a job have the same layout, so a process never reads a size from a
 // file.
 //
-//   page 0      WritablePage
+//   first       WritablePart and the rounds of transfers
 //   then        FileHeader, and a PeerChannel for each process of the job
 //   then        slots of kSlotBytes, which hold messages of this process until all receivers have released them
 #pragma once
@@ -23,35 +23,45 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;  // maximum number of messages in slots from one process to another; a power of two
 constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 
-constexpr size_t kRounds = 8;  // each serves one exchange at a time; one group has fewer exchanges in progress
+// Each round serves one exchange at a time; the call determines the round. A group has fewer exchanges in progress, and
+// so have two processes that transfer bytes.
+constexpr size_t kRounds = 8;
 
-// The page that other processes also write. `rounds` are the states of the exchanges in which the owner is rank 0. The
-// call determines the round.
-struct WritablePage {
-  std::atomic<uint32_t> doorbell;
+// The part of the file that other processes also write, followed by kRounds rounds for each process of the job: the
+// rounds of transfers to that process. `rounds` are the rounds of groups in which the owner is rank 0.
+struct WritablePart {
   struct alignas(64) Round {
     std::atomic<uint64_t> state;
-  } rounds[kRounds];
-};
-static_assert(sizeof(WritablePage) <= kPage);
+  };
 
-// The owner's bytes for an exchange.
+  std::atomic<uint32_t> doorbell;
+  std::atomic<int64_t> rests_until;  // see YieldUntil; all processes of the host set it
+  Round rounds[kRounds];
+};
+
+// The owner's part in an exchange.
 struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
-  int64_t bytes;
   std::chrono::steady_clock::duration at;
-  alignas(64) std::byte data[Transport::kMaxExchanged];
+  bool in_place;
+  uint64_t address;  // of the owner's bytes in the owner's memory, if others read them there
+  int64_t bytes;
 };
 
 struct FileHeader {
   uint64_t magic;
   uint32_t process, processes, slots;
+  int32_t pid;
   uint64_t nonce;
+  uint64_t nonce_at;  // the address of `nonce` in the owner's memory
   // Not 0: the owner waits for room in a ring or for a slot. A process that makes room or releases a slot then rings
   // the doorbell of the owner.
   std::atomic<uint32_t> waits;
-  ExchangeCell cells[kRounds];
+  struct GroupCell {
+    ExchangeCell cell;
+    alignas(64) std::byte data[Transport::kMaxExchanged];
+  } cells[kRounds];
 };
 
 enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
@@ -63,6 +73,13 @@ struct PeerChannel {
   alignas(64) std::atomic<uint64_t> read;      // number of bytes read from the other process's ring
   alignas(64) std::atomic<uint64_t> released;  // number of entries written into `releases`
   std::atomic<uint32_t> closing;
+  std::atomic<uint32_t> reads;  // not 0: the owner can read the other process's memory
+  // The owner's part in transfers to and from the other process.
+  struct SentCell {
+    ExchangeCell cell;
+    alignas(64) std::byte data[kMaxInline];
+  } sent[kRounds];
+  ExchangeCell received[kRounds];
   // One entry for each message that the owner has released: the slot of the other process that held the message.
   alignas(64) std::atomic<uint32_t> releases[kReleases];
   alignas(64) std::byte ring[kRingBytes];  // Records at multiples of 8; each is followed by its bytes

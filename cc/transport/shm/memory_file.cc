@@ -61,7 +61,8 @@ Status NotAPeer(uint32_t process, const std::string& why) {
 
 MemoryFile::MemoryFile(int fd, uint32_t processes, uint32_t slots)
     : fd_(fd),
-      slots_at_(kPage + RoundToPages(kHeaderBytes + int64_t{processes} * sizeof(PeerChannel))),
+      header_at_(RoundToPages(sizeof(WritablePart) + int64_t{processes} * kRounds * sizeof(WritablePart::Round))),
+      slots_at_(header_at_ + RoundToPages(kHeaderBytes + int64_t{processes} * sizeof(PeerChannel))),
       bytes_(slots_at_ + int64_t{slots} * kSlotBytes) {
   CloseInChildren(fd);
 }
@@ -72,7 +73,7 @@ MemoryFile::~MemoryFile() {
 }
 
 PeerChannel& MemoryFile::channel(uint32_t process) const {
-  return *(reinterpret_cast<PeerChannel*>(start_ + kPage + kHeaderBytes) + process);
+  return *(reinterpret_cast<PeerChannel*>(start_ + header_at_ + kHeaderBytes) + process);
 }
 
 Result<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint32_t process, uint32_t processes, int64_t arena_bytes) {
@@ -93,6 +94,8 @@ Result<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint32_t process, uint32_
   header.process = process;
   header.processes = processes;
   header.slots = static_cast<uint32_t>(slots);
+  header.pid = getpid();
+  header.nonce_at = reinterpret_cast<uint64_t>(&header.nonce);
   if (getrandom(&header.nonce, sizeof(header.nonce), 0) != sizeof(header.nonce)) {
     return NoMemory(memory->bytes_, "the system returned no random number");
   }
@@ -143,7 +146,8 @@ bool MemoryFile::Map(int protection) {
   void* const start = mmap(nullptr, static_cast<size_t>(bytes_), protection, MAP_SHARED | MAP_POPULATE, fd_, 0);
   if (start == MAP_FAILED) return false;
   start_ = static_cast<std::byte*>(start);
-  return mmap(start, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, 0) != MAP_FAILED;
+  return mmap(start, static_cast<size_t>(header_at_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, 0) !=
+         MAP_FAILED;
 }
 
 }  // namespace jaxcomm::shm

@@ -4,7 +4,7 @@
 //   Result<std::shared_ptr<MemoryFile>> other = MemoryFile::Open(fd, *mine.value(), process, nonce);   // owns fd
 //
 // Reading a file never faults, because Create reserves the memory and Open accepts only files that no process can
-// shrink. An opened file is read-only except for its first page.
+// shrink. An opened file is read-only except for its first part.
 #pragma once
 
 #include <atomic>
@@ -27,9 +27,13 @@ class MemoryFile {
   MemoryFile& operator=(const MemoryFile&) = delete;
 
   int fd() const { return fd_; }
-  WritablePage& writable() const { return *reinterpret_cast<WritablePage*>(start_); }
+  WritablePart& writable() const { return *reinterpret_cast<WritablePart*>(start_); }
+  // A round of transfers from the owner to the process.
+  std::atomic<uint64_t>& transfer_round(uint32_t process, size_t round) const {
+    return reinterpret_cast<WritablePart::Round*>(start_ + sizeof(WritablePart))[process * kRounds + round].state;
+  }
   std::atomic<uint32_t>& doorbell() const { return writable().doorbell; }
-  FileHeader& header() const { return *reinterpret_cast<FileHeader*>(start_ + kPage); }
+  FileHeader& header() const { return *reinterpret_cast<FileHeader*>(start_ + header_at_); }
   PeerChannel& channel(uint32_t process) const;
   std::byte* slot(uint32_t slot) const { return start_ + slots_at_ + int64_t{slot} * kSlotBytes; }
 
@@ -38,7 +42,7 @@ class MemoryFile {
   bool Map(int protection);
 
   const int fd_;
-  const int64_t slots_at_, bytes_;
+  const int64_t header_at_, slots_at_, bytes_;
   std::byte* start_ = nullptr;
 };
 

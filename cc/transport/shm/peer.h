@@ -10,6 +10,7 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/shm/memory_file.h"
+#include "cc/transport/shm/peer_memory.h"
 #include "cc/transport/shm/peer_slots.h"
 #include "cc/transport/shm/ring.h"
 #include "cc/transport/shm/shm_transport.h"
@@ -23,6 +24,8 @@ struct ShmTransport::Peer {
         memory(std::move(other)),
         to(mine->channel(process)),
         from(memory->channel(self)),
+        bytes(memory->header().pid, memory->header().nonce_at, memory->header().nonce),
+        can_read(bytes.CanRead()),
         reader(to, from),
         slots(std::make_shared<shm::PeerSlots>(process, mine, memory)),
         writer(to, from) {}
@@ -34,6 +37,8 @@ struct ShmTransport::Peer {
   const std::shared_ptr<shm::MemoryFile> memory;
   shm::PeerChannel& to;
   const shm::PeerChannel& from;
+  const shm::PeerMemory bytes;  // everything in the peer's memory, if `can_read`
+  const bool can_read;
 
   // Used only by the thread that holds serving_.
   shm::RingReader reader;

@@ -39,7 +39,7 @@ ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memo
       memory_(std::move(memory)),
       life_lock_(std::move(life_lock)),
       peers_(memory_->header().processes),
-      exchanges_(memory_),
+      exchanges_(memory_, memory_->header().processes),
       slots_(process_, memory_->header().processes, memory_->header().slots) {}
 
 ShmTransport::~ShmTransport() {
@@ -93,6 +93,8 @@ Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {
     Lock lock(mutex_);
     if (peers_[process]) return InvalidArgument("process " + std::to_string(process) + " has been added before.");
     peers_[process] = std::make_unique<Peer>(process_, process, memory_, std::move(memory.value()));
+    Peer& peer = *peers_[process];
+    peer.to.reads = peer.can_read ? 1 : 0;
   }
   shm::Ring(memory_->doorbell());  // the peer may already have sent something
   return Status();
@@ -128,19 +130,26 @@ void ShmTransport::Cancel(const CallId& id) {
   if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());
 }
 
-bool ShmTransport::TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
-                               const TakeExchanged& take) {
-  std::vector<const shm::MemoryFile*> files;
-  files.reserve(mine.processes.size());
+std::unique_ptr<PendingExchange> ShmTransport::Join(const Exchange& mine) {
+  std::vector<shm::Exchanges::Member> members;
+  members.reserve(mine.processes.size());
   {
     Lock lock(mutex_);
     for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
-      Peer* const peer = rank == mine.rank ? nullptr : At(mine.processes[rank]);
-      if (rank != mine.rank && peer == nullptr) return false;
-      files.push_back(peer ? peer->memory.get() : memory_.get());
+      if (rank == mine.rank) {
+        members.push_back({memory_.get()});
+        continue;
+      }
+      Peer* const peer = At(mine.processes[rank]);
+      if (peer == nullptr) return nullptr;
+      const auto lives = [this, peer] {
+        Lock lock(mutex_);
+        return !peer->ended();
+      };
+      members.push_back({peer->memory.get(), peer->can_read ? &peer->bytes : nullptr, peer->from.reads != 0, lives});
     }
   }
-  return exchanges_.Try(mine, files, limit, yields, take);
+  return exchanges_.Join(mine, std::move(members));
 }
 
 void ShmTransport::Work() {
@@ -180,7 +189,7 @@ void ShmTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::
       // Other processes keep ringing, so the progress thread must serve them.
       return shm::WakeSleeper(doorbell, shm::kAsleep);
     }
-    if (yields) yielding_.Until([&] { return doorbell.load() != shm::kAwake; });
+    if (yields) YieldUntil([&] { return doorbell.load() != shm::kAwake; }, memory_->writable().rests_until);
     if (shm::Rest(doorbell, shm::kHelping)) shm::Sleep(doorbell, shm::kHelping, left);
   }
 }

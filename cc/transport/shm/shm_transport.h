@@ -70,8 +70,7 @@ class ShmTransport final : public Transport {
   void Flush() override;
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
-  bool TryExchange(const Exchange& mine, std::chrono::nanoseconds limit, bool yields,
-                   const TakeExchanged& take) override;
+  std::unique_ptr<PendingExchange> Join(const Exchange& mine) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
@@ -153,7 +152,6 @@ class ShmTransport final : public Transport {
   const std::unique_ptr<shm::LifeLock> life_lock_;
 
   std::mutex serving_;  // held by the thread that reads arrivals: the progress thread or a helper
-  Yielding yielding_;   // the polling of the helper
   std::mutex mutex_;
   std::condition_variable copied_;
   int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect

@@ -1,0 +1,144 @@
+#include "cc/executor/messages/operand_exchange.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cc/base/float_mode.h"
+#include "cc/executor/messages/result_pages.h"
+
+namespace jaxcomm {
+namespace {
+
+// The time that a rank waits for the other ranks before its call continues with messages.
+constexpr std::chrono::milliseconds kWait{1};
+
+CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals) {
+  const auto [first, last] = std::minmax_element(arrivals.begin(), arrivals.end());
+  CallRecord record;
+  record.arrivals.reserve(arrivals.size());
+  record.waits.reserve(arrivals.size());
+  for (const Clock::time_point at : arrivals) {
+    record.arrivals.push_back(Seconds(at - *first));
+    record.waits.push_back(Seconds(*last - at));
+  }
+  record.last = {static_cast<uint32_t>(last - arrivals.begin())};
+  record.after_arrival = Seconds(Clock::now() - *last);
+  return record;
+}
+
+}  // namespace
+
+bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
+  const MessageSite& site = *arriving_.site;
+  const MessageSite::Exchanging& how = site.exchanging();
+  if (!arriving_.refused.ok() || how.processes.empty() || !calls.IsUnknown(site, arriving_.id)) return false;
+  rank_ = static_cast<size_t>(std::find(group().begin(), group().end(), arriving_.rank) - group().begin());
+  // Allocates now: once this rank has joined, Finish must not fail for lack of memory.
+  arrivals_.resize(group().size());
+  sources_.resize(group().size());
+  if (how.in_place && !how.is_transfer && site.collective().kind != Kind::kAllGather) {
+    scratch_ = site.scratch().Take(site.layout().extent());
+  }
+  AdviseHugePages(site, arriving_.rank, arriving_.buffers);
+  pending_ = transport.Join({arriving_.id, how.processes, rank_, site.fingerprint(), Operands(), arriving_.at,
+                             how.in_place, how.is_transfer});
+  if (pending_ && site.collective().kind == Kind::kAllGather) {  // copies its own slice while other ranks arrive
+    const int64_t bytes = site.layout().payload();
+    std::memcpy(arriving_.buffers.results[0] + static_cast<int64_t>(rank_) * bytes, arriving_.buffers.operands[0],
+                static_cast<size_t>(bytes));
+  }
+  return pending_ != nullptr;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
+  using std::chrono::nanoseconds;
+  const auto arrivals = limits.may_wait ? nanoseconds(kWait) : nanoseconds(0);
+  const auto end = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(limits.deadline));
+  const bool ended = pending_->Finish({arrivals, end, /*yields=*/true}, [this](const auto& all) { return Take(all); });
+  if (ended && scratch_) {
+    const XlaFloatMode mode;
+    Add(0);
+  }
+  pending_ = nullptr;
+  if (ended) Record(calls);
+  return ended;
+}
+
+// The bytes that the other ranks need of this rank.
+std::vector<ConstSpan> OperandExchange::Operands() const {
+  const MessageSite& site = *arriving_.site;
+  std::vector<ConstSpan> spans;
+  if (site.exchanging().is_transfer && rank_ == 1) return spans;
+  const int64_t slices = site.collective().kind == Kind::kReduceScatter ? static_cast<int64_t>(group().size()) : 1;
+  for (size_t leaf = 0; leaf < arriving_.buffers.operands.size(); ++leaf) {
+    spans.push_back({arriving_.buffers.operands[leaf], slices * site.layout().leaves()[leaf].bytes,
+                     slices * site.layout().Start(leaf)});
+  }
+  return spans;
+}
+
+bool OperandExchange::Take(const std::vector<Exchanged>& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) arrivals_[i] = operands[i].at;
+  const MessageSite& site = *arriving_.site;
+  if (!site.exchanging().is_transfer) {
+    return site.collective().kind == Kind::kAllGather ? Gather(operands) : Reduce(operands);
+  }
+  return rank_ == 0 || operands[0].CopyTo(arriving_.buffers.results[0], 0, site.layout().payload());
+}
+
+bool OperandExchange::Gather(const std::vector<Exchanged>& operands) {
+  const int64_t bytes = arriving_.site->layout().payload();
+  // Starts with the next rank, so that ranks do not all read one rank's memory at once.
+  for (size_t i = 1; i < operands.size(); ++i) {
+    const size_t from = (rank_ + i) % operands.size();
+    std::byte* const slice = arriving_.buffers.results[0] + static_cast<int64_t>(from) * bytes;
+    if (!operands[from].CopyTo(slice, 0, bytes)) return false;
+  }
+  return true;
+}
+
+// Adds the operands, or only copies them if results may share memory with operands that other ranks still read.
+bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
+  const MessageSite& site = *arriving_.site;
+  const bool scatters = site.collective().kind == Kind::kReduceScatter;
+  const XlaFloatMode mode;
+  for (size_t leaf = 0; leaf < arriving_.buffers.results.size(); ++leaf) {
+    const int64_t bytes = site.layout().leaves()[leaf].bytes;
+    const int64_t at = scatters ? site.layout().Start(leaf) * static_cast<int64_t>(operands.size()) +
+                                      static_cast<int64_t>(rank_) * bytes
+                                : site.layout().Start(leaf);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      sources_[i] = operands[i].bytes + at;
+      if (operands[i].reader == nullptr) continue;
+      sources_[i] = scratch_.get();  // only one of two ranks is read
+      if (!operands[i].CopyTo(scratch_.get(), at, bytes)) return false;
+    }
+    if (!scratch_) Add(leaf);
+  }
+  return true;
+}
+
+// Adds in the order of ranks, as the lists of messages do.
+void OperandExchange::Add(size_t leaf) {
+  const SiteLeaves& leaves = arriving_.site->leaves();
+  leaves.reduces()[leaf](sources_.data(), sources_.size(), &arriving_.buffers.results[leaf], 1, 1,
+                         static_cast<size_t>(leaves.layout().leaves()[leaf].bytes));
+}
+
+void OperandExchange::Record(CallMatcher& calls) try {
+  const MessageSite& site = *arriving_.site;
+  calls.AddEnded(site, arriving_.id, group(), arriving_.at);
+  // The clocks of a host's containers may differ, so the other ranks' times are kept within possible bounds.
+  const Clock::time_point now = Clock::now();
+  for (Clock::time_point& at : arrivals_) at = std::clamp(at, std::min(arriving_.at - kWait, now), now);
+  site.stats().Record(RecordOf(arrivals_));
+} catch (const std::bad_alloc&) {
+  // The call is complete; only its statistics are missing.
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,50 @@
+// Completes a call of ranks on one host without messages, if the ranks arrive together: each rank reads the operands of
+// the other ranks.
+//
+//   OperandExchange exchange(arriving);   // `arriving` must outlive the exchange
+//   if (exchange.Join(transport, calls) && exchange.Finish(calls, limits)) return arriving.done(Status());
+//   …                                     // otherwise the call continues with messages, on all its ranks
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "cc/executor/messages/arriving_rank.h"
+#include "cc/executor/messages/call_matcher.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class OperandExchange {
+ public:
+  struct Limits {
+    bool may_wait;    // whether to wait, up to a millisecond, for ranks that have not arrived
+    double deadline;  // of the call, in seconds
+  };
+
+  explicit OperandExchange(const ArrivingRank& arriving) : arriving_(arriving) {}
+
+  // Offers the rank's operands to the other ranks. Returns false if the call does not allow an exchange.
+  bool Join(Transport& transport, const CallMatcher& calls);
+  // Returns whether the exchange has completed the call.
+  bool Finish(CallMatcher& calls, const Limits& limits);
+
+ private:
+  const std::vector<uint32_t>& group() const { return arriving_.site->ranks().GroupOf(arriving_.rank); }
+  std::vector<ConstSpan> Operands() const;
+  bool Take(const std::vector<Exchanged>& operands);
+  bool Gather(const std::vector<Exchanged>& operands);
+  bool Reduce(const std::vector<Exchanged>& operands);
+  void Add(size_t leaf);
+  void Record(CallMatcher& calls);
+
+  const ArrivingRank& arriving_;
+  size_t rank_ = 0;  // in the group
+  std::unique_ptr<PendingExchange> pending_;
+  std::shared_ptr<std::byte> scratch_;       // for an operand that cannot be added where it is
+  std::vector<Clock::time_point> arrivals_;  // by rank
+  std::vector<const std::byte*> sources_;    // by rank
+};
+
+}  // namespace jaxcomm

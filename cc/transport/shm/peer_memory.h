@@ -1,0 +1,33 @@
+// The memory of another process, from which this process copies bytes without that process's help.
+//
+//   PeerMemory memory(header.pid, header.nonce_at, nonce);
+//   if (memory.CanRead()) …
+//   if (memory.Read(from, to, bytes)) …
+//
+// Each read also reads the process's nonce. It fails if another process has the process's number by then.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm::shm {
+
+class PeerMemory final : public MemoryReader {
+ public:
+  PeerMemory(pid_t pid, uint64_t nonce_at, uint64_t nonce) : pid_(pid), nonce_at_(nonce_at), nonce_(nonce) {}
+
+  // Returns whether the system lets this process read the memory. Tries once, in a child process the first time: a
+  // seccomp filter may kill a process that makes the system call.
+  bool CanRead() const;
+  bool Read(const std::byte* from, std::byte* to, int64_t bytes) const override;
+
+ private:
+  const pid_t pid_;
+  const uint64_t nonce_at_, nonce_;
+};
+
+}  // namespace jaxcomm::shm

@@ -1,0 +1,117 @@
+// The state of an exchange, in memory that all its ranks write. The exchange ends well if all ranks take the bytes
+// while it is open. Otherwise a rank closes it, and it fails on all ranks.
+//
+//   Round round(state, tag, ranks);             // the state and the tag follow from the call
+//   if (round.Enter(/*takes=*/false)) {
+//     bool ends_well = round.AwaitEntered(end, yield) && Read() && round.Take();
+//     if (ends_well) ends_well = round.AwaitTaken(end, step, yield, lives);   // if others read this rank's own memory
+//     round.Close();                            // unless it ended well
+//     round.Leave();
+//   }
+//
+// A rank that cannot enter calls Decline. Once AwaitTaken has returned, or after Close, no other rank accepts bytes
+// that it reads from then on. Another call can use the state when all ranks that entered have left.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace jaxcomm::shm {
+
+class Round {
+ public:
+  using State = std::atomic<uint64_t>;
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr size_t kMaxRanks = 255;
+
+  // `tag` distinguishes calls that use the same state. Its low half is 0, its high half is not 0.
+  Round(State& state, uint64_t tag, size_t ranks) : state_(state), tag_(tag), ranks_(ranks) {}
+
+  // Counts this rank as present. With `takes`, also counts it as having taken all that it needs. Returns false if the
+  // exchange is closed or another call uses the state.
+  bool Enter(bool takes);
+  // Closes the exchange for a rank that has not entered. Does nothing if another call uses the state.
+  void Decline();
+  // Waits until all ranks have entered. Closes the exchange if they have not at `end`. Returns whether the exchange is
+  // open. First calls `yield` with a predicate, which may wait for a while until the predicate holds.
+  template <typename Yield>
+  bool AwaitEntered(Clock::time_point end, const Yield& yield) {
+    const auto is_over = [this](uint64_t now) { return !IsOpen(now) || Entered(now) == ranks_; };
+    yield([&] { return is_over(state_.load()); });
+    if (!is_over(SleepUntil(end, is_over))) CloseUnless(is_over);
+    return IsOpen(state_.load());
+  }
+  // Counts this rank as having taken all that it needs. Returns false if the exchange is closed.
+  bool Take();
+  // Waits until all ranks have taken what they need, in steps of `step`, as long as `lives` holds. Closes the exchange
+  // if they have not at `end`. Returns whether the exchange has ended well.
+  template <typename Yield, typename Lives>
+  bool AwaitTaken(Clock::time_point end, std::chrono::nanoseconds step, const Yield& yield, const Lives& lives) {
+    const auto is_over = [this](uint64_t now) { return !IsOpen(now) || Taken(now) == ranks_; };
+    yield([&] { return is_over(state_.load()); });
+    for (;;) {
+      const Clock::time_point now = Clock::now(), until = now + step;
+      if (is_over(SleepUntil(until < end ? until : end, is_over))) break;
+      if (now >= end || !lives()) Close();
+    }
+    return Taken(state_.load()) == ranks_;
+  }
+  // Closes the exchange unless all ranks have taken what they need.
+  void Close() {
+    CloseUnless([this](uint64_t now) { return !IsOpen(now) || Taken(now) == ranks_; });
+  }
+  void Leave();
+
+  // Whether no rank still reads for a call with this tag: its exchange is over, or another call uses the state.
+  bool IsRead() const;
+
+ private:
+  // The parts of the state. A state of 0 is free.
+  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // one rank each
+  static constexpr uint64_t kClosed = 1 << 24;
+  static constexpr uint64_t kSleeps = 1 << 25;  // a rank sleeps
+  static constexpr uint64_t kTag = 0xffffffff00000000;
+
+  static size_t Entered(uint64_t state) { return state / kEntered % 256; }
+  static size_t Taken(uint64_t state) { return state / kTaken % 256; }
+  static size_t Left(uint64_t state) { return state / kLeft % 256; }
+  bool IsOpen(uint64_t state) const { return (state & kTag) == tag_ && !(state & kClosed); }
+  bool IsFree(uint64_t state) const { return state == 0 || (state & kClosed && Left(state) == Entered(state)); }
+
+  template <typename Unless>
+  void CloseUnless(const Unless& unless);
+  template <typename Ready>
+  uint64_t SleepUntil(Clock::time_point end, const Ready& ready);
+  void Sleep(uint64_t expected, std::chrono::nanoseconds limit);
+  void Wake();
+
+  State& state_;
+  const uint64_t tag_;
+  const size_t ranks_;
+};
+
+// Sleeps until `ready(state)` holds, but not longer than until `end`. Returns the last state.
+template <typename Ready>
+uint64_t Round::SleepUntil(Clock::time_point end, const Ready& ready) {
+  for (uint64_t now = state_.load();;) {
+    const auto left = end - Clock::now();
+    if (ready(now) || left <= left.zero()) return now;
+    if (!(now & kSleeps) && !state_.compare_exchange_weak(now, now | kSleeps)) continue;
+    Sleep(now | kSleeps, left);
+    now = state_.load();
+  }
+}
+
+template <typename Unless>
+void Round::CloseUnless(const Unless& unless) {
+  uint64_t before = state_.load();
+  do {
+    if (unless(before)) return;
+  } while (!state_.compare_exchange_weak(before, before | kClosed));
+  if (before & kSleeps) Wake();
+}
+
+}  // namespace jaxcomm::shm
