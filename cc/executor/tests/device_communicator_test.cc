@@ -9,8 +9,11 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
+#include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/shm/testing/connect.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
 
@@ -33,18 +36,31 @@ std::vector<T> Unpack(const Bytes& bytes) {
   return values;
 }
 
+enum class Wire { kSimulated, kShm };
+
 // Processes with one or two devices each.
 class Job {
  public:
-  Job(uint32_t devices, uint32_t devices_of_each, uint32_t seed = 1)
-      : each_(devices_of_each), network_(devices / devices_of_each, seed) {
+  Job(uint32_t devices, uint32_t devices_of_each, Wire wire = Wire::kSimulated)
+      : each_(devices_of_each), network_(devices / devices_of_each, /*seed=*/1) {
+    std::vector<Transport::Events*> events;
     for (uint32_t process = 0; process < network_.processes(); ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_[process]->messages());
-      executors_[process]->messages().Connect(&network_.transport(process));
+      events.push_back(&executors_[process]->messages());
+      network_.Connect(process, events[process]);
+    }
+    if (wire == Wire::kShm) shm_ = ConnectShm(events, ShmTransport::ArenaBytes(network_.processes()));
+    for (uint32_t process = 0; process < network_.processes(); ++process) {
+      Transport* transport = &network_.transport(process);
+      if (wire == Wire::kShm) transport = shm_[process].get();
+      executors_[process]->messages().Connect(transport);
     }
   }
-  ~Job() { network_.Stop(); }
+  ~Job() {
+    for (const std::unique_ptr<ShmTransport>& transport : shm_) transport->Leave();
+    network_.Stop();
+    executors_.clear();  // before the transports
+  }
 
   Executor& executor(uint32_t process) { return *executors_[process]; }
   MessageRegistry& lists() { return lists_; }
@@ -78,6 +94,7 @@ class Job {
 
   const uint32_t each_;
   SimulatedNetwork network_;
+  std::vector<std::unique_ptr<ShmTransport>> shm_;
   std::vector<std::unique_ptr<Executor>> executors_;
   MessageRegistry lists_;
 };
@@ -95,10 +112,14 @@ void ExpectOk(const std::vector<Status>& ends) {
   for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.message();
 }
 
-class DeviceCommunicatorTest : public testing::TestWithParam<uint32_t> {};
+// Parameters: the number of devices of each process, and how the processes are connected.
+class DeviceCommunicatorTest : public testing::TestWithParam<std::tuple<uint32_t, Wire>> {
+ protected:
+  static Job MakeJob(uint32_t devices) { return Job(devices, std::get<0>(GetParam()), std::get<1>(GetParam())); }
+};
 
 TEST_P(DeviceCommunicatorTest, ReducesApartFromItsOperandAndInPlace) {
-  Job job(4, GetParam());
+  Job job = MakeJob(4);
   const auto ranks = job.Make({0, 1, 2, 3});
   for (const size_t elements : {1u, 100u, 5000u, 200000u}) {
     std::vector<Bytes> operands, results(4, Bytes(elements * sizeof(float)));
@@ -125,7 +146,7 @@ TEST_P(DeviceCommunicatorTest, ReducesApartFromItsOperandAndInPlace) {
 }
 
 TEST_P(DeviceCommunicatorTest, MultipliesComplexNumbers) {
-  Job job(2, GetParam());
+  Job job = MakeJob(2);
   const auto ranks = job.Make({0, 1});
   std::vector<Bytes> values = {Pack<std::complex<float>>({{1, 2}}), Pack<std::complex<float>>({{3, -1}})};
   std::vector<Bytes> results(2, Bytes(sizeof(std::complex<float>)));
@@ -136,7 +157,7 @@ TEST_P(DeviceCommunicatorTest, MultipliesComplexNumbers) {
 }
 
 TEST_P(DeviceCommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
-  Job job(4, GetParam());
+  Job job = MakeJob(4);
   const auto ranks = job.Make({2, 0, 3, 1});
   std::vector<Bytes> slices(4, Bytes(3 * sizeof(int32_t))), wholes(4, Bytes(12 * sizeof(int32_t)));
   std::vector<int32_t> values(12);
@@ -155,7 +176,7 @@ TEST_P(DeviceCommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
 
 // Calls the functions as XLA does for a permute: all ranks begin to receive and to send, then wait.
 TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
-  Job job(4, GetParam());
+  Job job = MakeJob(4);
   const auto ranks = job.Make({0, 1, 2, 3});
   for (const int64_t bytes : {0, 8, 100000, 3000000}) {
     std::vector<Bytes> sent, received(4, Bytes(static_cast<size_t>(bytes)));
@@ -175,7 +196,7 @@ TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
 
 // Calls the functions as XLA does for an all-to-all.
 TEST_P(DeviceCommunicatorTest, ExchangesWithEachOtherRankInTurn) {
-  Job job(4, GetParam());
+  Job job = MakeJob(4);
   const auto ranks = job.Make({0, 1, 2, 3});
   for (const int64_t bytes : {8, 100000, 3000000}) {
     std::vector<std::vector<Bytes>> sent(4), received(4, std::vector<Bytes>(4, Bytes(static_cast<size_t>(bytes))));
@@ -208,7 +229,7 @@ int CallsUnder(Job& job, const std::string& plan) {
 }
 
 TEST_P(DeviceCommunicatorTest, AutoFollowsThePlanThatTheRunSwitchesTo) {
-  Job job(4, GetParam());
+  Job job = MakeJob(4);
   const auto choose = [](Kind, const DeviceGroup&, int64_t) {
     return DeviceCommunicator::Chosen{"all_reduce/flat/4", std::string(kAuto)};
   };
@@ -242,7 +263,7 @@ TEST_P(DeviceCommunicatorTest, AutoFollowsThePlanThatTheRunSwitchesTo) {
 }
 
 TEST_P(DeviceCommunicatorTest, ACallWaitsUntilItsProcessKnowsThePlan) {
-  Job job(4, GetParam());
+  Job job = MakeJob(4);
   const auto choose = [](Kind, const DeviceGroup&, int64_t) {
     return DeviceCommunicator::Chosen{"all_reduce/flat/4", std::string(kAuto)};
   };
@@ -261,7 +282,9 @@ TEST_P(DeviceCommunicatorTest, ACallWaitsUntilItsProcessKnowsThePlan) {
   fails.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, DeviceCommunicatorTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, DeviceCommunicatorTest,
+                         testing::Values(std::tuple(1u, Wire::kSimulated), std::tuple(2u, Wire::kSimulated),
+                                         std::tuple(1u, Wire::kShm)));
 
 TEST(DeviceGroup, ItsNameIsShortOfHoweverManyProcesses) {
   const auto name = [](uint32_t ranks, uint32_t step) {

@@ -113,9 +113,30 @@ class Job {
     return site;
   }
 
+  // A site of calls with one leaf.
+  Site MakeSite(Kind kind, const std::string& list, size_t elements, bool is_in_place) {
+    Site site;
+    for (uint32_t process = 0; process < ranks(); ++process) {
+      MessageGroup group{{}, list + "/" + std::to_string(ranks()), {}};
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        group.ranks.push_back({rank, rank});
+        group.lists.push_back(registry_.Find(group.list, rank));
+      }
+      const Collective collective{kind, Reduction::kSum, std::nullopt, is_in_place};
+      auto made = MessageSite::Make({"call", "data", "none", "train.py:57"}, collective, 77, 0, {group}, process);
+      EXPECT_TRUE(made.ok()) << made.status().message();
+      const Leaf leaf{DType::kF32, static_cast<int64_t>(elements * sizeof(float))};
+      EXPECT_TRUE(made.value()->SetLeaves({leaf}, executors_[process]->stats()).ok());
+      site.push_back(made.value());
+    }
+    return site;
+  }
+
   // Runs one call of all ranks. Each rank has its own thread and arrives after its delay. Returns the errors by rank.
+  // `results`: the only result of each rank; null if results and operands share memory.
   std::vector<Status> Call(const Site& site, int64_t run, std::vector<std::vector<Floats>>& values,
-                           const std::vector<std::chrono::milliseconds>& delays = {}) {
+                           const std::vector<std::chrono::milliseconds>& delays = {},
+                           std::vector<Floats>* results = nullptr) {
     std::vector<std::promise<Status>> ends(ranks());
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < ranks(); ++rank) {
@@ -124,7 +145,7 @@ class Job {
         Buffers buffers;
         for (Floats& leaf : values[rank]) {
           buffers.operands.push_back(reinterpret_cast<std::byte*>(leaf.data()));
-          buffers.results.push_back(reinterpret_cast<std::byte*>(leaf.data()));
+          buffers.results.push_back(reinterpret_cast<std::byte*>((results ? (*results)[rank] : leaf).data()));
         }
         executors_[rank]->messages().Arrive(site[rank], run, rank, std::move(buffers),
                                             [&ends, rank](const Status& status) { ends[rank].set_value(status); });
@@ -183,12 +204,54 @@ TEST(ExchangingTest, BitsAreThoseOfASumByMessages) {
   }
 }
 
-TEST(ExchangingTest, OnlySmallFlatSumsOfOneRankAProcessExchange) {
+TEST(ExchangingTest, LargeSumsAndOtherSchedulesRunWithMessages) {
   Job job(3);
   EXPECT_FALSE(job.MakeSite({100})[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({100}, "direct")[0]->exchanging().processes.empty());
+  EXPECT_TRUE(job.MakeSite(Kind::kReduceScatter, "reduce_scatter/ring", 10, false)[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({size_t{Transport::kMaxExchanged} / sizeof(float) + 1})[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().processes.empty());
+}
+
+// Collectives of one leaf, with and without exchanges, of two and of three ranks.
+TEST(ExchangingTest, EveryKindGivesTheBitsOfMessages) {
+  struct Case {
+    Kind kind;
+    std::string list;
+    size_t elements;  // of a slice
+    bool is_in_place;
+    uint32_t ranks;
+  };
+  const size_t many = 100000;
+  for (const Case& each : {Case{Kind::kAllGather, "all_gather/ring", 10, false, 3},
+                           Case{Kind::kAllGather, "all_gather/direct", many, false, 3},
+                           Case{Kind::kReduceScatter, "reduce_scatter/direct", 100, false, 3},
+                           Case{Kind::kReduceScatter, "reduce_scatter/direct", many, false, 2},
+                           Case{Kind::kAllReduce, "all_reduce/direct", many, false, 2},
+                           Case{Kind::kAllReduce, "all_reduce/direct", many, true, 2}}) {
+    SCOPED_TRACE(each.list + ", " + std::to_string(each.elements) + " elements");
+    std::vector<Floats> results[2];
+    for (const bool exchanges : {false, true}) {
+      Job job(each.ranks, exchanges);
+      const Site site = job.MakeSite(each.kind, each.list, each.elements, each.is_in_place);
+      int exchanged = 0;
+      for (int64_t run = 0; run < 200 && (run < 2 || (exchanges && exchanged == 0)); ++run) {
+        const size_t operands = each.kind == Kind::kReduceScatter ? each.ranks : 1;
+        const size_t slices = each.kind == Kind::kAllGather ? each.ranks : 1;
+        std::vector<std::vector<Floats>> values = Values(each.ranks, {operands * each.elements}, each.ranks);
+        std::vector<Floats>& stored = results[exchanges];
+        stored.assign(each.ranks, Floats(slices * each.elements));
+        const int before = job.exchanged(0);
+        for (const Status& status : job.Call(site, run, values, {}, each.is_in_place ? nullptr : &stored)) {
+          ASSERT_TRUE(status.ok()) << status.message();
+        }
+        exchanged = job.exchanged(0) - before;
+        for (uint32_t rank = 0; each.is_in_place && rank < each.ranks; ++rank) stored[rank] = values[rank][0];
+      }
+      EXPECT_EQ(exchanged, exchanges ? 1 : 0);
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
 }
 
 TEST(ExchangingTest, ALateRankIsCountedAsLateAndOtherCallsAreExchangedAgain) {

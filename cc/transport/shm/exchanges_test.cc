@@ -1,5 +1,7 @@
 #include "cc/transport/shm/exchanges.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -29,14 +31,24 @@ struct Call {
   CallId id;
   std::vector<uint32_t> processes;
   uint64_t fingerprint = 1;
+  bool in_place = false, is_transfer = false;
 };
 
-Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool yields = false) {
+Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool yields = false,
+            bool fails = false) {
   Outcome outcome;
-  const Exchange mine{call.id, call.processes, rank, call.fingerprint, All(bytes), std::chrono::steady_clock::now()};
+  const bool is_receiver = call.is_transfer && rank == 1;
+  const std::vector<ConstSpan> spans = is_receiver ? std::vector<ConstSpan>() : All(bytes);
+  const Exchange mine{call.id,       call.processes,  rank, call.fingerprint, spans, std::chrono::steady_clock::now(),
+                      call.in_place, call.is_transfer};
   const std::unique_ptr<PendingExchange> pending = job[call.processes[rank]].Join(mine);
   outcome.all = pending && pending->Finish({limit, kLong, yields}, [&](const std::vector<Exchanged>& taken) {
-    for (const Exchanged& each : taken) outcome.taken.emplace_back(each.bytes, each.bytes + bytes.size());
+    if (fails) return false;
+    for (const Exchanged& each : taken) {
+      Bytes& copy = outcome.taken.emplace_back(bytes.size());
+      if (call.is_transfer && (rank == 0 || &each != &taken[0])) continue;
+      if (!each.CopyTo(copy.data(), 0, static_cast<int64_t>(copy.size()))) return false;
+    }
     return true;
   });
   return outcome;
@@ -122,6 +134,103 @@ TEST(ExchangesTest, RanksThatBringDifferentCallsGetNothing) {
        OnThreads(2, [&](uint32_t rank) { return Try(job, call, rank, Bytes(8 + rank), kLong); })) {
     EXPECT_FALSE(outcome.all);
   }
+}
+
+TEST(ExchangesTest, BytesOfAnySizeAreReadInPlace) {
+  ShmJob job(3);
+  uint32_t number = 0;
+  for (const size_t bytes : {size_t{1}, size_t{Transport::kMaxExchanged} + 1, size_t{3} << 20}) {
+    const std::vector<Bytes> content = ContentOf(++number, 3, bytes);
+    const Call call{Id(number, 0, 0).call, {0, 1, 2}, 1, /*in_place=*/true};
+    for (const Outcome& outcome :
+         OnThreads(3, [&](uint32_t rank) { return Try(job, call, rank, content[rank], kLong); })) {
+      EXPECT_TRUE(outcome.all);
+      EXPECT_EQ(outcome.taken, content);
+    }
+  }
+}
+
+TEST(ExchangesTest, TransfersInBothDirectionsAtOnce) {
+  ShmJob job(2);
+  for (const size_t bytes : {size_t{100}, size_t{3} << 20}) {
+    for (uint32_t number = 0; number < 3 * shm::kRounds; ++number) {
+      const std::vector<Bytes> content = ContentOf(number, 2, bytes);
+      const std::vector<uint32_t> there = {0, 1}, back = {1, 0};
+      const Call calls[] = {{{1, number, 0, 0}, there, 1, true, true}, {{2, number, 0, 0}, back, 1, true, true}};
+      // Thread i runs rank i / 2 of transfer i % 2.
+      const std::vector<Outcome> outcomes =
+          OnThreads(4, [&](uint32_t i) { return Try(job, calls[i % 2], i / 2, content[i % 2], kLong); });
+      for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.all);
+      EXPECT_EQ(outcomes[2].taken[0], content[0]);
+      EXPECT_EQ(outcomes[3].taken[0], content[1]);
+    }
+  }
+}
+
+TEST(ExchangesTest, ARankThatCannotReadEndsTheExchangeOnAllRanks) {
+  ShmJob job(3);
+  const std::vector<Bytes> content = ContentOf(1, 3, 1 << 20);
+  const Call call{Id(1, 0, 0).call, {0, 1, 2}, 1, /*in_place=*/true};
+  for (const Outcome& outcome : OnThreads(3, [&](uint32_t rank) {
+         return Try(job, call, rank, content[rank], kLong, /*yields=*/true, /*fails=*/rank == 1);
+       })) {
+    EXPECT_FALSE(outcome.all);
+  }
+}
+
+TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
+  ShmJob job(2);
+  for (const size_t bytes : {size_t{100}, size_t{1} << 20}) {
+    const Call call{Id(static_cast<uint32_t>(bytes), 0, 0).call, {0, 1}, 1, true, true};
+    const std::vector<Outcome> outcomes =
+        OnThreads(2, [&](uint32_t rank) { return Try(job, call, rank, Bytes(bytes + rank), kLong); });
+    EXPECT_FALSE(outcomes[1].all);
+  }
+}
+
+// Owners overwrite their bytes as soon as their exchange is over, however it ended.
+TEST(ExchangesTest, NoRankTakesBytesOfAnExchangeThatItsOwnerHasEnded) {
+  constexpr uint32_t kRanks = 3, kCalls = 400;
+  ShmJob job(kRanks);
+  std::vector<std::vector<bool>> ends(kRanks, std::vector<bool>(kCalls));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  const std::vector<uint32_t> processes = {0, 1, 2};
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::mt19937 random(rank);
+      Bytes bytes(256 << 10);
+      const Bytes& offered = bytes;
+      for (uint32_t number = 0; number < kCalls; ++number) {
+        std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(number + rank));
+        if (random() % 10 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+        const Exchange mine{
+            {9, number, 0, 0}, processes, rank, 1, All(offered), std::chrono::steady_clock::now(), true};
+        const std::unique_ptr<PendingExchange> pending = job[rank].Join(mine);
+        const bool fails = random() % 4 == 0;
+        const auto arrivals = number % 50 == 0 ? milliseconds(50) : milliseconds(1);
+        const nanoseconds end = random() % 4 == 0 ? nanoseconds(20000) : kLong;
+        std::vector<Bytes> taken;
+        ends[rank][number] =
+            pending && pending->Finish({arrivals, end, true}, [&](const std::vector<Exchanged>& operands) {
+              for (const Exchanged& each : operands) {
+                Bytes& copy = taken.emplace_back(bytes.size());
+                if (!each.CopyTo(copy.data(), 0, static_cast<int64_t>(copy.size()))) return false;
+              }
+              return !fails;
+            });
+        std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
+        for (uint32_t from = 0; ends[rank][number] && from < kRanks; ++from) {
+          if (taken[from] != Bytes(bytes.size(), static_cast<std::byte>(number + from))) ++wrong;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  for (uint32_t rank = 1; rank < kRanks; ++rank) EXPECT_EQ(ends[rank], ends[0]);
+  EXPECT_NE(std::count(ends[0].begin(), ends[0].end(), true), 0);
+  EXPECT_NE(std::count(ends[0].begin(), ends[0].end(), false), 0);
 }
 
 // Groups share rounds, and ranks are late at random. In each call all ranks must get the same outcome. If the exchange

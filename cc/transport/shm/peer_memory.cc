@@ -23,7 +23,7 @@ int ReadNothing(void*) {
 
 // Whether the system call may be made at all.
 bool IsAllowed() {
-  alignas(16) static char stack[16 << 10];
+  alignas(16) char stack[16 << 10];
   // Without a signal at its end, the child is invisible to the program's own handling of children.
   const pid_t child = clone(ReadNothing, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, nullptr);
   if (child < 0) return false;
@@ -37,8 +37,7 @@ bool IsAllowed() {
 }  // namespace
 
 bool PeerMemory::CanRead() const {
-  static const bool is_allowed = IsAllowed();
-  return is_allowed && Read(nullptr, nullptr, 0);
+  return IsAllowed() && Read(nullptr, nullptr, 0);
 }
 
 bool PeerMemory::Read(const std::byte* from, std::byte* to, int64_t bytes) const {

@@ -20,8 +20,8 @@ class PeerMemory final : public MemoryReader {
  public:
   PeerMemory(pid_t pid, uint64_t nonce_at, uint64_t nonce) : pid_(pid), nonce_at_(nonce_at), nonce_(nonce) {}
 
-  // Returns whether the system lets this process read the memory. Tries once, in a child process the first time: a
-  // seccomp filter may kill a process that makes the system call.
+  // Returns whether the system lets this process read the memory. Tries the system call in a child process first: a
+  // seccomp filter may kill a process that makes it.
   bool CanRead() const;
   bool Read(const std::byte* from, std::byte* to, int64_t bytes) const override;
 
