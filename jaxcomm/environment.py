@@ -32,6 +32,9 @@ PLAN: Final = "JAXCOMM_PLAN"
 CERTIFICATE: Final = "JAXCOMM_CERTIFICATE"
 GPU_SMALL: Final = "JAXCOMM_GPU_SMALL"  # set by `jaxcomm check`
 
+# Set by `jaxcomm launch`: its process number.
+LAUNCHER: Final = "JAXCOMM_LAUNCHER"
+
 # Set by `jaxcomm testbed run` for the processes of a host.
 TESTBED: Final = "JAXCOMM_TESTBED"
 TESTBED_DELAY_S: Final = "JAXCOMM_TESTBED_DELAY_S"

@@ -127,11 +127,6 @@ bool Transfer::is_over() const {
   return status_.has_value();
 }
 
-void Transfer::EndExchange(Executor& executor) {
-  helps_ = executor.messages().EndExchange(*exchanging_);
-  exchanging_ = nullptr;
-}
-
 void Transfer::End(const Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
   status_ = status;

@@ -110,7 +110,7 @@ class Transfer {
   }
   bool is_exchanging() const { return exchanging_ != nullptr; }
   bool receives() const { return exchanging_->arriving.rank == 1; }
-  void EndExchange(Executor& executor);
+  void EndExchange(Executor& executor) { helps_ = executor.messages().EndExchange(std::move(exchanging_)); }
 
  private:
   bool helps_;
@@ -139,6 +139,11 @@ class DeviceCommunicator {
         rank_(rank),
         no_memory_(std::make_shared<Transfer>()) {
     no_memory_->End(Status(Code::kInternal, kNoMemory));
+  }
+
+  // Leaves the exchanges of transfers for which Wait was not called. Each refers to its transfer, which owns it.
+  ~DeviceCommunicator() {
+    for (const std::shared_ptr<Transfer>& transfer : open_) transfer->set_exchanging(nullptr);
   }
 
   const DeviceGroup& group() const { return *group_; }

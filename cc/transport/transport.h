@@ -135,13 +135,14 @@ struct Exchanged {
 // Takes the bytes of all ranks, by rank. Returns whether it could read them. Must not throw.
 using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
 
-// An exchange that this process has joined. Either it ends well on all ranks, or on no rank. Destroying the object
-// ends the exchange if Finish has not run.
+// An exchange that this process has joined. Either it ends well on all ranks, or on no rank; only the sender of a
+// transfer whose bytes are copied does not notice that the receiver fails. Destroying the object ends the exchange if
+// Finish has not run.
 class PendingExchange {
  public:
   struct Limits {
     std::chrono::nanoseconds arrivals;  // until all ranks have joined
-    std::chrono::nanoseconds end;       // until all ranks have read what they need
+    std::chrono::nanoseconds end;       // from this rank's arrival until all ranks have read what they need
     bool yields;                        // as in Transport::Help
   };
 

@@ -70,7 +70,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Wait(std::move(arriving));
     return true;
   }
-  if (Exchange(arriving, /*may_wait=*/helps)) {
+  if (!site->exchanging().is_transfer && Exchange(arriving, /*may_wait=*/helps)) {  // JoinExchange is for transfers
     arriving.done(Status());
     return false;
   }
@@ -89,12 +89,12 @@ std::unique_ptr<MessageExecutor::ExchangingRank> MessageExecutor::JoinExchange(
   return joined->exchange.Join(transport(), calls_) ? std::move(joined) : nullptr;
 }
 
-bool MessageExecutor::EndExchange(ExchangingRank& rank) {
-  if (rank.exchange.Finish(calls_, {/*may_wait=*/true, threads_.deadline()})) {
-    rank.arriving.done(Status());
+bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
+  if (rank->exchange.Finish(calls_, {/*may_wait=*/true, threads_.deadline()})) {
+    rank->arriving.done(Status());
     return false;
   }
-  BeginHelped(std::move(rank.arriving), /*helps=*/true);
+  BeginHelped(std::move(rank->arriving), /*helps=*/true);
   return true;
 }
 
@@ -104,21 +104,26 @@ bool MessageExecutor::Exchange(const ArrivingRank& arriving, bool may_wait) {
   return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {may_wait, threads_.deadline()});
 }
 
-// Begins the rank's call with messages. With `helps`, the caller calls Help next.
+// Begins the rank's call with messages. With `helps`, the caller calls Help next. If memory runs out, the call fails.
 void MessageExecutor::BeginHelped(ArrivingRank arriving, bool helps) {
-  Turn turn;
-  turn.helps = helps;
-  const Turn::Current current(turn);
+  std::optional<Turn> turn;
+  try {
+    turn.emplace();
+  } catch (const std::bad_alloc&) {
+    return EndWithoutMemory(arriving);
+  }
+  turn->helps = helps;
+  const Turn::Current current(*turn);
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (is_new && helps) driver_.ExpectAfterHelp();
   if (is_new && !helps) transport().Expect();
-  if (call) {
-    turn.work.push_back(
-        {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
-  }
   try {
-    driver_.Run(turn);
+    if (call) {
+      turn->work.push_back(
+          {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
+    }
+    driver_.Run(*turn);
   } catch (const std::bad_alloc&) {
     FailWithoutMemory(call, arriving.rank);
   }

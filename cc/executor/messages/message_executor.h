@@ -61,16 +61,16 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
     ExchangingRank(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
 
     ArrivingRank arriving;
+    const User user;  // destroyed after the exchange
     OperandExchange exchange{arriving};
-    const User user;
   };
-  // Joins a call of a rank as Arrive does, but only if its ranks can exchange their operands, and without waiting.
+  // Joins a transfer of a rank as Arrive does, but only if its ranks can exchange its bytes, and without waiting.
   // Returns null if they cannot: the caller must then call Arrive.
   std::unique_ptr<ExchangingRank> JoinExchange(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                                uint32_t rank, const Buffers& buffers, const Done& done);
   // Ends the exchange, and waits for the other ranks meanwhile. If the exchange fails, the rank arrives as in Arrive
   // with `helps`. Returns as Arrive does.
-  bool EndExchange(ExchangingRank& rank);
+  bool EndExchange(std::unique_ptr<ExchangingRank> rank);
   // Receives messages and adds them on this thread, which would otherwise only wait. Returns when `over` returns true
   // or after a short time. Returns false if another thread receives the messages.
   bool Help(const std::function<bool()>& over);

@@ -14,6 +14,7 @@ namespace {
 
 // The time that a rank waits for the other ranks before its call continues with messages.
 constexpr std::chrono::milliseconds kWait{1};
+constexpr double kLongest = 1e6;  // seconds
 
 CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals) {
   const auto [first, last] = std::minmax_element(arrivals.begin(), arrivals.end());
@@ -58,12 +59,15 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
 bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
   using std::chrono::nanoseconds;
   const auto arrivals = limits.may_wait ? nanoseconds(kWait) : nanoseconds(0);
-  const auto end = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(limits.deadline));
+  // If a rank stops while it reads, the call still has time to continue with messages, whose errors name the rank.
+  const double seconds = std::min(limits.deadline / 2, kLongest);
+  const auto end = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
   const bool ended = pending_->Finish({arrivals, end, /*yields=*/true}, [this](const auto& all) { return Take(all); });
   if (ended && scratch_) {
     const XlaFloatMode mode;
     Add(0);
   }
+  if (!ended && copied_ != nullptr) Restore();
   pending_ = nullptr;
   if (ended) Record(calls);
   return ended;
@@ -118,9 +122,21 @@ bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
       sources_[i] = scratch_.get();  // only one of two ranks is read
       if (!operands[i].CopyTo(scratch_.get(), at, bytes)) return false;
     }
-    if (!scratch_) Add(leaf);
+    if (scratch_) continue;
+    copied_ = operands[rank_].bytes;
+    Add(leaf);
   }
   return true;
+}
+
+// Stores this rank's operands again, over which a sum that does not count may lie.
+void OperandExchange::Restore() {
+  const Layout& layout = arriving_.site->layout();
+  for (size_t leaf = 0; leaf < arriving_.buffers.results.size(); ++leaf) {
+    std::byte* const result = arriving_.buffers.results[leaf];
+    if (result != arriving_.buffers.operands[leaf]) continue;
+    std::memcpy(result, copied_ + layout.Start(leaf), static_cast<size_t>(layout.leaves()[leaf].bytes));
+  }
 }
 
 // Adds in the order of ranks, as the lists of messages do.

@@ -37,12 +37,14 @@ class OperandExchange {
   bool Gather(const std::vector<Exchanged>& operands);
   bool Reduce(const std::vector<Exchanged>& operands);
   void Add(size_t leaf);
+  void Restore();
   void Record(CallMatcher& calls);
 
   const ArrivingRank& arriving_;
   size_t rank_ = 0;  // in the group
   std::unique_ptr<PendingExchange> pending_;
   std::shared_ptr<std::byte> scratch_;       // for an operand that cannot be added where it is
+  const std::byte* copied_ = nullptr;        // this rank's operands as other ranks read them, once results are stored
   std::vector<Clock::time_point> arrivals_;  // by rank
   std::vector<const std::byte*> sources_;    // by rank
 };

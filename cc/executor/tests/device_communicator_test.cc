@@ -286,6 +286,26 @@ INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, DeviceCommunicatorTest,
                          testing::Values(std::tuple(1u, Wire::kSimulated), std::tuple(2u, Wire::kSimulated),
                                          std::tuple(1u, Wire::kShm)));
 
+TEST(DeviceCommunicator, SeveralDevicesOfTwoProcessesTransferAtOnce) {
+  Job job(4, 2, Wire::kShm);
+  const auto ranks = job.Make({0, 1, 2, 3});
+  for (const int64_t bytes : {100, 1000000}) {
+    for (uint8_t turn = 0; turn < 50; ++turn) {
+      std::vector<Bytes> sent, received(4, Bytes(static_cast<size_t>(bytes)));
+      for (uint8_t rank = 0; rank < 4; ++rank)
+        sent.emplace_back(static_cast<size_t>(bytes), std::byte(4 * turn + rank));
+      ExpectOk(OnThreads(4, [&](size_t rank) {
+        const auto other = static_cast<uint32_t>((rank + 2) % 4);
+        const auto in = ranks[rank]->Receive(received[rank].data(), bytes, other, "shift");
+        const auto out = ranks[rank]->Send(sent[rank].data(), bytes, other, "shift");
+        const Status first = ranks[rank]->Wait(in), second = ranks[rank]->Wait(out);
+        return first.ok() ? second : first;
+      }));
+      for (size_t rank = 0; rank < 4; ++rank) ASSERT_EQ(received[rank], sent[(rank + 2) % 4]) << bytes;
+    }
+  }
+}
+
 TEST(DeviceGroup, ItsNameIsShortOfHoweverManyProcesses) {
   const auto name = [](uint32_t ranks, uint32_t step) {
     std::vector<MessageRank> devices;

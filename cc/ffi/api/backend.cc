@@ -206,7 +206,14 @@ const BackendTable kTable = {
     },
     [](void* request) {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
-      return End([&] { return it->handle->communicator->Wait(it->transfer); });
+      return End([&] {
+        try {
+          return it->handle->communicator->Wait(it->transfer);
+        } catch (...) {
+          it->handle->communicator->CouldNotBegin();  // XLA frees the memory of all begun transfers
+          throw;
+        }
+      });
     },
     [](const void* sent, int to, void* received, int from, int64_t bytes, void* handle) {
       return Run(handle, [&](DeviceCommunicator& it) {

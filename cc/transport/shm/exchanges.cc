@@ -1,7 +1,9 @@
 #include "cc/transport/shm/exchanges.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstring>
 
 #include "cc/base/yielding.h"
 #include "cc/transport/cancelled_calls.h"
@@ -17,8 +19,10 @@ constexpr std::chrono::milliseconds kLook{100};
 
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
-// Successive calls on a communicator use different rounds.
-size_t RoundOf(const CallId& call) { return (call.communicator + call.launch + call.site + call.iteration) % kRounds; }
+// Successive calls on a communicator use different rounds. The low bits of communicators' numbers are much alike.
+size_t RoundOf(const CallId& call) {
+  return ((call.communicator * 0x9e3779b97f4a7c15 >> 32) + call.launch + call.site + call.iteration) % kRounds;
+}
 
 // A rank's cell, and the room for its bytes.
 struct CellPlace {
@@ -38,40 +42,55 @@ CellPlace PlaceOf(const MemoryFile& file, const Exchange& exchange, size_t rank)
   return {&channel.sent[round].cell, channel.sent[round].data, sizeof(channel.sent[round].data)};
 }
 
+// Reads the cell once, because the other process may write it at any time.
+ExchangeCell ReadCell(const ExchangeCell& cell) {
+  ExchangeCell copy;
+  std::memcpy(&copy, &cell, sizeof(copy));
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return copy;
+}
+
 }  // namespace
 
 class Exchanges::Pending final : public PendingExchange {
  public:
-  Pending(Exchanges& owner, Cell& cell, const Exchange& mine, std::vector<Member> members)
+  Pending(Exchanges& owner, const Exchange& mine, std::vector<Member> members)
       : owner_(owner),
-        cell_(cell),
         mine_(mine),
         members_(std::move(members)),
-        round_(*cell.state, cell.tag, members_.size()) {
+        tag_(TagOf(mine.call)),
+        state_(StateOf(mine, members_)),
+        round_(state_, tag_, members_.size()) {
     exchanged_.reserve(members_.size());  // allocates now: no allocation may fail once this rank has entered
   }
   ~Pending() override {
     if (!has_entered_) round_.Decline();
     if (has_entered_ && !ends_well_) round_.Close();
     if (has_entered_) round_.Leave();
-    owner_.Release(cell_);
+    if (cell_) owner_.Release(*cell_);
   }
 
   bool Enter() {
+    cell_ = owner_.Claim(mine_, {true, &state_, tag_, members_.size()});
+    if (!cell_) return false;
     const CellPlace place = PlaceOf(*members_[mine_.rank].file, mine_, mine_.rank);
     ExchangeCell& cell = *place.cell;
     cell.bytes = Measured();
-    cell.in_place = cell.bytes > place.room;
-    if (cell.in_place && !IsReadable()) return false;
+    const bool fits = cell.bytes <= place.room;
+    if (!fits && !IsReadable()) return false;
     cell.call = mine_.call;
     cell.fingerprint = mine_.fingerprint;
     cell.at = mine_.at.time_since_epoch();
-    cell.address = cell.in_place ? reinterpret_cast<uint64_t>(mine_.spans[0].data) : 0;
-    if (!cell.in_place) Gather(mine_.spans, 0, place.data);
+    cell.address = fits ? 0 : reinterpret_cast<uint64_t>(mine_.spans[0].data);
+    if (fits) Gather(mine_.spans, 0, place.data);
     return has_entered_ = round_.Enter(/*takes=*/is_sender());
   }
 
-  bool Finish(const Limits& limits, const TakeExchanged& take) override { return ends_well_ = Run(limits, take); }
+  bool Finish(const Limits& limits, const TakeExchanged& take) override {
+    ends_well_ = Run(limits, take);
+    if (!ends_well_) round_.Close();
+    return ends_well_;
+  }
 
  private:
   bool Run(const Limits& limits, const TakeExchanged& take) {
@@ -86,7 +105,7 @@ class Exchanges::Pending final : public PendingExchange {
     if (!round_.AwaitEntered(begun + limits.arrivals, yield)) return false;
     const bool has_taken = Collect() && take(exchanged_) && (is_sender() || round_.Take());
     if (!has_taken || !is_in_place_) return has_taken;
-    return round_.AwaitTaken(begun + limits.end, kLook, yield, [this] {
+    return round_.AwaitTaken(mine_.at + limits.end, kLook, yield, [this] {
       return std::all_of(members_.begin(), members_.end(),
                          [](const Member& member) { return !member.lives || member.lives(); });
     });
@@ -113,57 +132,60 @@ class Exchanges::Pending final : public PendingExchange {
   bool Collect() {
     for (size_t rank = 0; rank < members_.size(); ++rank) {
       const CellPlace place = PlaceOf(*members_[rank].file, mine_, rank);
-      const ExchangeCell cell = *place.cell;  // a copy, as the other process may write its cell at any time
+      const ExchangeCell cell = ReadCell(*place.cell);
+      const bool in_place = cell.address != 0;
       if (!(cell.call == mine_.call) || cell.fingerprint != mine_.fingerprint) return false;
-      if (cell.bytes < 0 || (!cell.in_place && cell.bytes > place.room)) return false;
+      if (cell.bytes < 0 || (!in_place && cell.bytes > place.room)) return false;
       if (!mine_.is_transfer && cell.bytes != Measured()) return false;
       const bool is_other = rank != mine_.rank;
-      if (is_other && cell.in_place && members_[rank].memory == nullptr) return false;
-      is_in_place_ = is_in_place_ || cell.in_place;
-      exchanged_.push_back({cell.in_place ? reinterpret_cast<const std::byte*>(cell.address) : place.data, cell.bytes,
-                            Clock::time_point(cell.at), cell.in_place && is_other ? members_[rank].memory : nullptr});
+      if (is_other && in_place && members_[rank].memory == nullptr) return false;
+      is_in_place_ = is_in_place_ || in_place;
+      exchanged_.push_back({in_place ? reinterpret_cast<const std::byte*>(cell.address) : place.data, cell.bytes,
+                            Clock::time_point(cell.at), in_place && is_other ? members_[rank].memory : nullptr});
     }
     return true;
   }
 
+  static ExchangeRound::State& StateOf(const Exchange& mine, const std::vector<Member>& members) {
+    const size_t round = RoundOf(mine.call);
+    if (mine.is_transfer) return members[0].file->transfer_round(mine.processes[1], round);
+    return members[0].file->writable().rounds[round].state;
+  }
+
   Exchanges& owner_;
-  Cell& cell_;
+  Cell* cell_ = nullptr;
   const Exchange mine_;
   const std::vector<Member> members_;
-  Round round_;
+  const uint64_t tag_;
+  ExchangeRound::State& state_;
+  ExchangeRound round_;
   bool has_entered_ = false, is_in_place_ = false, ends_well_ = false;
   std::vector<Exchanged> exchanged_;
 };
 
 std::unique_ptr<PendingExchange> Exchanges::Join(const Exchange& mine, std::vector<Member> members) {
-  const size_t round = RoundOf(mine.call);
-  if (members.size() > Round::kMaxRanks) return nullptr;
+  if (members.size() > ExchangeRound::kMaxRanks) return nullptr;
   const Extent extent = Measure(mine.spans);
   if (!mine.in_place && extent.at + extent.bytes > Transport::kMaxExchanged) return nullptr;
-  Round::State& state = mine.is_transfer ? members[0].file->transfer_round(mine.processes[1], round)
-                                         : members[0].file->writable().rounds[round].state;
-  const uint64_t tag = TagOf(mine.call);
-  Cell* const cell = Claim(mine);
-  if (cell == nullptr) {
-    Round(state, tag, members.size()).Decline();
-    return nullptr;
-  }
-  cell->state = &state;
-  cell->tag = tag;
-  cell->ranks = members.size();
-  auto pending = std::make_unique<Pending>(*this, *cell, mine, std::move(members));
+  auto pending = std::make_unique<Pending>(*this, mine, std::move(members));
   return pending->Enter() ? std::move(pending) : nullptr;
 }
 
-// Takes the call's cell for this thread. Returns null if another thread uses the cell, or if other ranks still read its
-// bytes.
-Exchanges::Cell* Exchanges::Claim(const Exchange& mine) {
+// Takes the call's cell for this thread. Returns null if another thread uses the cell, or if other ranks may still read
+// it.
+Exchanges::Cell* Exchanges::Claim(const Exchange& mine, const Cell& use) {
+  const bool is_receiver = mine.is_transfer && mine.rank == 1;
   size_t index = RoundOf(mine.call);
   if (mine.is_transfer) index += kRounds * (1 + 2 * size_t{mine.processes[1 - mine.rank]} + mine.rank);
   Cell& cell = cells_[index];
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool is_read = cell.state == nullptr || Round(*cell.state, cell.tag, cell.ranks).IsRead();
-  if (!is_read || std::exchange(cell.is_used, true)) return nullptr;
+  if (cell.is_used) return nullptr;
+  if (cell.state != nullptr) {
+    // A sender looks at the receiver's cell even after the receiver has taken the bytes.
+    const ExchangeRound last(*cell.state, cell.tag, cell.ranks);
+    if (is_receiver ? !last.IsOver() : !last.IsRead()) return nullptr;
+  }
+  cell = use;
   return &cell;
 }
 

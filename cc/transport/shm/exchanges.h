@@ -5,8 +5,8 @@
 //   if (pending && pending->Finish(limits, take)) …
 //
 // A rank describes its bytes in a cell of its own memory file. The cell has room for a few bytes; other processes read
-// more bytes where they are, in the rank's memory. The rank then enters the call's round (round.h) in the memory file
-// of rank 0. Thread-safe. Must outlive what Join returns.
+// more bytes where they are, in the rank's memory. The rank then enters the call's round (exchange_round.h) in the
+// memory file of rank 0. Thread-safe. Must outlive what Join returns.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/transport/shm/exchange_round.h"
 #include "cc/transport/shm/memory_file.h"
-#include "cc/transport/shm/round.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm::shm {
@@ -41,16 +41,15 @@ class Exchanges {
 
  private:
   class Pending;
-  // The use of a cell of this process. `is_used` is guarded by mutex_; the other members belong to the thread that uses
-  // the cell. Other ranks may still read the bytes that the cell held for the last call.
+  // The use of a cell of this process by its latest call. Other ranks may read the cell for a while after that.
   struct Cell {
     bool is_used = false;
-    Round::State* state = nullptr;
+    ExchangeRound::State* state = nullptr;
     uint64_t tag = 0;
     size_t ranks = 0;
   };
 
-  Cell* Claim(const Exchange& mine);
+  Cell* Claim(const Exchange& mine, const Cell& use);
   void Release(Cell& cell);
 
   const std::shared_ptr<MemoryFile> memory_;

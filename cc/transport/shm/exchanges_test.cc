@@ -188,6 +188,29 @@ TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
   }
 }
 
+// The sender looks at the receiver's cell only when it waits.
+TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
+  ShmJob job(2);
+  const std::vector<uint32_t> processes = {0, 1};
+  const Bytes bytes(100, std::byte{1});
+  const auto join = [&](uint32_t number, uint32_t rank) {
+    const std::vector<ConstSpan> spans = rank == 0 ? All(bytes) : std::vector<ConstSpan>();
+    return job[rank].Join({{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, true});
+  };
+  const auto finish = [](const std::unique_ptr<PendingExchange>& pending) {
+    return pending->Finish({kLong, kLong, false}, [](const std::vector<Exchanged>&) { return true; });
+  };
+  std::unique_ptr<PendingExchange> sends = join(0, 0);
+  std::unique_ptr<PendingExchange> receives = join(0, 1);
+  ASSERT_TRUE(sends && receives);
+  EXPECT_TRUE(finish(receives));
+  receives = nullptr;
+  EXPECT_EQ(join(shm::kRounds, 1), nullptr);  // the same cell
+  EXPECT_TRUE(finish(sends));
+  sends = nullptr;
+  EXPECT_NE(join(2 * shm::kRounds, 1), nullptr);
+}
+
 // Owners overwrite their bytes as soon as their exchange is over, however it ended.
 TEST(ExchangesTest, NoRankTakesBytesOfAnExchangeThatItsOwnerHasEnded) {
   constexpr uint32_t kRanks = 3, kCalls = 400;

@@ -30,13 +30,13 @@ constexpr size_t kRounds = 8;
 // The part of the file that other processes also write, followed by kRounds rounds for each process of the job: the
 // rounds of transfers to that process. `rounds` are the rounds of groups in which the owner is rank 0.
 struct WritablePart {
-  struct alignas(64) Round {
+  struct alignas(64) RoundState {
     std::atomic<uint64_t> state;
   };
 
   std::atomic<uint32_t> doorbell;
   std::atomic<int64_t> rests_until;  // see YieldUntil; all processes of the host set it
-  Round rounds[kRounds];
+  RoundState rounds[kRounds];
 };
 
 // The owner's part in an exchange.
@@ -44,8 +44,7 @@ struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
   std::chrono::steady_clock::duration at;
-  bool in_place;
-  uint64_t address;  // of the owner's bytes in the owner's memory, if others read them there
+  uint64_t address;  // of the owner's bytes in the owner's memory, if others read them there; otherwise 0
   int64_t bytes;
 };
 

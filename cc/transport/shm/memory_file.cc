@@ -61,7 +61,7 @@ Status NotAPeer(uint32_t process, const std::string& why) {
 
 MemoryFile::MemoryFile(int fd, uint32_t processes, uint32_t slots)
     : fd_(fd),
-      header_at_(RoundToPages(sizeof(WritablePart) + int64_t{processes} * kRounds * sizeof(WritablePart::Round))),
+      header_at_(RoundToPages(sizeof(WritablePart) + int64_t{processes} * kRounds * sizeof(WritablePart::RoundState))),
       slots_at_(header_at_ + RoundToPages(kHeaderBytes + int64_t{processes} * sizeof(PeerChannel))),
       bytes_(slots_at_ + int64_t{slots} * kSlotBytes) {
   CloseInChildren(fd);

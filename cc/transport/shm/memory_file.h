@@ -30,7 +30,7 @@ class MemoryFile {
   WritablePart& writable() const { return *reinterpret_cast<WritablePart*>(start_); }
   // A round of transfers from the owner to the process.
   std::atomic<uint64_t>& transfer_round(uint32_t process, size_t round) const {
-    return reinterpret_cast<WritablePart::Round*>(start_ + sizeof(WritablePart))[process * kRounds + round].state;
+    return reinterpret_cast<WritablePart::RoundState*>(start_ + sizeof(WritablePart))[process * kRounds + round].state;
   }
   std::atomic<uint32_t>& doorbell() const { return writable().doorbell; }
   FileHeader& header() const { return *reinterpret_cast<FileHeader*>(start_ + header_at_); }

@@ -1,7 +1,5 @@
 #include "cc/transport/shm/peer_memory.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -15,29 +13,27 @@ namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 20;
 
-// Runs in a child that shares this process's memory. The child may be killed by the call.
-int ReadNothing(void*) {
-  syscall(SYS_process_vm_readv, getppid(), nullptr, 0, nullptr, 0, 0);
-  _exit(0);
-}
-
-// Whether the system call may be made at all.
-bool IsAllowed() {
-  alignas(16) char stack[16 << 10];
-  // Without a signal at its end, the child is invisible to the program's own handling of children.
-  const pid_t child = clone(ReadNothing, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, nullptr);
-  if (child < 0) return false;
-  int status = 0;
-  while (waitpid(child, &status, __WCLONE) < 0) {
-    if (errno != EINTR) return false;
-  }
-  return WIFEXITED(status);
-}
-
 }  // namespace
 
+// The child is a copy of this process in which only this function runs. It must not share this process's memory:
+// kernels before 5.16 end all processes that share memory with one that is killed.
+bool PeerMemory::IsAllowed() {
+  // Without a signal at its end, the child is invisible to the program's own handling of children.
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
+  if (child == 0) {
+    syscall(SYS_process_vm_readv, getpid(), nullptr, 0, nullptr, 0, 0);
+    syscall(SYS_exit_group, 0);
+  }
+  int status = 0;
+  while (child > 0 && waitpid(child, &status, __WCLONE) < 0) {
+    if (errno != EINTR) return false;
+  }
+  return child > 0 && WIFEXITED(status);
+}
+
 bool PeerMemory::CanRead() const {
-  return IsAllowed() && Read(nullptr, nullptr, 0);
+  static const bool is_allowed = IsAllowed();
+  return is_allowed && Read(nullptr, nullptr, 0);
 }
 
 bool PeerMemory::Read(const std::byte* from, std::byte* to, int64_t bytes) const {

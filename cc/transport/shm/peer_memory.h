@@ -20,8 +20,10 @@ class PeerMemory final : public MemoryReader {
  public:
   PeerMemory(pid_t pid, uint64_t nonce_at, uint64_t nonce) : pid_(pid), nonce_at_(nonce_at), nonce_(nonce) {}
 
-  // Returns whether the system lets this process read the memory. Tries the system call in a child process first: a
-  // seccomp filter may kill a process that makes it.
+  // Returns whether this process may make the system call. Tries it in a child process, because a seccomp filter may
+  // kill a process that makes it.
+  static bool IsAllowed();
+  // Returns whether the system lets this process read the memory.
   bool CanRead() const;
   bool Read(const std::byte* from, std::byte* to, int64_t bytes) const override;
 

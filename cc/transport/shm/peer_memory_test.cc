@@ -85,7 +85,7 @@ TEST(PeerMemoryTest, AFilterThatRefusesTheCallOrKillsIsNoticed) {
       if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
         _exit(2);
       }
-      _exit(PeerMemory(getpid(), kNonceAt, nonce).CanRead() ? 1 : 0);
+      _exit(PeerMemory::IsAllowed() && PeerMemory(getpid(), kNonceAt, nonce).Read(nullptr, nullptr, 0) ? 1 : 0);
     }
     int status = 0;
     waitpid(child, &status, 0);

@@ -19,11 +19,13 @@ from jaxcomm import ffi
 from jaxcomm.distributed import forks
 from jaxcomm.distributed.connect.settings import MOST_RAILS
 from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.environment import LAUNCHER
 from jaxcomm.ffi.arguments import RailShares, UdpConnection
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import printable
 
 _POLL_S: Final = 0.002
+_PR_SET_PTRACER: Final = 0x59616D61
 
 
 class JobCore:
@@ -37,6 +39,7 @@ class JobCore:
 
     def shm_file(self) -> tuple[int, int]:
         """Returns the descriptor of this process's shared-memory file, and the file's number."""
+        _let_launched_processes_read()
         fd, nonce = ctypes.c_int(), ctypes.c_uint64()
         CPU.call("job_shm_file", ctypes.byref(fd), ctypes.byref(nonce))
         return fd.value, nonce.value
@@ -143,3 +146,10 @@ def _finish_calls(until: float) -> None:
         if not awaits.value:
             break
         time.sleep(_POLL_S)
+
+
+def _let_launched_processes_read() -> None:
+    """Lets the launcher and its descendants read this process's memory, which Linux's Yama may forbid by default."""
+    launcher = os.environ.get(LAUNCHER, "")
+    if launcher == str(os.getppid()):  # a process that the program itself starts inherits the variable
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(int(launcher)), 0, 0, 0)  # an error without Yama

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from jaxcomm.environment import TRANSPORT
+from jaxcomm.environment import LAUNCHER, TRANSPORT
 from jaxcomm.errors import JaxcommError
 
 _COUNT = "--xla_force_host_platform_device_count"
@@ -100,6 +100,7 @@ def variables(
         "XLA_FLAGS": " ".join([*flags, f"{_COUNT}={devices}"]),
         "PJRT_NPROC": str(threads),
         "PYTHONUNBUFFERED": "1",
+        LAUNCHER: str(os.getpid()),
         **({} if transport is None else {TRANSPORT: transport}),
         **({"JAX_ENABLE_RECOVERABILITY": "1"} if keeps_going else {}),
         **further,

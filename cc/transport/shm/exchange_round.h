@@ -1,7 +1,7 @@
 // The state of an exchange, in memory that all its ranks write. The exchange ends well if all ranks take the bytes
 // while it is open. Otherwise a rank closes it, and it fails on all ranks.
 //
-//   Round round(state, tag, ranks);             // the state and the tag follow from the call
+//   ExchangeRound round(state, tag, ranks);             // the state and the tag follow from the call
 //   if (round.Enter(/*takes=*/false)) {
 //     bool ends_well = round.AwaitEntered(end, yield) && Read() && round.Take();
 //     if (ends_well) ends_well = round.AwaitTaken(end, step, yield, lives);   // if others read this rank's own memory
@@ -20,7 +20,7 @@
 
 namespace jaxcomm::shm {
 
-class Round {
+class ExchangeRound {
  public:
   using State = std::atomic<uint64_t>;
   using Clock = std::chrono::steady_clock;
@@ -28,7 +28,7 @@ class Round {
   static constexpr size_t kMaxRanks = 255;
 
   // `tag` distinguishes calls that use the same state. Its low half is 0, its high half is not 0.
-  Round(State& state, uint64_t tag, size_t ranks) : state_(state), tag_(tag), ranks_(ranks) {}
+  ExchangeRound(State& state, uint64_t tag, size_t ranks) : state_(state), tag_(tag), ranks_(ranks) {}
 
   // Counts this rank as present. With `takes`, also counts it as having taken all that it needs. Returns false if the
   // exchange is closed or another call uses the state.
@@ -65,8 +65,10 @@ class Round {
   }
   void Leave();
 
-  // Whether no rank still reads for a call with this tag: its exchange is over, or another call uses the state.
+  // Whether all ranks have taken what they need, or the exchange is over.
   bool IsRead() const;
+  // Whether the exchange is closed, or all ranks have left it.
+  bool IsOver() const { return !IsOpen(state_.load()); }
 
  private:
   // The parts of the state. A state of 0 is free.
@@ -95,7 +97,7 @@ class Round {
 
 // Sleeps until `ready(state)` holds, but not longer than until `end`. Returns the last state.
 template <typename Ready>
-uint64_t Round::SleepUntil(Clock::time_point end, const Ready& ready) {
+uint64_t ExchangeRound::SleepUntil(Clock::time_point end, const Ready& ready) {
   for (uint64_t now = state_.load();;) {
     const auto left = end - Clock::now();
     if (ready(now) || left <= left.zero()) return now;
@@ -106,7 +108,7 @@ uint64_t Round::SleepUntil(Clock::time_point end, const Ready& ready) {
 }
 
 template <typename Unless>
-void Round::CloseUnless(const Unless& unless) {
+void ExchangeRound::CloseUnless(const Unless& unless) {
   uint64_t before = state_.load();
   do {
     if (unless(before)) return;

@@ -1,4 +1,4 @@
-#include "cc/transport/shm/round.h"
+#include "cc/transport/shm/exchange_round.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -11,33 +11,33 @@ namespace jaxcomm::shm {
 namespace {
 
 // Returns the futex word of a state. This is the low half of the state, which holds everything but the tag.
-uint32_t* Word(Round::State& state) {
+uint32_t* Word(ExchangeRound::State& state) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
   return reinterpret_cast<uint32_t*>(&state);
 }
 
 }  // namespace
 
-void Round::Wake() { syscall(SYS_futex, Word(state_), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+void ExchangeRound::Wake() { syscall(SYS_futex, Word(state_), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
-void Round::Sleep(uint64_t expected, std::chrono::nanoseconds limit) {
+void ExchangeRound::Sleep(uint64_t expected, std::chrono::nanoseconds limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const timespec time = {seconds.count(), (limit - seconds).count()};
   syscall(SYS_futex, Word(state_), FUTEX_WAIT, static_cast<uint32_t>(expected), &time, nullptr, 0);
 }
 
-bool Round::Enter(bool takes) {
+bool ExchangeRound::Enter(bool takes) {
   uint64_t before = state_.load(), after;
   do {
     const bool is_ours = (before & kTag) == tag_;
-    if (is_ours ? (before & kClosed) != 0 : !IsFree(before)) return false;
+    if (is_ours ? (before & kClosed) != 0 || Entered(before) == ranks_ : !IsFree(before)) return false;
     after = (is_ours ? before : tag_) + kEntered + (takes ? kTaken : 0);
   } while (!state_.compare_exchange_weak(before, after));
   if (Entered(after) == ranks_ && after & kSleeps) Wake();
   return true;
 }
 
-void Round::Decline() {
+void ExchangeRound::Decline() {
   uint64_t before = state_.load();
   do {
     if ((before & kTag) == tag_ ? (before & kClosed) != 0 : !IsFree(before)) return;
@@ -45,7 +45,7 @@ void Round::Decline() {
   if (before & kSleeps) Wake();
 }
 
-bool Round::Take() {
+bool ExchangeRound::Take() {
   uint64_t before = state_.load();
   do {
     if (!IsOpen(before)) return false;
@@ -54,7 +54,7 @@ bool Round::Take() {
   return true;
 }
 
-void Round::Leave() {
+void ExchangeRound::Leave() {
   uint64_t before = state_.load(), after;
   do {
     after = before + kLeft;
@@ -62,7 +62,7 @@ void Round::Leave() {
   } while (!state_.compare_exchange_weak(before, after));
 }
 
-bool Round::IsRead() const {
+bool ExchangeRound::IsRead() const {
   const uint64_t now = state_.load();
   return !IsOpen(now) || Taken(now) == ranks_;
 }

@@ -1,4 +1,4 @@
-#include "cc/transport/shm/round.h"
+#include "cc/transport/shm/exchange_round.h"
 
 #include <chrono>
 #include <random>
@@ -11,7 +11,7 @@ namespace jaxcomm::shm {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = Round::Clock;
+using Clock = ExchangeRound::Clock;
 
 constexpr uint64_t kOne = uint64_t{1} << 32, kOther = uint64_t{2} << 32;
 constexpr milliseconds kLong{10000};
@@ -19,21 +19,21 @@ constexpr milliseconds kLong{10000};
 const auto kNoYield = [](const auto&) {};
 const auto kLives = [] { return true; };
 
-class RoundTest : public testing::Test {
+class ExchangeRoundTest : public testing::Test {
  protected:
-  Round Make(uint64_t tag = kOne, size_t ranks = 2) { return Round(state_, tag, ranks); }
-  static bool AwaitEntered(Round& round, milliseconds limit) {
+  ExchangeRound Make(uint64_t tag = kOne, size_t ranks = 2) { return ExchangeRound(state_, tag, ranks); }
+  static bool AwaitEntered(ExchangeRound& round, milliseconds limit) {
     return round.AwaitEntered(Clock::now() + limit, kNoYield);
   }
-  static bool AwaitTaken(Round& round, milliseconds limit) {
+  static bool AwaitTaken(ExchangeRound& round, milliseconds limit) {
     return round.AwaitTaken(Clock::now() + limit, milliseconds(1), kNoYield, kLives);
   }
 
-  Round::State state_{0};
+  ExchangeRound::State state_{0};
 };
 
-TEST_F(RoundTest, EndsWellIfAllTakeAndIsFreeWhenAllHaveLeft) {
-  Round one = Make(), two = Make();
+TEST_F(ExchangeRoundTest, EndsWellIfAllTakeAndIsFreeWhenAllHaveLeft) {
+  ExchangeRound one = Make(), two = Make();
   EXPECT_TRUE(one.Enter(false) && two.Enter(false));
   EXPECT_TRUE(AwaitEntered(one, kLong) && AwaitEntered(two, kLong));
   EXPECT_TRUE(one.Take());
@@ -48,8 +48,8 @@ TEST_F(RoundTest, EndsWellIfAllTakeAndIsFreeWhenAllHaveLeft) {
   EXPECT_TRUE(Make(kOther).Enter(false));
 }
 
-TEST_F(RoundTest, ARankThatDoesNotComeClosesIt) {
-  Round one = Make(), late = Make();
+TEST_F(ExchangeRoundTest, ARankThatDoesNotComeClosesIt) {
+  ExchangeRound one = Make(), late = Make();
   EXPECT_TRUE(one.Enter(false));
   EXPECT_FALSE(AwaitEntered(one, milliseconds(1)));
   EXPECT_FALSE(late.Enter(false));
@@ -59,8 +59,8 @@ TEST_F(RoundTest, ARankThatDoesNotComeClosesIt) {
   EXPECT_TRUE(Make(kOther).Enter(false));
 }
 
-TEST_F(RoundTest, NobodyTakesFromAClosedRound) {
-  Round one = Make(), two = Make();
+TEST_F(ExchangeRoundTest, NobodyTakesFromAClosedRound) {
+  ExchangeRound one = Make(), two = Make();
   EXPECT_TRUE(one.Enter(false) && two.Enter(false));
   EXPECT_TRUE(one.Take());
   one.Close();
@@ -68,10 +68,10 @@ TEST_F(RoundTest, NobodyTakesFromAClosedRound) {
   EXPECT_FALSE(AwaitTaken(one, kLong));
 }
 
-TEST_F(RoundTest, AReaderThatIsSlowOrHasEndedClosesIt) {
+TEST_F(ExchangeRoundTest, AReaderThatIsSlowOrHasEndedClosesIt) {
   for (const bool lives : {true, false}) {
     state_ = 0;
-    Round one = Make(), two = Make();
+    ExchangeRound one = Make(), two = Make();
     EXPECT_TRUE(one.Enter(/*takes=*/true) && two.Enter(false));
     EXPECT_FALSE(one.AwaitTaken(Clock::now() + (lives ? milliseconds(5) : kLong), milliseconds(1), kNoYield,
                                 [lives] { return lives; }));
@@ -79,15 +79,15 @@ TEST_F(RoundTest, AReaderThatIsSlowOrHasEndedClosesIt) {
   }
 }
 
-TEST_F(RoundTest, IsNotClosedOnceAllHaveTaken) {
-  Round one = Make(), two = Make();
+TEST_F(ExchangeRoundTest, IsNotClosedOnceAllHaveTaken) {
+  ExchangeRound one = Make(), two = Make();
   EXPECT_TRUE(one.Enter(true) && two.Enter(true));
   one.Close();
   EXPECT_TRUE(AwaitTaken(two, kLong));
 }
 
-TEST_F(RoundTest, ARankThatDeclinesClosesItForItsCallOnly) {
-  Round one = Make();
+TEST_F(ExchangeRoundTest, ARankThatDeclinesClosesItForItsCallOnly) {
+  ExchangeRound one = Make();
   EXPECT_TRUE(one.Enter(false));
   Make(kOther).Decline();
   EXPECT_TRUE(Make().Enter(false));
@@ -102,7 +102,7 @@ TEST_F(RoundTest, ARankThatDeclinesClosesItForItsCallOnly) {
 
 // Threads call one after the other with the same state, wait briefly, and fail at random. All ranks of a call must
 // agree.
-TEST_F(RoundTest, RanksAgreeHoweverTheyFail) {
+TEST_F(ExchangeRoundTest, RanksAgreeHoweverTheyFail) {
   constexpr uint32_t kRanks = 3, kCalls = 3000;
   std::vector<std::vector<bool>> ends(kRanks, std::vector<bool>(kCalls));
   std::vector<std::thread> threads;
@@ -110,7 +110,7 @@ TEST_F(RoundTest, RanksAgreeHoweverTheyFail) {
     threads.emplace_back([&, rank] {
       std::mt19937 random(rank);
       for (uint32_t call = 0; call < kCalls; ++call) {
-        Round round = Make(uint64_t{call + 1} << 32, kRanks);
+        ExchangeRound round = Make(uint64_t{call + 1} << 32, kRanks);
         if (random() % 20 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
         const auto end = Clock::now() + (call % 100 == 0 ? milliseconds(50) : milliseconds(1));
         if (random() % 20 == 0) {
