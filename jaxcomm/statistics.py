@@ -103,7 +103,7 @@ class Stats(list[dict[str, Any]]):
         return sites | rails
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the calls whose times are kept as a trace for ui.perfetto.dev or chrome://tracing.
+        """Writes a trace of the latest calls, those in `arrivals`, for ui.perfetto.dev or chrome://tracing.
 
         Each site is a process in the trace, and each rank is a track. For every call a track has a slice for the rank's
         wait and a slice for the transfer. Start times of calls are not recorded, so a site's calls follow each other

@@ -29,7 +29,7 @@ from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.schedules import Schedule
 
-_RARELY: Final = 100  # time between two measurements of links, divided by a measurement's time; they take at most 1 %
+_RARELY: Final = 100  # time between two measurements of links, divided by a measurement's time, so they take about 1 %
 _FIRST_S: Final = 30.0  # time from the start until the links may be measured again
 _SELDOM_S: Final = 3600.0  # after this time the links may always be measured again
 _LOOK_S: Final = 0.5

@@ -99,5 +99,8 @@ class Switches:
             statistics.record_plans([{"axes": [], **self._loaded}])
 
     def fail(self, why: str) -> None:
-        """Fails the waiting calls and all later calls with the error `why`, because the outcome is unknown."""
+        """Fails the calls that wait for the prepared switch, and all later calls, with the error `why`.
+
+        Called if this process cannot find out whether the other processes carry out the switch.
+        """
         CPU.call("switch_fail", why)

@@ -25,7 +25,7 @@ _FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
 _ALONE: Final = 120  # number of pairs measured alone if there are more ranks
 _SHUFFLES: Final = 3  # rank orders for rounds in which all ranks exchange; one order with more than _ALL_PAIRS ranks
-_MATCHINGS: Final = 63  # maximum number of matchings of one order
+_MATCHINGS: Final = 63  # maximum number of rounds of disjoint pairs per rank order
 _TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
 _MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
 # Minimum ratio of the largest size's time to the smallest size's. Below it, noise decides the time per byte.

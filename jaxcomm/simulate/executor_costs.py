@@ -319,7 +319,10 @@ def _amounts(work: Work, tables: Sequence[tuple[Schedule, Sequence[ScheduleSampl
 
 
 def _units(amounts: Floats) -> Floats:
-    """The non-negative unit costs with which all rows are closest to 1."""
+    """The non-negative unit costs with which the rows' costs, `amounts @ units`, are closest to 1 (least squares).
+
+    The caller has divided each row by its measured seconds.
+    """
     scale = np.maximum(np.abs(amounts).max(axis=0), 1e-300)
     optimize = load_extra("scipy.optimize", "planning by timed schedules")
     units: Floats = optimize.nnls(amounts / scale, np.ones(len(amounts)))[0] / scale

@@ -36,7 +36,10 @@ class Links:
     """
 
     def __init__(self, needs: Dependencies, link: Ints) -> None:
-        """Takes the shared links on the path of each message, as [stages, messages]; -1 means no link."""
+        """Takes the links that messages share: `link[i, m]` is the i-th link on the path of message m.
+
+        -1 means that the path has no shared link there.
+        """
         self._points = len(needs.early)
         self._after_end, self._after_free = (Lists.of(edges, needs.nodes) for edges in (needs.on_end, needs.on_free))
         self._waits = np.bincount(np.concatenate([needs.on_end, needs.on_free])[:, 1], minlength=needs.nodes)

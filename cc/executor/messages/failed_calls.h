@@ -29,8 +29,8 @@ class FailedCalls {
     return IsOfLaunch(first, id) ? first->second.why : Status();
   }
 
-  // Whether this process, which now launches `step`, has missed this launch: calls of the launch have failed, all of
-  // them belong to another step, and all exceeded their deadline.
+  // Whether this process has skipped the launch with `id`'s number and launches `step` under that number now. It has if
+  // calls of that launch have failed, all of them belong to other steps, and all exceeded their deadline.
   bool IsMissed(const CallId& id, uint64_t step) const {
     auto at = First(id);
     if (!IsOfLaunch(at, id)) return false;

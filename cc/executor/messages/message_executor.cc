@@ -384,7 +384,8 @@ bool MessageExecutor::LacksProcess(const ArrivingRank& arriving) const {
   });
 }
 
-// Whether a rank of another process has arrived with a different call, for which no decision will arrive.
+// Whether the rank waits for a decision that will never arrive, because a rank of another process has brought a
+// different call under this call's id.
 bool MessageExecutor::Differs(const ArrivingRank& arriving) const {
   if (!arriving.site->selector()) return false;
   bool differs = false;

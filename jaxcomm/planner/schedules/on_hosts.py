@@ -133,7 +133,10 @@ def _useful_delays(topology: Topology) -> list[float]:
 
 
 def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
-    """For each useful delay, the numbers of chunks that are summed before the arrival within hosts and across hosts."""
+    """For each useful delay: the numbers of chunks that are summed before the late rank arrives.
+
+    The first number counts chunks summed within hosts, the second chunks summed across hosts.
+    """
     sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
     across, within = _longest(len(sizes), _unit(topology, sizes)), _longest(max(sizes), 1.0)
     for delay in _useful_delays(topology):

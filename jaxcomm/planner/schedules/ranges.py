@@ -17,7 +17,9 @@ from jaxcomm.schedules.schedule import ALIGNMENT
 
 STEPS: Final = 4  # sizes tried per octave
 LEAST_JUMP: Final = 1.01  # a size is tried if one more byte multiplies the time by more than this factor
-UNEVEN: Final = 1.03  # replaces TOLERANCE if alignment alone may exceed it, so that most jumps do not end a range
+# Replaces TOLERANCE if rounding chunks up to their alignment may cost more than TOLERANCE. The time then jumps wherever
+# chunks grow, and most of these jumps should not end a range.
+UNEVEN: Final = 1.03
 
 
 def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> tuple[Entry, ...]:

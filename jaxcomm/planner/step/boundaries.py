@@ -114,8 +114,9 @@ def _jobs(setting: Setting, atoms: Atoms, longest: int, count: int) -> Jobs:
 def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
     """The schedules that buckets of a size can run.
 
-    These are the plain choice, the schedules for late ranks that join together, and the schedules for one late rank,
-    from little to full coverage.
+    The first is the fastest schedule that uses no delay. If `count` is not 0, schedules that use the delays of late
+    ranks follow. On untimed links that are alike, these include up to `count` schedules for one late rank, which do
+    more and more work before it arrives.
     """
     specs: list[Spec] = [plain(setting, nbytes)]
     if count:
