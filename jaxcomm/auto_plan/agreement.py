@@ -194,7 +194,8 @@ class Agreement(Generic[_T]):
         try:
             commit = outcome()
         except ProcessGone:
-            if prepared:  # safe: calls of all ranks fail anyway, and a switch does not affect calls of fewer ranks
+            if prepared:
+                # Safe even if other processes switch: a switch affects only calls of all ranks, and these fail anyway.
                 self._core.decide(commit=False)
             raise
         except Exception as error:

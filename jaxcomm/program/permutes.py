@@ -113,7 +113,7 @@ def compile_permutes(schedule: Schedule, most: int | None = None) -> Permutes:
 
 
 class _Draft(NamedTuple):
-    """A round: the chunks of each permute with their places, by pair, and the sums of each rank."""
+    """A round: for each permute, the chunks and their places, by pair of ranks; then each rank's sums."""
 
     permutes: list[dict[Pair, list[tuple[int, int]]]]
     adds: dict[int, list[Add]]

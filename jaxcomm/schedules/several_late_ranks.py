@@ -159,7 +159,10 @@ def _messages(ranks: int, late: int) -> list[_Message]:
 
 
 def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
-    """Returns a round for every message. The rounds of one sender, and of one receiver, differ modulo the degree.
+    """Returns a round for every message.
+
+    Modulo `degree`, no two messages from one sender have the same round, and no two messages to one receiver. A
+    message's colour is its round modulo `degree`.
 
     Kőnig: if a bipartite graph has degree d, its edges can be coloured with d colours. Each message takes the first
     free colour after the messages that it waits for. If no colour is free at both the sender and the receiver, two

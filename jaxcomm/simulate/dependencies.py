@@ -60,7 +60,10 @@ class Dependencies(NamedTuple):
 
     @classmethod
     def of(cls, schedule: Schedule, network: Cluster) -> Dependencies:
-        """Unrolls the schedule without its precondition; with 1024 ranks the result is large."""
+        """Unrolls the schedule, but not its precondition, which is the schedule before the late ranks arrive.
+
+        With 1024 ranks the result is large.
+        """
         n, k = schedule.ranks, schedule.num_chunks
         round_, src, dst, chunk, op = schedule.table().astype(np.int64).T
         keys, message, chunks = np.unique(

@@ -31,7 +31,7 @@ class _Parts(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Ranks that count as one part (`whole`, if given), or are divided into smaller units (`divided`, if any)."""
+    """Ranks that form the parts `whole`, or are divided into the units `divided`."""
 
     whole: _Parts | None
     divided: tuple[_Unit, ...] = ()

@@ -12,7 +12,7 @@ from jaxcomm.schedules import Schedule
 
 
 class Ports(NamedTuple):
-    """The data through each rank's port, in buffers: `sends[r]` leave the memory of rank r, `receives[r]` enter it."""
+    """Each rank's traffic in multiples of the buffer's size: `sends[r]` leave its memory, `receives[r]` enter it."""
 
     sends: NDArray[np.float64]
     receives: NDArray[np.float64]

@@ -197,7 +197,7 @@ class Testbed(Value):
         return self
 
     def rail_of(self, item: LossyLink | Cut | Flow) -> str:
-        """Returns the rail of an item. If the item names no rail, it is the only rail of the testbed."""
+        """Returns the rail that an item names or, if it names none, the only rail of the testbed."""
         return item.rail or self.rails[0].name
 
     @property

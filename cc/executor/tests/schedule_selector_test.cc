@@ -239,8 +239,8 @@ TEST_F(BetweenProcesses, ARankWithoutADecisionWaitsForTheDecider) {
   for (const auto& each : values_) EXPECT_EQ(each, std::vector<float>(kElements, 3.0f));
 }
 
-// Ranks 0 and 1 are in one process, and the caller names the call. Rank 1 waits until rank 0 arrives and decides, and
-// then starts on rank 0's thread.
+// Ranks 0 and 1 are in one process, and the test itself passes the call's id. Rank 1 arrives first, waits until rank 0
+// arrives and decides the schedule, and then starts on rank 0's thread.
 TEST(NamedCalls, ARankWaitsForTheDeciderOfItsOwnProcess) {
   const std::vector<uint32_t> processes = {0, 0, 1};
   MessageRegistry registry;

@@ -57,7 +57,7 @@ JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epo
     }
     const uint64_t waited = memory.Now() - start;
     if (failed) {
-      // A flag that the peer posted before it failed counts.
+      // If the peer posted the flag just before it failed, the wait succeeds.
       if (wait.flag != kArrived && memory.Acquire(wait.rank, wait.flag) >= epoch) return {};
       return {Reason::kPeerFailed, wait.rank, wait.op, waited};
     }

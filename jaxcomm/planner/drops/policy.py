@@ -142,7 +142,7 @@ def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, st
 def _shares(
     bears: Tolerance, bound: float, budget: float, time_limit: float, seed: int, log: Log
 ) -> tuple[Shares, float | None]:
-    """The share that each layer may drop, and the extra steps that this costs if they were measured."""
+    """The share that each layer may drop, and the extra steps that these drops cost, or None if no costs are known."""
     sizes = [layer.bytes for layer in bears.layers]
     if not bears.layers[0].small:
         return Shares(front_first(sizes, bound, budget), "NOT_NEEDED", 0.0), None

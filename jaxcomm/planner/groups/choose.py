@@ -28,7 +28,9 @@ CURE: Final = "\n  Cure: "
 
 
 def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> Groups | None:
-    """The groups of every iteration, chosen for the slowest group's least time, then the least disagreement per second.
+    """The groups of every iteration.
+
+    Among the patterns whose slowest group takes the least time, they leave the least disagreement per second.
 
     Args:
       profile: the measurements; its `racks` and `nics` say which links are slow.

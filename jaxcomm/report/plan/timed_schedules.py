@@ -36,7 +36,7 @@ def measured_lines(entry: Entry) -> Iterator[str]:
 
 
 def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
-    """Yields a sentence on the sizes for which no schedule gains by a late rank's delay, if there are such sizes."""
+    """Yields a sentence on the sizes at which no schedule saves enough by using the late rank's delay, if any."""
     timed, delay = plan.assumptions.timed, plan.assumptions.delay
     late = plan.roles.get("straggler")
     if timed and timed.same_bytes and timed.same_s is not None and delay and late is not None:

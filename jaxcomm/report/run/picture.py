@@ -80,7 +80,8 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
             name: next((each.value for each in own if each.begin <= begin < each.end), 0.0)
             for name, own in steps.items()
         }
-        total, above = sum(parts.values()), 0.0  # the total is not 1 while only some rails have changed
+        # The rails' shares change at different times; in between, the total is not 1.
+        total, above = sum(parts.values()), 0.0
         for name, part in parts.items():
             if part:
                 title = f"{name} {part:.1%} from {begin:.2f} s"
