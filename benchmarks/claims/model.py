@@ -18,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "benchmarks" / "claims.toml"
 Group = Literal["hosts", "rails", "udp", "host", "process", "planner", "training"]
-Need = Literal["root", "gloo", "mpi", "equinox", "gpu"]
+Need = Literal["root", "gloo", "mpi", "mpiwrapper", "equinox", "gpu"]
 Id = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Words = Annotated[str, Field(min_length=1)]
 

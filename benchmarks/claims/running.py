@@ -140,6 +140,10 @@ _NEEDS: dict[Need, tuple[Callable[[], bool], str]] = {
     "root": (_has_root, "it needs root and iproute2, for network namespaces"),
     "gloo": (_has_gloo, "this jaxlib has no Gloo"),
     "mpi": (lambda: shutil.which("mpirun") is not None and _has_module("mpi4py"), "it needs mpirun and mpi4py"),
+    "mpiwrapper": (
+        lambda: shutil.which("mpirun") is not None and os.path.isfile(os.environ.get("MPITRAMPOLINE_LIB", "")),
+        "it needs mpirun and MPITRAMPOLINE_LIB (see benchmarks/unchanged.py)",
+    ),
     "equinox": (lambda: _has_module("equinox"), "it needs the package equinox"),
     "gpu": (lambda: Path("/dev/nvidia0").exists(), "it needs an NVIDIA GPU"),
 }
