@@ -231,7 +231,7 @@ TEST(ExchangesTest, NoRankTakesBytesOfAnExchangeThatItsOwnerHasEnded) {
             {9, number, 0, 0}, processes, rank, 1, All(offered), std::chrono::steady_clock::now(), true};
         const std::unique_ptr<PendingExchange> pending = job[rank].Join(mine);
         const bool fails = random() % 4 == 0;
-        const auto arrivals = number % 50 == 0 ? milliseconds(50) : milliseconds(1);
+        const auto arrivals = number % 10 == 0 ? milliseconds(50) : milliseconds(1);
         const nanoseconds end = random() % 4 == 0 ? nanoseconds(20000) : kLong;
         std::vector<Bytes> taken;
         ends[rank][number] =
