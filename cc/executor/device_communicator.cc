@@ -168,8 +168,11 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
 
 std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
                                                     Buffers buffers) {
-  // In larger reductions the waiting thread does not help, because several other threads add.
-  const bool helps = key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes;
+  // A thread that helps sleeps until a message from another process arrives. So it must not help if it waits for a
+  // device of its own process, nor in larger reductions, because several other threads add.
+  const std::vector<MessageRank>& devices = group_->devices();
+  const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
+  const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
   std::shared_ptr<Transfer> call;
   Done done;
   Result<DeviceGroup::Site> site = Status();

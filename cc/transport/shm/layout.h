@@ -26,6 +26,7 @@ constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 // Each round serves one exchange at a time; the call determines the round. A group has fewer exchanges in progress, and
 // so have two processes that transfer bytes.
 constexpr size_t kRounds = 8;
+constexpr size_t kMaxCopiedTransfer = 1024;  // larger transfers stay in place; a channel has room for kRounds of them
 
 // The part of the file that other processes also write, followed by kRounds rounds for each process of the job: the
 // rounds of transfers to that process. `rounds` are the rounds of groups in which the owner is rank 0.
@@ -76,7 +77,7 @@ struct PeerChannel {
   // The owner's part in transfers to and from the other process.
   struct SentCell {
     ExchangeCell cell;
-    alignas(64) std::byte data[kMaxInline];
+    alignas(64) std::byte data[kMaxCopiedTransfer];
   } sent[kRounds];
   ExchangeCell received[kRounds];
   // One entry for each message that the owner has released: the slot of the other process that held the message.
