@@ -3,8 +3,9 @@
     python benchmarks/unchanged.py --processes 4 --rounds 8
     MPITRAMPOLINE_LIB=…/libmpiwrapper.so python benchmarks/unchanged.py --peer mpi --calls psum,ppermute
 
-All jobs are alive at once, and one works at a time. The time is that of one call and its `block_until_ready` on process
-0; medians over all rounds, in ms. A size is the number of bytes that each device brings.
+All jobs are alive at once, and one works at a time; with `--alone`, only one job is alive at a time. The time is of
+one call and its `block_until_ready` on process 0; medians over all rounds, in ms. A size is the number of bytes that
+each device brings.
 
 `--peer mpi` runs JAX's option `mpi` with the MPI that MPIwrapper wraps: it needs `mpirun` and that MPI's headers (on
 Debian: openmpi-bin, libopenmpi-dev) and github.com/eschnett/MPIwrapper, built with CMake.
@@ -13,6 +14,8 @@ Debian: openmpi-bin, libopenmpi-dev) and github.com/eschnett/MPIwrapper, built w
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import itertools
 import json
 import mmap
@@ -34,6 +37,7 @@ ARMS = ("gloo", "mpi", "unchanged", "jaxcomm")
 OF_JAXCOMM = ("psum", "all_gather", "psum_scatter")
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20, "64 MiB": 64 << 20}
 REPEATS = {"1 KiB": 200, "64 KiB": 100, "1 MiB": 25, "16 MiB": 5, "64 MiB": 2}
+PR_SET_CHILD_SUBREAPER = 36
 CALLS = ["psum", *(f"{kind} 1 MiB" for kind in ("all_gather", "psum_scatter"))]
 CALLS += [f"{kind} {size}" for kind in ("ppermute", "all_to_all") for size in ("1 KiB", "1 MiB")]
 CALLS += ["step"]
@@ -157,17 +161,35 @@ def work(arm: str, board_path: str, out: str, rounds: int, asked: list[str], arm
         Path(out, f"{arm}.json").write_text(json.dumps(times))
 
 
+def adopt_orphans() -> None:
+    """Makes this process the parent of descendants whose parent ends, such as the processes of an mpirun that aborts.
+
+    Their processor time then counts as this process's, for `make claims`.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans() -> None:
+    """Waits for the adopted processes, which end soon after their jobs."""
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.05)
+
+
 def of_turns(name: str, found: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
     """The row of a call: for each arm that makes this call, the median of each turn."""
     medians = {arm: [statistics.median(turn) for turn in calls[name]] for arm, calls in found.items() if name in calls}
     return turns.row(medians, call=name)
 
 
-def command(arm: str, processes: int) -> list[str]:
+def command(arm: str, processes: int, devices: int) -> list[str]:
     """The command that starts a job's processes, without the program."""
     if arm != "mpi":
         every = ["--every-collective"] * (arm == "unchanged")
-        return [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", str(processes), *every]
+        launch = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", str(processes)]
+        return [*launch, "--devices-per-process", str(devices), *every]
     mpirun = shutil.which("mpirun")
     if mpirun is None or not Path(os.environ.get("MPITRAMPOLINE_LIB", "")).is_file():
         lacking = "mpirun is not in PATH" if mpirun is None else "MPITRAMPOLINE_LIB names no file"
@@ -178,9 +200,9 @@ def command(arm: str, processes: int) -> list[str]:
     return [mpirun, "--oversubscribe", "--bind-to", "none", "-n", str(processes), sys.executable]
 
 
-def environment(arm: str, devices: int) -> dict[str, str]:
+def environment(arm: str) -> dict[str, str]:
     """The environment of a job's processes."""
-    own = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    own = {**os.environ, "JAX_PLATFORMS": "cpu"}
     if arm != "mpi":
         own.pop("MPITRAMPOLINE_LIB", None)
     else:
@@ -189,35 +211,26 @@ def environment(arm: str, devices: int) -> dict[str, str]:
     return own
 
 
-def main() -> None:
-    """Starts the jobs, and prints their medians beside each other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--devices", type=int, default=1, help="of each process; MPI takes one")
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--peer", choices=["mpi"], help="beside Gloo, also over this library")
-    parser.add_argument("--calls", default=",".join(CALLS), help="kinds, or kinds and sizes; default: %(default)s")
-    parser.add_argument("--out", help="also write the seconds of each turn to this file, as JSON")
-    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    arms = [arm for arm in ARMS if arm != "mpi" or args.peer == "mpi"]
-    asked = args.calls.split(",")
-    if args.work:
-        work(*args.work, args.rounds, asked, arms)
-        return
-    if args.peer == "mpi" and args.devices != 1:
-        sys.exit("--peer mpi: JAX runs one device per MPI process.\n  Cure: leave out --devices.")
-    same = ["--rounds", str(args.rounds), "--calls", args.calls, *(["--peer", args.peer] if args.peer else [])]
+def run(arms: list[str], args: argparse.Namespace) -> dict[str, dict[str, list[list[float]]]]:
+    """Runs the jobs of these arms by turns. Returns the seconds of each call in each turn, by arm and call."""
     with tempfile.TemporaryDirectory() as out:
         board = Path(out, "board")
         board.write_bytes(bytes(4096))
-        commands = {arm: command(arm, args.processes) for arm in arms}
-        jobs = {
-            arm: subprocess.Popen(
-                [*start, __file__, *same, "--work", arm, str(board), out], env=environment(arm, args.devices)
-            )
-            for arm, start in commands.items()
-        }
+        jobs = {}
+        for arm in arms:
+            work_of = [
+                "--rounds",
+                str(args.rounds),
+                "--calls",
+                args.calls,
+                "--work",
+                arm,
+                str(board),
+                out,
+                ",".join(arms),
+            ]
+            start = command(arm, args.processes, args.devices)
+            jobs[arm] = subprocess.Popen([*start, __file__, *work_of], env=environment(arm))
         # A job has succeeded if it has written its times: jaxlib frees communicators after MPI_Finalize, so a job over
         # MPI fails at its end.
         times = {arm: Path(out, f"{arm}.json") for arm in arms}
@@ -228,7 +241,33 @@ def main() -> None:
             time.sleep(0.1)
         if failed := [arm for arm in arms if not times[arm].exists()]:
             sys.exit(f"failed: {', '.join(failed)}")
-        found = {arm: json.loads(times[arm].read_text()) for arm in arms}
+        return {arm: json.loads(times[arm].read_text()) for arm in arms}
+
+
+def main() -> None:
+    """Runs the jobs, and prints their medians beside each other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--devices", type=int, default=1, help="of each process; MPI takes one")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--peer", choices=["mpi"], help="beside Gloo, also over this library")
+    parser.add_argument("--alone", action="store_true", help="run the jobs one after the other, not by turns")
+    parser.add_argument("--calls", default=",".join(CALLS), help="kinds, or kinds and sizes; default: %(default)s")
+    parser.add_argument("--out", help="also write the seconds of each turn to this file, as JSON")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.work:
+        arm, board, out, arms = args.work
+        work(arm, board, out, args.rounds, args.calls.split(","), arms.split(","))
+        return
+    if args.peer == "mpi" and args.devices != 1:
+        sys.exit("--peer mpi: JAX runs one device per MPI process.\n  Cure: leave out --devices.")
+    arms = [arm for arm in ARMS if arm != "mpi" or args.peer == "mpi"]
+    adopt_orphans()
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    for together in [[arm] for arm in arms] if args.alone else [arms]:
+        found |= run(together, args)
+    reap_orphans()
     turns.write(args.out, [of_turns(name, found) for name in found["gloo"]])
     print(f"{'ms':32s}" + "".join(f"{arm:>11s}" for arm in arms) + "".join(f"{arm + ' ÷':>8s}" for arm in arms[:-2]))
     for name in found["gloo"]:

@@ -10,7 +10,7 @@
 namespace jaxcomm {
 namespace {
 
-// What a chunk holds: by rank, the number of times that the rank's input was added.
+// The content of a chunk: by rank, the number of times that the rank's input was added.
 using Counts = std::vector<uint32_t>;
 using Buffers = std::vector<std::vector<Counts>>;  // by rank and chunk
 

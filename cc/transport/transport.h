@@ -96,10 +96,10 @@ using Received = std::function<void(const Status&, std::shared_ptr<const std::by
 // receiver is gone.
 using Sent = std::function<void(const Status&)>;
 
-// What a process brings to an exchange: the bytes that it gives to the other processes of a group in one call.
+// A process's part in an exchange: the bytes that it gives to the other processes of a group in one call.
 struct Exchange {
   CallId call;
-  const std::vector<uint32_t>& processes;  // the processes of the group, by rank
+  const std::vector<uint32_t>& processes;  // the processes of the group, by rank; must outlive the exchange
   size_t rank;                             // the rank of this process
   uint64_t fingerprint;                    // must be equal on all ranks
   std::vector<ConstSpan> spans;
@@ -143,7 +143,6 @@ class PendingExchange {
   struct Limits {
     std::chrono::nanoseconds arrivals;  // until all ranks have joined
     std::chrono::nanoseconds end;       // from this rank's arrival until all ranks have read what they need
-    bool yields;                        // as in Transport::Help
   };
 
   virtual ~PendingExchange() = default;

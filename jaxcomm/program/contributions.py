@@ -19,7 +19,7 @@ Cells = NDArray[np.int64]  # indices rank · count + chunk - first
 
 
 class Contributions:
-    """What each rank holds of the chunks `first`, `first + 1`, …: one value per chunk, initially its own contribution.
+    """The values of the chunks `first`, `first + 1`, … at each rank: initially the rank's own contributions.
 
     In an all-gather a rank initially holds only its own chunk; the other chunks are garbage. A value is the set of
     ranks whose contributions were added up in it, each once. Or it is garbage, which no transfer may read.

@@ -29,7 +29,10 @@ def made(name: ScheduleName) -> Schedule:
 
 
 def costs(factors: Mapping[ScheduleName, Mapping[int, float]], late: float = 1.0, links: Cluster = LINKS) -> TimedCosts:
-    """Of schedules that take these times, by size, of their links' times; `late` as much again with a rank late."""
+    """Costs of schedules whose times are these multiples, by size, of their links' times.
+
+    `late` scales the times with a late rank.
+    """
     model, tables = LinkCosts(links, (LATE,)), []
     for name, by_size in factors.items():
         samples = [

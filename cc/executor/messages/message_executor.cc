@@ -51,7 +51,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   const MessageSite::Exchanging& how = arriving.site->exchanging();
   const auto ranks = static_cast<int64_t>(how.processes.size());
   const bool is_short = !how.in_place || ranks * arriving.site->layout().payload() <= kMostRead;
-  if (is_short && Exchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
+  if (is_short && TryExchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
   Begin(std::move(arriving));
   if (site->selector()) StartDecided(id);
 }
@@ -70,7 +70,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Wait(std::move(arriving));
     return true;
   }
-  if (!site->exchanging().is_transfer && Exchange(arriving, /*may_wait=*/helps)) {  // JoinExchange is for transfers
+  if (!site->exchanging().is_transfer && TryExchange(arriving, /*may_wait=*/helps)) {  // JoinExchange is for transfers
     arriving.done(Status());
     return false;
   }
@@ -99,7 +99,7 @@ bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
 }
 
 // Returns whether an exchange has completed the rank's call.
-bool MessageExecutor::Exchange(const ArrivingRank& arriving, bool may_wait) {
+bool MessageExecutor::TryExchange(const ArrivingRank& arriving, bool may_wait) {
   OperandExchange exchange(arriving);
   return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {may_wait, threads_.deadline()});
 }

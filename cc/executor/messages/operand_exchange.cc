@@ -62,7 +62,7 @@ bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
   // If a rank stops while it reads, the call still has time to continue with messages, whose errors name the rank.
   const double seconds = std::min(limits.deadline / 2, kLongest);
   const auto end = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
-  const bool ended = pending_->Finish({arrivals, end, /*yields=*/true}, [this](const auto& all) { return Take(all); });
+  const bool ended = pending_->Finish({arrivals, end}, [this](const auto& all) { return Take(all); });
   if (ended && scratch_) {
     const XlaFloatMode mode;
     Add(0);

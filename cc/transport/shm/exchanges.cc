@@ -96,7 +96,7 @@ class Exchanges::Pending final : public PendingExchange {
   bool Run(const Limits& limits, const TakeExchanged& take) {
     const Clock::time_point begun = Clock::now();
     const auto yield = [&](const auto& ready) {
-      if (!limits.yields || limits.arrivals <= limits.arrivals.zero()) return;
+      if (limits.arrivals <= limits.arrivals.zero()) return;  // the caller does not want to wait
       std::atomic<int64_t>& rest = owner_.memory_->writable().rests_until;
       if (YieldUntil(ready, rest)) {
         for (const Member& member : members_) member.file->writable().rests_until = rest.load();

@@ -34,15 +34,14 @@ struct Call {
   bool in_place = false, is_transfer = false;
 };
 
-Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool yields = false,
-            bool fails = false) {
+Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool fails = false) {
   Outcome outcome;
   const bool is_receiver = call.is_transfer && rank == 1;
   const std::vector<ConstSpan> spans = is_receiver ? std::vector<ConstSpan>() : All(bytes);
   const Exchange mine{call.id,       call.processes,  rank, call.fingerprint, spans, std::chrono::steady_clock::now(),
                       call.in_place, call.is_transfer};
   const std::unique_ptr<PendingExchange> pending = job[call.processes[rank]].Join(mine);
-  outcome.all = pending && pending->Finish({limit, kLong, yields}, [&](const std::vector<Exchanged>& taken) {
+  outcome.all = pending && pending->Finish({limit, kLong}, [&](const std::vector<Exchanged>& taken) {
     if (fails) return false;
     for (const Exchanged& each : taken) {
       Bytes& copy = outcome.taken.emplace_back(bytes.size());
@@ -75,15 +74,13 @@ TEST(ExchangesTest, AllRanksGetTheBytesOfAllInTheOrderOfTheRanks) {
   for (const size_t bytes : {size_t{1}, size_t{100}, size_t{Transport::kMaxExchanged}}) {
     for (const std::vector<uint32_t>& processes :
          {std::vector<uint32_t>{0, 1, 2, 3}, std::vector<uint32_t>{3, 1}, std::vector<uint32_t>{2, 0, 3}}) {
-      for (const bool yields : {false, true}) {
-        const auto ranks = static_cast<uint32_t>(processes.size());
-        const std::vector<Bytes> content = ContentOf(++number, ranks, bytes);
-        const Call call{Id(number, 0, 0).call, processes};
-        for (const Outcome& outcome :
-             OnThreads(ranks, [&](uint32_t rank) { return Try(job, call, rank, content[rank], kLong, yields); })) {
-          EXPECT_TRUE(outcome.all);
-          EXPECT_EQ(outcome.taken, content);
-        }
+      const auto ranks = static_cast<uint32_t>(processes.size());
+      const std::vector<Bytes> content = ContentOf(++number, ranks, bytes);
+      const Call call{Id(number, 0, 0).call, processes};
+      for (const Outcome& outcome :
+           OnThreads(ranks, [&](uint32_t rank) { return Try(job, call, rank, content[rank], kLong); })) {
+        EXPECT_TRUE(outcome.all);
+        EXPECT_EQ(outcome.taken, content);
       }
     }
   }
@@ -171,9 +168,8 @@ TEST(ExchangesTest, ARankThatCannotReadEndsTheExchangeOnAllRanks) {
   ShmJob job(3);
   const std::vector<Bytes> content = ContentOf(1, 3, 1 << 20);
   const Call call{Id(1, 0, 0).call, {0, 1, 2}, 1, /*in_place=*/true};
-  for (const Outcome& outcome : OnThreads(3, [&](uint32_t rank) {
-         return Try(job, call, rank, content[rank], kLong, /*yields=*/true, /*fails=*/rank == 1);
-       })) {
+  for (const Outcome& outcome :
+       OnThreads(3, [&](uint32_t rank) { return Try(job, call, rank, content[rank], kLong, /*fails=*/rank == 1); })) {
     EXPECT_FALSE(outcome.all);
   }
 }
@@ -198,7 +194,7 @@ TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
     return job[rank].Join({{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, true});
   };
   const auto finish = [](const std::unique_ptr<PendingExchange>& pending) {
-    return pending->Finish({kLong, kLong, false}, [](const std::vector<Exchanged>&) { return true; });
+    return pending->Finish({kLong, kLong}, [](const std::vector<Exchanged>&) { return true; });
   };
   std::unique_ptr<PendingExchange> sends = join(0, 0);
   std::unique_ptr<PendingExchange> receives = join(0, 1);
@@ -234,14 +230,13 @@ TEST(ExchangesTest, NoRankTakesBytesOfAnExchangeThatItsOwnerHasEnded) {
         const auto arrivals = number % 10 == 0 ? milliseconds(50) : milliseconds(1);
         const nanoseconds end = random() % 4 == 0 ? nanoseconds(20000) : kLong;
         std::vector<Bytes> taken;
-        ends[rank][number] =
-            pending && pending->Finish({arrivals, end, true}, [&](const std::vector<Exchanged>& operands) {
-              for (const Exchanged& each : operands) {
-                Bytes& copy = taken.emplace_back(bytes.size());
-                if (!each.CopyTo(copy.data(), 0, static_cast<int64_t>(copy.size()))) return false;
-              }
-              return !fails;
-            });
+        ends[rank][number] = pending && pending->Finish({arrivals, end}, [&](const std::vector<Exchanged>& operands) {
+          for (const Exchanged& each : operands) {
+            Bytes& copy = taken.emplace_back(bytes.size());
+            if (!each.CopyTo(copy.data(), 0, static_cast<int64_t>(copy.size()))) return false;
+          }
+          return !fails;
+        });
         std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
         for (uint32_t from = 0; ends[rank][number] && from < kRanks; ++from) {
           if (taken[from] != Bytes(bytes.size(), static_cast<std::byte>(number + from))) ++wrong;
@@ -277,7 +272,7 @@ TEST(ExchangesTest, AllRanksOfACallAgree) {
           if (random() % 50 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
           auto limit = std::chrono::microseconds(random() % 5 == 0 ? 0 : 200);
           if (number % 100 == 0) limit = milliseconds(50);  // so that some exchanges succeed even on a busy machine
-          outcomes[group][number][rank] = Try(job, call, rank, content(group, number, rank), limit, rank % 2 == 0);
+          outcomes[group][number][rank] = Try(job, call, rank, content(group, number, rank), limit);
         }
       });
     }
