@@ -1,7 +1,7 @@
 """Collective communication for JAX, planned from measurements of the cluster.
 
-Profile the cluster, plan from the profile, and run the plan: `jaxcomm.psum` and the other collectives do what those of
-`jax.lax` do, but follow a plan.
+Profile the cluster, plan from the profile, and run the plan. `jaxcomm.psum` and the other collectives compute the same
+as the functions of these names in `jax.lax`, but follow a plan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import backend, errors, lax, plan, planner, profile, report, schedules, train
+    from jaxcomm import backend, elastic, errors, lax, plan, planner, profile, report, schedules, train
     from jaxcomm.collectives import (
         all_gather,
         grad,
@@ -40,7 +40,9 @@ _HOMES = {
     "init": "initialize",
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     **dict.fromkeys(["stats", "reset_stats"], "statistics"),
-    **dict.fromkeys(["backend", "errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""),
+    **dict.fromkeys(
+        ["backend", "elastic", "errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""
+    ),
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "__version__",
     "all_gather",
     "backend",
+    "elastic",
     "errors",
     "grad",
     "init",
@@ -87,7 +90,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# JAX's contexts must be created before tracing. They are created here, because a program may first name a collective in
-# a step that is being traced.
+# jaxcomm's JAX contexts must exist before tracing. This import creates them, because a program may first name a
+# collective in a step that is being traced.
 if sys.modules.get("jax"):
     importlib.import_module("jaxcomm.jax_compat.contexts")

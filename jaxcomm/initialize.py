@@ -18,7 +18,7 @@ from jaxcomm.collectives import active_plan
 from jaxcomm.collectives.active_plan import Hashes, PlanLike
 from jaxcomm.collectives.choice import AUTO, PLANS
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.log import say_once
+from jaxcomm.log import say, say_once
 
 
 def init(
@@ -32,16 +32,16 @@ def init(
     """Prepares this process. Optional: a process that does not call `init` is prepared by its first collective.
 
     In a job of several processes on CPUs, `init` also connects this process with all other processes, as the first
-    collective between processes would. Then all processes must call `init`, after `jax.distributed.initialize`. A job
-    in which only some processes run collectives needs this call.
+    collective between processes would. If one process calls `init`, all processes must call it, after
+    `jax.distributed.initialize`. A job in which only some processes run collectives needs this call.
 
     Args:
       mesh: if given, `plan` must fit one axis of the mesh, or several axes together. If `plan` is a mapping from axes
         to plans, each plan must fit its own axes.
       plan: the plan that collectives follow from now on, in all threads; as for `use_plan`, but None keeps the active
-        plan and {} ends it. With "auto", in a job of several processes on CPUs, the run itself makes plans for the
-        processes of the mesh, or without a mesh for all processes (see `jaxcomm.auto_plan`). In other jobs "auto" logs
-        one line and counts as None. A plan file also selects TCP or UDP between hosts.
+        plan and {} removes it. With "auto", the run itself makes plans for the processes of the mesh, or without a mesh
+        for all processes (see `jaxcomm.auto_plan`). This needs a job of several processes on CPUs; in other jobs "auto"
+        logs one line and counts as None. A plan file also selects TCP or UDP between hosts.
       rails: the network interfaces that connect hosts, in place of JAXCOMM_RAILS and written like it: ["eth0", "eth1"],
         or with rates in Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each interface.
       deadline_s: seconds that a collective waits for its last rank before it fails. None keeps the current deadline;
@@ -65,6 +65,10 @@ def init(
     if trial not in (True, False, None):
         raise JaxcommError(f"trial is {trial!r}.\n  Cure: give True, False or None.")
     deadline = None if deadline_s is None else active_plan.positive_seconds("deadline_s", deadline_s)
+    if jax_compat.spans_processes():
+        from jaxcomm.distributed.connect import members
+
+        members.before_client()
     connects = jax_compat.spans_processes() and jax.default_backend() == "cpu"
     if plan == AUTO and not connects:
         say_once('plan="auto" needs several CPU processes; this job has one, or none on CPUs, and goes on without it.')
@@ -73,12 +77,11 @@ def init(
     if mesh is not None:
         _check_mesh(hashes, mesh)
     active_plan.start()
-    if connects:
-        from jaxcomm.distributed.connect import members
-
-        members.connected(named, *active_plan.network(hashes))
-    elif members_used := sys.modules.get("jaxcomm.distributed.connect.members"):  # there was a job of several processes
-        members_used.leave_last_job()
+    rejoins = connects and members.join(named, *active_plan.network(hashes)) is None
+    if rejoins:
+        say("this process was started again, and rejoins the job in its next live_devices.")
+    elif not connects and (used := sys.modules.get("jaxcomm.distributed.connect.members")):  # from an earlier job
+        used.leave_last_job()
     if deadline is not None:
         ffi.set_deadline(deadline)
     if trial is not None:
@@ -86,8 +89,10 @@ def init(
     if plan == AUTO:
         from jaxcomm import auto_plan
 
-        auto_plan.begin(mesh)
-    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # imported by few runs
+        auto_plan.follow(mesh)
+        if not rejoins:
+            auto_plan.begin(mesh)
+    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # imported only by plan="auto"
         begun.end()
     if plan is not None:
         active_plan.follow(hashes)

@@ -25,6 +25,7 @@ _BEGAN: Final = time.monotonic()  # the run's start: this module is imported bef
 _MOST_EVENTS: Final = 256  # older events are forgotten
 
 _plans: list[dict[str, Any]] = []
+_generations: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
 _events: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
 
 
@@ -33,10 +34,11 @@ class Stats(list[dict[str, Any]]):
 
     Attributes:
       rails: one record for each rail to each other process; empty if no process has several rails to another.
-      gone: one record per other process that is gone.
+      gone: one record per other process that has left the job or failed.
       plans: one record per plan that all threads follow.
-      events: one record for each thing that plan="auto" has found or done.
-      at_s: seconds since the run began, from which all times of records count.
+      events: one record per finding or action of plan="auto".
+      generations: one record per change of the job's members.
+      at_s: the time at which the records were read. All times in the records are seconds since the run began.
     """
 
     def __init__(
@@ -47,24 +49,33 @@ class Stats(list[dict[str, Any]]):
         events: Iterable[dict[str, Any]] = (),
         at_s: float = 0.0,
         gone: Iterable[dict[str, Any]] = (),
+        generations: Iterable[dict[str, Any]] = (),
     ) -> None:
         super().__init__(sites)
         self.rails, self.plans, self.events, self.at_s = list(rails), list(plans), list(events), at_s
-        self.gone = list(gone)
+        self.gone, self.generations = list(gone), list(generations)
 
     def __repr__(self) -> str:
         from jaxcomm.report.run import sites
 
         tables = [sites.sites_table(self)]
         tables += [sites.rails_table(self.rails)] if self.rails else []
-        return "\n\n".join([*tables, *(["\n".join(sites.gone_lines(self.gone))] if self.gone else [])])
+        lines = [*sites.generation_lines(self.generations), *sites.gone_lines(self.gone)]
+        return "\n\n".join([*tables, *(["\n".join(lines)] if lines else [])])
 
     def json(self) -> str:
         """The records as JSON, for `jaxcomm report`, `jaxcomm profile import` and `jaxcomm.profile.from_stats`."""
         from jaxcomm.profile.run_file import FORMAT, VERSION
 
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        records = {"sites": self, "rails": self.rails, "gone": self.gone, "plans": self.plans, "events": self.events}
+        records = {
+            "sites": self,
+            "rails": self.rails,
+            "gone": self.gone,
+            "generations": self.generations,
+            "plans": self.plans,
+            "events": self.events,
+        }
         return json.dumps({"format": FORMAT, "version": VERSION, "written": written, "at_s": self.at_s, **records})
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -103,7 +114,7 @@ class Stats(list[dict[str, Any]]):
         return sites | rails
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace of the latest calls, those in `arrivals`, for ui.perfetto.dev or chrome://tracing.
+        """Writes a trace of the calls in `arrivals`, which are the latest, for ui.perfetto.dev or chrome://tracing.
 
         Each site is a process in the trace, and each rank is a track. For every call a track has a slice for the rank's
         wait and a slice for the transfer. Start times of calls are not recorded, so a site's calls follow each other
@@ -125,12 +136,12 @@ def stats() -> Stats:
     name, axes, plan, ranks, bytes, calls and failed. `wait_s` has for each rank the total seconds that the rank waited
     for the last rank, and `late` has for each rank the number of calls in which it was the last rank. `transfer_s` is
     the total seconds from the last arrival to the end. `early_bytes_share` is the share of the work that was done
-    before the last arrival. `lost_bytes` is the bytes that ranks of this process were to add and that the network lost,
-    as the policy "network" of a `Drop` allows. `early_calls` is the number of calls that selected the schedule for
-    calls without a late rank: a plan's `selector.early`, or in a trial the default schedule. `lost_rail_calls` is the
-    number of calls that ran a plan's schedule for a host that lacks a rail. For the last 256 calls, `arrivals` has each
-    rank's seconds after the first rank's arrival, and `after_arrival_s` has the seconds from the last arrival to the
-    end.
+    before the last arrival. `lost_bytes` is the number of bytes that ranks of this process should have added but that
+    the network lost; the policy "network" of a `Drop` allows this. `early_calls` is the number of calls that selected
+    the schedule for calls without a late rank: a plan's `selector.early`, or in a trial the default schedule.
+    `lost_rail_calls` is the number of calls that ran a plan's schedule for a host that lacks a rail. For the last 256
+    calls, `arrivals` has each rank's seconds after the first rank's arrival, and `after_arrival_s` has the seconds from
+    the last arrival to the end.
 
     A plan's call sites have a `trial` (see `jaxcomm.init`). `outcome` is "open", "kept" or "dropped", `decided_here`
     says whether this process decided the trial, and `trials` is the number of ended trials. A new trial begins when
@@ -154,12 +165,17 @@ def stats() -> Stats:
     rail ended because the other process left), `fences` (the number of times that the rail was taken out of service),
     `bytes` (received by the other process over the rail), and `shares`: for each range of sizes, the smallest call in
     bytes and the rail's current share, in units of 1/1024. A rail's `spans` have `bytes`, `bytes_per_s` (the measured
-    rate, or None), and `share` (the share of the largest calls, if it has changed). The rail's last 64 `changes` say
-    when the rail was taken out of service and when it was taken back.
+    rate, or None), and `share` (the share of the largest calls, if it has changed). The rail's last 64 `changes` have
+    the times at which the rail was taken out of service or put back into service.
 
-    `gone` has a record for each other process that is gone: `process`, `at_s` (the time at which this process noticed),
-    `has_left`, and `why` in words. `has_left` is true if the process ended by itself or failed in Python, and false if
-    it was killed or its host does not answer.
+    `gone` has a record for each other process that has left the job or failed: `process`, `at_s` (the time at which
+    this process noticed), `has_left`, and `why` in words. `has_left` is true if the process ended by itself or failed
+    in Python, and false if it was killed or its host does not respond.
+
+    `generations` has a record for each of the last 256 times that the live processes connected anew in `live_devices`:
+    `at_s`, the `processes` that are members now, the processes that `left` since the previous record (ended, or were
+    started again), the processes that `joined`, `took_s` (the seconds that this process took to connect), and `error`
+    (the reason why the processes could not be connected, or ""). `gone` is about the current generation.
 
     `plans` has a record for each plan that all threads follow because of `jaxcomm.init` or plan="auto": `axes` (empty
     for all axes), `plan`, `since_s`, `ranks`, `roles`, `collectives` (for each range of sizes, the smallest all-reduce
@@ -175,11 +191,11 @@ def stats() -> Stats:
         for name in {"spans", "changes"} & record.keys():
             record[name] = [_since_the_beginning(each) for each in record[name]]
     gone = map(_since_the_beginning, ffi.gone())
-    return Stats(sites, rails, _plans, _events, _seconds(), gone)
+    return Stats(sites, rails, _plans, _events, _seconds(), gone, _generations)
 
 
 def reset_stats() -> None:
-    """Forgets what `stats` has gathered."""
+    """Forgets the statistics of all calls so far."""
     ffi.reset_stats()
     _events.clear()
 
@@ -190,6 +206,27 @@ def record_plans(plans: Iterable[Mapping[str, Any]]) -> None:
     Each plan is a record of `jaxcomm.stats().plans` without `since_s`.
     """
     _plans[:] = [{"since_s": _seconds(), **plan} for plan in plans]
+
+
+def record_generation(before: Mapping[int, int], now: Mapping[int, int], took_s: float, error: str) -> None:
+    """Records that the live processes connected anew.
+
+    Args:
+      before: the members of the last generation, and the incarnation of each.
+      now: the live processes, and the incarnation of each.
+      took_s: the seconds that this process took to connect.
+      error: the reason why the processes could not be connected, or "".
+    """
+    _generations.append(
+        {
+            "at_s": _seconds(),
+            "processes": sorted(now),
+            "left": sorted(process for process, each in before.items() if now.get(process) != each),
+            "joined": sorted(process for process, each in now.items() if before.get(process) != each),
+            "took_s": took_s,
+            "error": error,
+        }
+    )
 
 
 def record_event(text: str, outcome: Outcome, **about: Any) -> None:
@@ -209,7 +246,7 @@ def _seconds() -> float:
 
 
 def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with the core's times, microseconds of the monotonic clock, converted to seconds of the run."""
+    """Converts a record's times from the core's microseconds of the monotonic clock to seconds since the run began."""
     times = {"at_s": round(record.pop("at_us") / 1e6 - _BEGAN, 6)}
     if "length_us" in record:
         times["length_s"] = record.pop("length_us") / 1e6
@@ -227,7 +264,7 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # groups change: a rank waits only for its group's last rank
+    if site["work_s"]:  # the groups are an operand, so a rank waits only for the last rank of its own group
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

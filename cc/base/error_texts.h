@@ -1,5 +1,5 @@
-// The errors of calls that users may catch. Each error has a text and a record. jaxcomm/errors.py passes the record's
-// fields on.
+// The errors of calls that users may catch. Each error has a text and a record. jaxcomm/errors.py turns the record's
+// fields into attributes of the Python exception.
 //
 //   const CallName call{"psum", "data", "3f9a01c2", 16 << 20, 412};
 //   return DeadlineExceeded{call, {3}, {0, 1, 2}, "4", waited}.status();
@@ -18,9 +18,10 @@
 
 namespace jaxcomm {
 
-// Completes "Cure: …, and start " in errors about a terminated process.
+// The text that follows "Cure: …, and start " in errors about a terminated process.
 inline constexpr char kStartAgain[] =
-    "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on without it.";
+    "all processes again; with JAX_ENABLE_RECOVERABILITY=1 and live_devices, the others go on, and it rejoins when "
+    "started again.";
 
 struct CallName {
   std::string name, axes, plan;
@@ -68,7 +69,7 @@ class ErrorRecord {
 struct DeadlineExceeded {
   CallName call;
   std::vector<uint32_t> missing, waiting;  // each has at least one rank
-  std::string of;                          // all ranks of the call: "8", or "the group 0,2,5"
+  std::string of;                          // the ranks of the call in words: "8", or "the group 0,2,5"
   std::chrono::steady_clock::duration waited;
   std::string done = "arrived";  // what the missing ranks have not done, such as "sent all messages"
 
@@ -91,7 +92,7 @@ struct DeadlineExceeded {
 struct Mismatch {
   CallName call;
   uint32_t rank;
-  std::string groups;  // the group of each rank: "[0 1]"
+  std::string groups;  // the groups that `rank` passed: the group of each rank, such as "[0 1]"
   uint32_t other;
   std::string other_groups;
 

@@ -19,7 +19,7 @@ void CloseAll(const std::vector<int>& descriptors) {
 
 }  // namespace
 
-Status Job::Open(uint32_t process, uint32_t processes) {
+Status Job::Open(uint32_t process, uint32_t processes, bool same_job) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!routes_.empty()) {
     return InvalidArgument("this process is already connected to the other processes of its job.");
@@ -32,6 +32,7 @@ Status Job::Open(uint32_t process, uint32_t processes) {
   routes_.assign(processes, kNone);
   routes_[process] = kLocal;
   ++generation_;
+  if (!same_job || number_ == 0) ++number_;
   return Status();
 }
 
@@ -186,7 +187,9 @@ Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& h
   if (hosts.size() != routes_.size() || host_names.size() != routes_.size())
     return InvalidArgument("each process needs a host and its name");
   for (size_t process = 0; process < routes_.size(); ++process) {
-    if (routes_[process] == kNone) {
+    if (routes_[process] == kNone && hosts[process] == kAbsent) {
+      routes_[process] = kLocal;  // calls with an absent process fail, and LocalTransport drops notices to it
+    } else if (routes_[process] == kNone) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
     }
   }
@@ -249,8 +252,17 @@ MessageRank Job::Rank(uint32_t process, uint32_t device) const {
   return {process, device, hosts_[process], host_names_[process]};
 }
 
-Status Job::CheckGeneration(uint64_t generation, const std::string& who) const {
-  if (generation == generation_) return Status();
+std::vector<uint32_t> Job::absent() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<uint32_t> found;
+  for (uint32_t process = 0; process < hosts_.size(); ++process) {
+    if (hosts_[process] == kAbsent) found.push_back(process);
+  }
+  return found;
+}
+
+Status Job::CheckNumber(uint64_t number, const std::string& who) const {
+  if (number == number_) return Status();
   return InvalidArgument(who + ": its executable was loaded before jax.distributed was initialized again.\n" +
                          "  Cure: call jax.clear_caches() and jax.extend.backend.clear_backends() after " +
                          "jax.distributed.shutdown(), and recompile the step.");

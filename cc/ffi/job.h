@@ -6,9 +6,10 @@
 //   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // AddTcp, AddUdp or AddShm for each other process
 //   status = TheJob().Start(hosts, host_names);        // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: sends all queued messages
-//   TheJob().Reset();                      // when no call uses the job: another job may be opened then
+//   TheJob().Reset();                      // when no call uses the job any more; then Open may begin a generation
 //
-// Each Open begins a new generation. In each generation the processes are connected once. Thread-safe.
+// Each Open begins a new generation, of the same job or of another job. In each generation the processes are connected
+// once. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,53 +36,60 @@ enum class RailKind { kTcp, kUdp };
 
 class Job {
  public:
+  static constexpr uint32_t kAbsent = UINT32_MAX;
+
   explicit Job(Transport::Events* events) : events_(events) {}
 
-  Status Open(uint32_t process, uint32_t processes);
-  // The shared-memory transport, created by the first call.
+  // `same_job`: whether the new generation belongs to the same job as the last generation.
+  Status Open(uint32_t process, uint32_t processes, bool same_job);
+  // Returns the shared-memory transport. The first call creates this transport.
   Result<ShmTransport*> Shm();
   // Opens one rail per name. Called once per generation.
   Status OpenRails(RailKind kind, const std::vector<std::string>& names);
-  // Sets how messages to a process are divided among its rails. Called before these rails are added. Fails if the job
-  // has only one rail.
+  // Sets the rails to a process and their shares, before these rails are added. Fails if the job has only one rail.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, const std::vector<uint32_t>& connected,
                   const std::vector<uint32_t>& down);
   // The three Add functions take ownership of the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
   Status AddUdp(uint32_t process, uint32_t rail, const UdpPath& path);
-  // `hosts[p]` is the number of process p's host. Fails if a process has not been added.
+  // `hosts[p]` is the number of process p's host, or kAbsent if the process is not in this generation. Fails if a
+  // process with a host has not been added.
   Status Start(std::vector<uint32_t> hosts, const std::vector<std::string>& host_names);
-  // After Start: changes how later messages to a process are divided among its rails. Fails if there is only one rail.
+  // After Start: changes the shares of the rails to a process, for later messages. Fails if the job has only one rail.
   Status SetShares(uint32_t process, const std::vector<RailTable::Range>& ranges);
-  // After Start: the rails that may be restored.
+  // Returns the lost rails that may be restored; none before Start.
   std::vector<Rails::Lost> lost_rails() const;
-  // Both take ownership of the connection. They fail if the rail cannot be restored.
+  // RestoreTcp and RestoreUdp take ownership of the connection, and fail if the rail cannot be restored.
   Status RestoreTcp(const Rails::Lost& lost, int socket);
   Status RestoreUdp(const Rails::Lost& lost, const UdpPath& path);
-  // All rails to other processes, as a JSON list. The list is empty if the job has only one rail.
+  // Returns all rails to other processes, as a JSON list. The list is empty if the job has only one rail.
   std::string RailsJson() const;
 
   // Sends the queued messages, for a few seconds at most, and notifies the peers. Calls in flight and later calls fail.
   void Close();
-  // After Close: releases all connections and their memory. No call may still use these.
+  // After Close: releases all connections and their memory. No call may still use the connections.
   void Reset();
 
-  // Null before Start.
+  // Returns null before Start.
   Transport* transport() const { return router_.get(); }
   bool started() const;
   // After Start: whether this host has at least as many processors as the job has processes on this host.
   bool has_processor_each() const;
   uint32_t process() const;
-  // After Start: a device of a process, with the process's host.
+  // After Start: returns a device of a process as a rank, with the process's host.
   MessageRank Rank(uint32_t process, uint32_t device) const;
-  // The number of the rail of this name. nullopt if the job has no such rail, or has only one rail.
+  // Returns the number of the rail of this name; nullopt if the job has no such rail, or has only one rail.
   std::optional<uint32_t> FindRail(const std::string& name) const;
-  // The number of times that a job was opened. An executable belongs to the generation in which it was loaded.
+  // After Start: returns the processes that are not in this generation.
+  std::vector<uint32_t> absent() const;
+  // The number of generations so far. Call sites and connections belong to one generation.
   uint64_t generation() const { return generation_; }
-  // Fails if `generation` is not the current generation. `who` names the thing that was loaded in `generation`; the
+  // The number of jobs so far. An executable belongs to the job in which it was loaded.
+  uint64_t number() const { return number_; }
+  // Fails if `number` is not the current job's number. `who` names the thing that was loaded in job `number`; the
   // error's text begins with `who`.
-  Status CheckGeneration(uint64_t generation, const std::string& who) const;
+  Status CheckNumber(uint64_t number, const std::string& who) const;
 
  private:
   enum Route : uint32_t { kLocal, kShm, kRails, kNone };
@@ -92,7 +100,7 @@ class Job {
                  const std::vector<int>& descriptors);
 
   Transport::Events* const events_;
-  std::atomic<uint64_t> generation_{0};
+  std::atomic<uint64_t> generation_{0}, number_{0};
   mutable std::mutex mutex_;
   uint32_t process_ = 0;
   std::vector<uint32_t> routes_, hosts_;                        // by process
@@ -107,7 +115,7 @@ class Job {
   std::unique_ptr<Router> router_;
 };
 
-// Never destroyed, as in runtime.h.
+// Never destroyed; runtime.h has the reason.
 Job& TheJob();
 
 }  // namespace jaxcomm

@@ -4,19 +4,20 @@ A job of several processes begins with the default schedules, and measures the l
 watches when ranks arrive in the run's own calls, and how long these calls take. When a rank becomes late, or the late
 ranks or their lateness change, the first process plans in a separate process. All processes then switch to the plan at
 the same launch of each step, without compiling again. If steps do not become shorter, the processes switch back. When
-calls have stayed slower or faster, all processes measure the links again at one launch while its calls wait,
-and the first process plans again. These measurements take at most one percent of the time. One line in the log says
-what changed and what the plan gained.
+calls stay slower or faster, all processes hold the calls of one launch and measure the links again. The first process
+then plans again. These measurements take at most one percent of the time. One line in the log says what changed and
+what the plan gained.
 
-When a process has ended, planning ends, too. `jaxcomm.init(mesh, plan="auto")` in the remaining processes begins anew.
+When a process ends, planning also ends. It starts again when `live_devices` has connected the live processes, or by
+`jaxcomm.init(mesh, plan="auto")` in the remaining processes.
 
 Plans cover all-reduces over all ranks, in steps that are called repeatedly. A whole training in one call is a single
-launch, so it does not switch.
+launch, so its plan never changes.
 
 May be imported by backend and initialize; imports choice, distributed, ffi, measure, plan, profile and schedules. Runs
 the command `jaxcomm plan`.
 """
 
-from jaxcomm.auto_plan.running import begin, end
+from jaxcomm.auto_plan.running import begin, end, follow
 
-__all__ = ["begin", "end"]
+__all__ = ["begin", "end", "follow"]

@@ -11,6 +11,8 @@ from jaxcomm import statistics
 from jaxcomm.auto_plan import links
 from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
+from jaxcomm.distributed.connect import members
+from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.errors import JaxcommError, is_installed, missing_extra
 from jaxcomm.log import say
 
@@ -22,14 +24,35 @@ _NO_PLANNER: Final = "no planner"
 
 
 class _Running(NamedTuple):
-    """The key-value store, the processes of plan="auto", and the thread that follows them."""
+    """The job's generation, the processes of plan="auto", and the thread that follows them."""
 
-    client: Any
+    generation: tuple[Any, str]  # the store's client and the generation's name
     processes: tuple[int, ...]
     auto_plan: AutoPlan | None  # None: there is no planner
 
 
 _running: _Running | None = None
+_follows = False  # whether each generation calls `begin` again
+_mesh: jax.sharding.Mesh | None = None  # the mesh of `follow`
+
+
+def follow(mesh: jax.sharding.Mesh | None) -> None:
+    """Calls `begin(mesh)` again in each later generation, until `end`."""
+    global _follows, _mesh
+    _follows, _mesh = True, mesh
+    members.after_change(_begin_anew)
+
+
+def _begin_anew(membership: Membership) -> None:
+    if not _follows:
+        return
+    _stop()
+    if len(membership.incarnations) < 2:
+        return
+    try:
+        begin(_mesh)
+    except Exception as error:  # the run goes on without plans
+        say(f"plan='auto': sums run without a plan: {error}")
 
 
 def begin(mesh: jax.sharding.Mesh | None) -> None:
@@ -44,7 +67,9 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
       JaxcommError: a process does not call this function or has ended, or the links cannot be measured.
     """
     global _running
+    live = members.connected().incarnations
     devices = sorted(jax.devices("cpu") if mesh is None else mesh.devices.flat, key=lambda device: device.id)
+    devices = [device for device in devices if device.process_index in live]
     process, processes = jax.process_index(), tuple(sorted({device.process_index for device in devices}))
     if process not in processes or len(processes) < 2:
         raise JaxcommError(
@@ -52,11 +77,12 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
             f"{', '.join(map(str, processes))}, and this is process {process}.\n"
             "  Cure: jaxcomm.init(mesh, plan='auto') with a mesh of this and other processes."
         )
-    if _running is not None and _running[:2] == (store.client(), processes):
+    generation = store.client(), store.generation()
+    if _running is not None and _running[:2] == (generation, processes):
         if _running.auto_plan is not None:
             _running.auto_plan.go_on()
         return
-    end()
+    _stop()
     missing = jax.process_count() - len(processes)
     name = f"auto-{hashlib.sha256(str(processes).encode()).hexdigest()[:16]}" if missing else "auto"
     store.publish(f"{name}/begun/{process}", "" if is_installed("ortools") else _NO_PLANNER)
@@ -65,7 +91,7 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
         for each in processes
     ]
     if begun[0] == _NO_PLANNER:
-        _running = _Running(store.client(), processes, None)
+        _running = _Running(generation, processes, None)
         if process == processes[0]:
             message = missing_extra("ortools", "sums run without a plan: planning")
             statistics.record_event(message, "no plan")
@@ -81,10 +107,16 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
         return links.measure(devices, _MEASUREMENTS + missing * _OF_FEWER + number)
 
     followed = AutoPlan(found.links, process, processes, len(devices), name, measure_again)
-    _running = _Running(store.client(), processes, followed)
+    _running = _Running(generation, processes, followed)
 
 
 def end() -> None:
     """Stops following the run until `begin`; the run keeps its plan."""
+    global _follows
+    _follows = False
+    _stop()
+
+
+def _stop() -> None:
     if _running is not None and _running.auto_plan is not None:
         _running.auto_plan.close()

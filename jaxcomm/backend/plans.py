@@ -1,7 +1,7 @@
 """The plan that all-reduces of unchanged programs follow, from JAXCOMM_PLAN or `jaxcomm.init`.
 
 Sets the message lists that the programs' collectives run: a plan's lists or the default lists. With "auto" the run
-itself makes plans, as it does for calls of jaxcomm.
+makes plans itself, as for calls of jaxcomm's collectives.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jaxcomm.schedules import default_schedules
 _lock = threading.Lock()  # guards the following variables
 _hashes: Hashes = ()  # the plans' axes and hashes, as `active_plan.load` returns them
 _begins_auto = False  # whether plan="auto" is to begin at the first program over all processes
-_sizes: set[int] = set()  # numbers of ranks of groups that all-reduce
+_sizes: set[int] = set()  # the numbers of ranks of the groups that run all-reduces
 
 
 def start() -> None:
@@ -39,6 +39,8 @@ def start() -> None:
     global _begins_auto
     named = os.environ.get(environment.PLAN)
     _begins_auto = named == AUTO
+    if _begins_auto:
+        members.after_change(lambda membership: begin_auto())
     hashes = (((), AUTO),) if _begins_auto else active_plan.load(named or None)
     active_plan.record(hashes)
     _set(hashes)
@@ -56,7 +58,7 @@ def follow(hashes: Hashes) -> None:
     """
     global _begins_auto
     for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # the error of a failed step or a donated array
+        with contextlib.suppress(Exception):  # a failed step or a donated array raises here
             array.block_until_ready()
     if others := [axes for axes, _ in hashes if axes]:
         say_once(
@@ -77,7 +79,7 @@ def connected() -> None:
 
 
 def begin_auto() -> None:
-    """Begins to make plans if JAXCOMM_PLAN is "auto". All processes call this, after a first sum over all processes."""
+    """Begins to make plans if JAXCOMM_PLAN is "auto". All members call this at their first common program."""
     global _begins_auto
     with _lock:
         begins, _begins_auto = _begins_auto, False
@@ -85,6 +87,7 @@ def begin_auto() -> None:
         return
     from jaxcomm import auto_plan
 
+    auto_plan.follow(None)
     try:
         auto_plan.begin(None)
     except Exception as error:  # the program also runs without a plan
@@ -95,7 +98,7 @@ def check_sizes(sizes: Iterable[int]) -> None:
     """Logs one line for each number of ranks that the plan does not fit.
 
     Args:
-      sizes: the number of ranks of each group that all-reduces.
+      sizes: the number of ranks of each group that runs all-reduces.
     """
     with _lock:
         _sizes.update(sizes)

@@ -1,4 +1,4 @@
-"""Runs when JAX makes its CPU client. Passes the core's functions to the library, and connects the processes."""
+"""Runs when JAX creates its CPU client: passes the core's functions to the library, and connects the processes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jaxcomm import jax_compat
 from jaxcomm.backend import groups, jaxlib_variables, plans
 from jaxcomm.collectives import active_plan, replacement
 from jaxcomm.distributed import forks, store
+from jaxcomm.distributed.connect import members
 from jaxcomm.ffi.cpu import CPU
 
 _CONNECT_AT_EXIT_S: Final = 5.0  # time that an ending process gives the other processes to connect
@@ -33,12 +34,13 @@ def start() -> None:
         CPU.call("backend_table", ctypes.byref(table))
         replacement.replace_types({"float16"})  # XLA does not pass float16 to the library
         _see_programs()
+        members.before_client()
         library.jaxcomm_backend_take(table)
         # All processes connect now, so a program on some devices need not wait for processes that run no program.
         thread = threading.Thread(target=_connect, name="jaxcomm connects", daemon=True)
         thread.start()
         forks.run_at_exit(lambda: _end(thread))
-    except Exception:  # the caller is not Python
+    except Exception:  # no exception may escape, because the caller is not Python
         traceback.print_exc()
         print(
             "jaxcomm: collectives between processes will fail.\n"
@@ -53,7 +55,7 @@ def _see_programs() -> None:
 
 
 def _connect() -> None:
-    with contextlib.suppress(Exception):  # the first program that needs the connections raises the error
+    with contextlib.suppress(Exception):  # the first program that needs the connections raises the error again
         plans.connected()
 
 

@@ -24,16 +24,17 @@ _TIMEOUT_S = 300.0  # time in which another process must publish a value
 _LOOK_S = 0.5  # time between two checks whether a wait must end
 _AT_ONCE_S = 0.05  # time to wait for a value that was published before
 _no_more_waits = threading.Event()
+_generation: tuple[Any, str] = (None, "")  # the store's client and the generation's name
 
 
 def publish(key: str, value: str) -> None:
     """Publishes a value to the other processes; later values under the same key are ignored.
 
     Raises:
-      JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
+      JaxcommError: `jax.distributed` has not been initialized, or its store has failed.
     """
     try:
-        client().key_value_set(f"jaxcomm/{key}", value)
+        client().key_value_set(_full(key), value)
     except jax.errors.JaxRuntimeError as error:
         if "ALREADY_EXISTS" not in str(error):
             raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
@@ -46,7 +47,7 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
       key: as in `publish`.
       missing: the first words of the error if no process has published the value.
       of: the only process that publishes the value, if this process is connected with it. The wait then fails as soon
-        as that process is gone.
+        as that process has left or failed.
 
     Raises:
       JaxcommError: no process has published the value, or `jax.distributed` has not been initialized.
@@ -70,10 +71,10 @@ def find(key: str) -> str | None:
     """Returns the value that a process has published, or None.
 
     Raises:
-      JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
+      JaxcommError: `jax.distributed` has not been initialized, or its store has failed.
     """
     try:
-        value: str = client().key_value_try_get(f"jaxcomm/{key}")
+        value: str = client().key_value_try_get(_full(key))
     except jax.errors.JaxRuntimeError as error:
         if "NOT_FOUND" in str(error):
             return None
@@ -83,7 +84,7 @@ def find(key: str) -> str | None:
 
 def remove(key: str) -> None:
     """Deletes the value under a key, and all values under keys that begin with the key and a slash."""
-    client().key_value_delete(f"jaxcomm/{key}")
+    client().key_value_delete(_full(key))
 
 
 def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str], list[int]]:
@@ -106,19 +107,35 @@ def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str]
 
 
 def cached(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Caches a function's results until `jax.distributed` is initialized anew."""
+    """Caches a function's results until another generation of the job begins."""
     results = functools.cache(function)
     made_for: Any = None
 
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         nonlocal made_for
-        if made_for is not client():
+        if made_for != (now := (client(), generation())):
             results.cache_clear()
-            made_for = client()
+            made_for = now
         return results(*args, **kwargs)  # type: ignore[arg-type]  # arguments of cached functions are hashable
 
     return wrapper
+
+
+def generation() -> str:
+    """Returns the name of the job's generation to which keys belong now; "" for the first generation."""
+    return _generation[1] if _generation[0] is client() else ""
+
+
+def begin(name: str) -> None:
+    """Begins a generation. Keys that are published or looked up from now on belong to this generation."""
+    global _generation
+    _generation = client(), name
+
+
+def remove_generation(name: str) -> None:
+    """Deletes all values of a generation after the first."""
+    client().key_value_delete(f"jaxcomm/{name}")
 
 
 def client() -> Any:
@@ -143,13 +160,19 @@ def stop_waiting() -> None:
     _no_more_waits.set()
 
 
+def _full(key: str) -> str:
+    """The key in the store, with the name of the generation to which it belongs."""
+    name = generation()
+    return f"jaxcomm/{name}/{key}" if name else f"jaxcomm/{key}"
+
+
 def _get(key: str, timeout_s: float) -> str:
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = deadline - time.monotonic()
         look_s = max(min(left_s, _LOOK_S), _AT_ONCE_S)
         try:
-            value: str = client().blocking_key_value_get(f"jaxcomm/{key}", round(1000 * look_s))
+            value: str = client().blocking_key_value_get(_full(key), round(1000 * look_s))
             return value
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error) or left_s <= _LOOK_S:

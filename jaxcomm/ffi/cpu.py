@@ -1,4 +1,4 @@
-"""The core for CPUs, with a line for each of its C functions."""
+"""The core for CPUs: the names of its C functions and the types of their arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU: Final = Core(
     {
         "register_program": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
         "register_messages": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
-        "job_open": (ctypes.c_int64, ctypes.c_int64),
+        "job_open": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_open_rails": (ctypes.c_char_p, ctypes.c_char_p),
         "job_set_rails": (
             *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),

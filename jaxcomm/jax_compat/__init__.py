@@ -4,7 +4,14 @@ Each name was read in the sources of JAX 0.10.2, 0.11.2 and 0.12.0. `tests/packa
 function, and `make test-all` runs these tests with the lowest and the newest JAX.
 """
 
-from jaxcomm.jax_compat.job import coordinator_address, key_value_store, spans_processes
+from jaxcomm.jax_compat.job import (
+    coordinator_address,
+    follow_live_devices,
+    forget_devices,
+    key_value_store,
+    own_incarnation,
+    spans_processes,
+)
 from jaxcomm.jax_compat.primitives import (
     ask_policies_as,
     drop_unused_outputs,
@@ -43,6 +50,8 @@ __all__ = [
     "devices",
     "drop_unused_outputs",
     "elementwise_rule",
+    "follow_live_devices",
+    "forget_devices",
     "has_devices",
     "is_export",
     "key_value_store",
@@ -51,6 +60,7 @@ __all__ = [
     "lowering_of",
     "module_data",
     "module_types",
+    "own_incarnation",
     "program_text",
     "register_partitioner",
     "require_devices",

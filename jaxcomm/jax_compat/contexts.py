@@ -11,8 +11,9 @@ import jax.extend  # the import itself creates settings of JAX
 
 from jaxcomm.environment import TRIAL, is_on
 
-_TRIES = is_on(TRIAL, default=True)  # an invalid value is an error before a setting is made
+_TRIES = is_on(TRIAL, default=True)  # read first, so that an invalid value raises before a setting is made
 
 active_plans = jax.make_user_context(())  # see active_plan.Hashes
 replacing_lax = jax.make_user_context(False)
 trying_plans = jax.make_user_context(_TRIES)
+hosts = jax.make_user_context(())  # for each process, the first process on its host; () until a process moves

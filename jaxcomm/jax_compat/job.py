@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import jax
 from jax._src import distributed
+from jax.experimental import multihost_utils
+
+_T = TypeVar("_T")
 
 
 def spans_processes() -> bool:
@@ -33,3 +38,42 @@ def coordinator_address() -> str:
     if distributed.global_state.coordinator_address is None:
         raise LookupError("jax.distributed has not been initialized")
     return distributed.global_state.coordinator_address
+
+
+def own_incarnation() -> int:
+    """The number that the coordination service gave to this start of this process; 0 without `jax.distributed`."""
+    state = distributed.global_state
+    if state.client is None:
+        return 0
+    incarnation: int = state.client.get_live_nodes([state.process_id])[state.process_id]
+    return incarnation
+
+
+def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, int]], None]) -> None:
+    """Calls `enter` before and `leave` after each barrier of `live_devices` over all CPU devices of several processes.
+
+    Args:
+      enter: takes nothing; may return any object.
+      leave: takes the result of `enter`, and a mapping from each live process to its incarnation.
+    """
+    barrier = multihost_utils._live_devices
+
+    def live_devices(client: Any, devices: Any) -> Any:
+        processes = {device.process_index for device in devices}
+        if len(processes) < max(2, jax.process_count()) or devices[0].platform != "cpu":
+            return barrier(client, devices)
+        entered = enter()
+        live = barrier(client, devices)
+        leave(entered, {device.process_index: incarnation for device, incarnation in live.items()})
+        return live
+
+    multihost_utils._live_devices = live_devices
+
+
+def forget_devices() -> None:
+    """Lets process 0 publish all processes' devices again, before JAX makes its CPU client.
+
+    An earlier start of process 0 has published the devices, and JAX does not overwrite published devices.
+    """
+    if distributed.global_state.process_id == 0:
+        key_value_store().key_value_delete("cpu:global_topology/cpu")

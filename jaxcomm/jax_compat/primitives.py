@@ -1,4 +1,4 @@
-"""lax's primitives, and rules for our primitives."""
+"""The primitives of lax's collectives, and JAX's rules for jaxcomm's primitives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def lowering_of(primitive: Primitive) -> Callable[..., Any]:
 
 
 def require_devices(primitive: Primitive) -> None:
-    """Makes a jit that contains `primitive` lower anew for each device assignment, which `devices` then finds."""
+    """Makes JAX lower a jit with `primitive` anew for each device assignment; `devices` then finds the assignment."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
@@ -72,9 +72,9 @@ def drop_unused_outputs(primitive: Primitive, but: str) -> None:
 
 
 def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str], but: str) -> None:
-    """Lets policies of `jax.checkpoint` decide on each operand of `primitive` as on an operand of `lax`.
+    """Lets policies of `jax.checkpoint` treat each operand of `primitive` like an operand of `lax`.
 
-    Policies know only lax's primitives by name. Values that a policy would offload stay on the device.
+    The policies know only lax's primitives by name. Values that a policy would offload stay on the device.
 
     Args:
       primitive: our primitive, whose result i depends on operand i alone.
@@ -148,7 +148,7 @@ def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
 
 
 def shard_module(function: Callable[..., Any], avals: Sequence[Any], mesh: Any, platforms: Sequence[str]) -> bytes:
-    """MLIR of a function that runs on one shard, for `register_partitioner`. Every axis of the mesh is manual in it.
+    """MLIR of a function that runs on one shard, for `register_partitioner`. All axes are manual in the function.
 
     Args:
       function: takes arrays and returns a list of arrays; may name the mesh's axes.

@@ -36,7 +36,7 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> No
     def call_after(self: Any, *args: Any) -> Any:
         if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.get(self)):
             function(self.xla_executable, devices)
-            new.pop(self, None)  # not reached if `function` fails: then the next execution is the first
+            new.pop(self, None)  # not reached if `function` fails; the next execution then calls `function` again
         return call(self, *args)
 
     pxla.UnloadedMeshExecutable.build_unsafe_call = build_and_remember  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Facts about a step while JAX traces and lowers it."""
+"""Facts about a step that JAX is tracing or lowering."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _Data = TypeVar("_Data")
 
 
 def checks_vma() -> bool:
-    """Whether the code runs in a `jax.shard_map` with check_vma. Types then say along which axes a value differs."""
+    """Whether the code runs in a `jax.shard_map` with check_vma.
+
+    With check_vma, the type of a value has the mesh axes along which the value varies.
+    """
     checks: bool = config._check_vma.value
     return checks
 
 
 def is_export(context: mlir.LoweringRuleContext) -> bool:
-    """Whether a lowering rule runs for `jax.export`. The step then runs on other devices than it is lowered with."""
+    """Whether a lowering rule runs for `jax.export`. An exported step runs on devices unknown during the lowering."""
     exported: bool = context.module_context.lowering_parameters.for_export
     return exported
 
@@ -55,8 +58,8 @@ def sharding_of(x: Any) -> Any:
     """The sharding of an array.
 
     For an argument of the enclosing `jax.jit`, the result is the argument's sharding in the current call, unless jit's
-    `in_shardings` state another. The result is a hint: later calls may pass arrays of other shardings to the same
-    trace.
+    `in_shardings` state another sharding. The result is a hint: later calls may pass arrays of other shardings to the
+    same trace.
 
     Returns:
       None if the sharding is unknown, as for a value that is computed inside the jit.
@@ -96,7 +99,7 @@ def rewrite_shardings(rewrite: Callable[[Any, str], Any], automatic: Callable[[]
         return new_mesh(automatic() if axes is None else axes, kind, name, stated)
 
     pjit_._create_sharding_for_array = lambda mesh, sharding, *rest: create(mesh, rewrite(sharding, rest[-1]), *rest)
-    pjit_._pjit_batcher_for_sharding = lambda *args: rewrite(batch(*args), "vmap")  # adds vmap's spmd_axis_name
+    pjit_._pjit_batcher_for_sharding = lambda *args: rewrite(batch(*args), "vmap")  # `batch` adds spmd_axis_name
     pjit_._get_new_mesh = of_mesh
     for name, module in list(sys.modules.items()):
         if name.startswith("jax.") and getattr(module, "canonicalize_sharding", None) is canonicalize:

@@ -21,12 +21,12 @@ VERSION: Final = 1
 # Seconds of a span.
 Length = Annotated[float, Field(gt=0, le=1e9, strict=True, allow_inf_nan=False)]
 
-# The outcomes of plan="auto"'s findings.
+# The outcomes of an event of plan="auto".
 Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed", "ended"]
 
 
 class SiteSpan(Value):
-    """The means of a site's calls over some time."""
+    """Means over the calls of a site during some time."""
 
     at_s: Seconds
     length_s: Length
@@ -38,7 +38,8 @@ class SiteSpan(Value):
 class SiteTrial(Value):
     """The trial of a call site's plan.
 
-    `calls` has the number of calls by the plan's schedule and by the default schedule. The times are means over them.
+    `calls` has the number of calls by the plan's schedule and by the default schedule. The times are means over these
+    calls.
     """
 
     outcome: Literal["open", "kept", "dropped"]
@@ -80,7 +81,7 @@ class RunSite(Value):
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds | None]]  # None if groups change and no rank of this process is in the group
+    arrivals: list[list[Seconds | None]]  # None for ranks of a changing group that has no rank of this process
     work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []
@@ -118,7 +119,7 @@ class RailSpan(Value):
 
 
 class RailChange(Value):
-    """A rail was fenced, or taken back."""
+    """An event: a rail was fenced, or was opened again."""
 
     at_s: Seconds
     is_open: bool
@@ -147,6 +148,17 @@ class GoneProcess(Value):
     at_s: Seconds
     has_left: bool
     why: str
+
+
+class Generation(Value):
+    """A record of `jaxcomm.stats().generations`."""
+
+    at_s: Seconds
+    processes: list[Count]
+    left: list[Count] = []
+    joined: list[Count] = []
+    took_s: Seconds = 0.0
+    error: str = ""
 
 
 class SelectedSchedules(Value):
@@ -221,6 +233,7 @@ class SavedRun(Value):
     sites: list[RunSite]
     rails: list[RunRail] = []
     gone: list[GoneProcess] = []
+    generations: list[Generation] = []
     plans: list[RunPlan] = []
     events: list[RunEvent] = []
 

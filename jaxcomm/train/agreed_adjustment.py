@@ -1,4 +1,4 @@
-"""Finds one result for all processes of a job: the first process gets all statistics, and all get its result."""
+"""Finds one result for all processes of a job: the first process gets all statistics and publishes its result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from jaxcomm.distributed import store
+from jaxcomm.distributed.connect.members import connected
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.links import measure_links
 from jaxcomm.measure.rack_links import RackLinks, Racks, rack_links
 from jaxcomm.train.recent_averages import RecentAverages
 
-_MEASUREMENTS: Final = 1 << 21  # first number of these measurements; auto_plan uses other numbers
+_MEASUREMENTS: Final = 1 << 21  # number of the first measurement; auto_plan uses other numbers
 _MISSING: Final = "process {} has not called train.adjust_groups"
 
 
@@ -34,19 +35,20 @@ def agree(
     is_due: Callable[[RecentAverages], bool],
     adjust: Callable[[RecentAverages, MeasuredRacks | None], str],
 ) -> str:
-    """Runs `adjust` in the first process, and returns its result in all processes. All processes call this function.
+    """Runs `adjust` in the first process, and returns its result in all processes. All members call this function.
 
     Args:
       own: the record of this process.
       racks: the racks, as far as they are known.
-      is_due: runs in process 0. Takes the records of all processes; returns whether to measure the links.
-      adjust: runs in process 0. Takes the records of all processes, and the links if they were measured.
+      is_due: runs in the first process. Takes the records of all processes; returns whether to measure the links.
+      adjust: runs in the first process. Takes the records of all processes, and the links if they were measured.
 
     Raises:
-      JaxcommError: a process has not called this function within five minutes, or has ended. Also if process 0 failed;
-        there the cause is raised instead.
+      JaxcommError: a process has not called this function within five minutes, or has ended; or the first process
+        failed, which raises its own error instead.
     """
-    process, processes = jax.process_index(), jax.process_count()
+    process, members = jax.process_index(), tuple(connected().incarnations)
+    first = members[0]
     number = next(_numbers())
     key = f"groups/{number}"
     store.publish(f"{key}/seen/{process}", own.text())
@@ -54,19 +56,19 @@ def agree(
 
     def look() -> bool:
         nonlocal seen
-        texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in range(processes)]
+        texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in members]
         store.remove(f"groups/{number - 1}")  # all processes have read these keys
         seen = RecentAverages.merge(texts)
         return is_due(seen)
 
-    if process == 0:
+    if process == first:
         _publish(f"{key}/measure", look)
-    due = _lookup(f"{key}/measure")
-    if process == 0:
+    due = _lookup(f"{key}/measure", first)
+    if process == first:
         _publish(f"{key}/adjustment", lambda: adjust(seen, _measure(racks, number) if due else None))
     elif due:
         _measure(racks, number)
-    found: str = _lookup(f"{key}/adjustment")
+    found: str = _lookup(f"{key}/adjustment", first)
     return found
 
 
@@ -80,11 +82,11 @@ def _publish(key: str, find: Callable[[], bool | str]) -> None:
     store.publish(key, json.dumps({"found": found}))
 
 
-def _lookup(key: str) -> Any:
+def _lookup(key: str, first: int) -> Any:
     """The result that the first process has published."""
-    published = json.loads(store.lookup(key, _MISSING.format(0), 0))
+    published = json.loads(store.lookup(key, _MISSING.format(first), first))
     if "error" in published:
-        raise JaxcommError(f"train.adjust_groups failed in process 0: {published['error']}")
+        raise JaxcommError(f"train.adjust_groups failed in process {first}: {published['error']}")
     return published["found"]
 
 

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "schedules": "cp_sat ffi",
     "program": "schedules",
     "files": "",
-    "distributed": "ffi jax_compat",
+    "distributed": "ffi jax_compat statistics",
     "plan": "ffi program schedules files profile",
     "profile": "ffi files",
     "statistics": "ffi files profile report",
@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
     "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
+    "elastic": "distributed",
     "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
     "measure": "collectives distributed ffi gpu jax_compat plan profile program schedules files",
     "simulate": "ffi plan profile program schedules",
@@ -44,7 +45,8 @@ MAY_IMPORT = {
     "cli": "auto_plan backend collectives distributed ffi files gpu measure plan planner profile program report "
     "schedules simulate testbed train",
     "jax_compat": "",
-    "jaxcomm": "backend collectives initialize jax_compat lax plan planner profile report schedules statistics train",
+    "jaxcomm": "backend collectives elastic initialize jax_compat lax plan planner profile report schedules statistics "
+    "train",
 }
 EVERYBODY_MAY = {"environment", "errors", "log"}
 

@@ -1,11 +1,15 @@
-// The collectives of unchanged programs. jaxlib calls some of these functions through cc/backend. Python calls the
-// exported functions to set the groups of devices and the lists of messages; they report errors as in c_function.h.
+// Runs the collectives of unchanged programs. jaxlib calls the functions of kTable through cc/backend. Python calls the
+// exported functions, which set the groups of devices and the lists of messages, and report errors as c_function.h
+// defines.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -23,37 +27,48 @@
 namespace jaxcomm {
 namespace {
 
-// The groups whose devices may ask for communicators now. Each group is known by its first device; no other group has
-// the same first device.
+// The groups whose devices may ask for communicators now. The first device identifies a group: no two of these groups
+// have the same first device.
 class Groups {
  public:
-  // Devices that name the first of these devices get this group, until Forget.
+  struct Expected {
+    std::vector<MessageRank> devices;
+    std::shared_ptr<DeviceGroup> group = nullptr;  // null until a device asks for the group
+    // Whether the group is still expected. The handles of the group share this flag.
+    std::shared_ptr<std::atomic<bool>> is_expected = std::make_shared<std::atomic<bool>>(true);
+  };
+
+  // Adds a group. Until Forget, Find(first device) returns this group.
   void Expect(const std::vector<MessageRank>& devices) {
     std::lock_guard<std::mutex> lock(mutex_);
-    // Instances count from 0 in each job, because the job may have new processes that have made no groups before.
-    const uint64_t generation = TheJob().generation();
-    if (std::exchange(generation_, generation) != generation) instances_.clear();
-    expected_[devices[0].device] = {devices, nullptr};
+    expected_[devices[0].device] = {devices};
   }
 
   void Forget(uint32_t first) {
     std::lock_guard<std::mutex> lock(mutex_);
-    expected_.erase(first);
+    const auto at = expected_.find(first);
+    if (at == expected_.end()) return;
+    *at->second.is_expected = false;
+    expected_.erase(at);
   }
 
-  // Creates the group only when a device asks for it. A process may expect a group for which no device asks, and expect
-  // it again later.
-  std::shared_ptr<DeviceGroup> Find(uint32_t first) {
+  // Returns the expected group with this first device, or null. Creates the group at the first request, so that a group
+  // that no device asks for does not get an instance number.
+  std::optional<Expected> Find(uint32_t first) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = expected_.find(first);
-    if (at == expected_.end()) return nullptr;
-    auto& [devices, group] = at->second;
-    if (!group) {
-      std::vector<uint32_t> numbers;
-      for (const MessageRank& device : devices) numbers.push_back(device.device);
-      group = std::make_shared<DeviceGroup>(DeviceGroup::NameOf(devices), devices, instances_[numbers]++);
-    }
-    return group;
+    if (at == expected_.end()) return std::nullopt;
+    if (!at->second.group) at->second.group = Make(at->second.devices);
+    return at->second;
+  }
+
+  // Returns the group of the same devices in the current generation.
+  std::shared_ptr<DeviceGroup> Renew(const DeviceGroup& group) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    BeginGeneration();
+    std::shared_ptr<DeviceGroup>& renewed = renewed_[NumbersOf(group.devices())];
+    if (!renewed) renewed = Make(group.devices());
+    return renewed;
   }
 
   void SetRules(ListRules rules) {
@@ -66,38 +81,83 @@ class Groups {
   }
 
  private:
+  static std::vector<uint32_t> NumbersOf(const std::vector<MessageRank>& devices) {
+    std::vector<uint32_t> numbers;
+    for (const MessageRank& device : devices) numbers.push_back(device.device);
+    return numbers;
+  }
+
+  // Clears the groups of an earlier generation. Each generation numbers instances from 0, because its new processes
+  // have made no groups before.
+  void BeginGeneration() {
+    const uint64_t generation = TheJob().generation();
+    if (std::exchange(generation_, generation) == generation) return;
+    instances_.clear();
+    renewed_.clear();
+  }
+
+  std::shared_ptr<DeviceGroup> Make(const std::vector<MessageRank>& devices) {
+    BeginGeneration();
+    std::vector<MessageRank> ranks;  // on the hosts of this generation
+    for (const MessageRank& device : devices) ranks.push_back(TheJob().Rank(device.process, device.device));
+    return std::make_shared<DeviceGroup>(DeviceGroup::NameOf(ranks), ranks, instances_[NumbersOf(ranks)]++);
+  }
+
   mutable std::mutex mutex_;
-  struct Expected {
-    std::vector<MessageRank> devices;
-    std::shared_ptr<DeviceGroup> group;  // null until a device asks for the group
-  };
-  std::map<uint32_t, Expected> expected_;                // by first device
-  std::map<std::vector<uint32_t>, uint32_t> instances_;  // by devices: the number of groups made in this generation
-  uint64_t generation_ = 0;
+  std::map<uint32_t, Expected> expected_;                                  // by first device
+  uint64_t generation_ = 0;                                                // the generation of the next two members
+  std::map<std::vector<uint32_t>, uint32_t> instances_;                    // by devices: the number of groups made
+  std::map<std::vector<uint32_t>, std::shared_ptr<DeviceGroup>> renewed_;  // by devices
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
 };
 
-// Never destroyed, as in runtime.h.
+// Never destroyed; runtime.h has the reason.
 Groups& TheGroups() {
   static Groups* const groups = std::make_unique<Groups>().release();
   return *groups;
 }
 
-// A device's communicator, or the error that explains why the device has no communicator.
-struct Handle {
-  std::unique_ptr<DeviceCommunicator> communicator;
-  Status status;
-  uint64_t generation = TheJob().generation();
+std::shared_ptr<DeviceCommunicator> MakeCommunicator(std::shared_ptr<DeviceGroup> group, uint32_t rank) {
+  const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
+    return TheGroups().rules()->Choose(kind, of, bytes);
+  };
+  return std::make_shared<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, std::move(group), rank);
+}
 
-  // Fails if there is no communicator, or if the communicator belongs to another job.
-  Status Check() const {
-    return communicator ? TheJob().CheckGeneration(generation, "a collective over " + communicator->group().name())
-                        : status;
+// A device's communicator, or the error that explains why the device has no communicator. XLA keeps a handle until
+// XLA's client ends. A communicator belongs to one generation of the job.
+struct Handle {
+  std::shared_ptr<DeviceCommunicator> communicator;
+  Status status;
+  std::shared_ptr<std::atomic<bool>> is_made_known = nullptr;  // whether the handle's group is still expected
+  uint64_t job = TheJob().number(), generation = TheJob().generation();
+
+  // Fails if there is no communicator, or if the handle belongs to another job. Replaces a communicator of an earlier
+  // generation.
+  Status Check() {
+    if (!communicator) return status;
+    Status found = TheJob().CheckNumber(job, "a collective over " + communicator->group().name());
+    if (!found.ok()) return found;
+    if (std::exchange(generation, TheJob().generation()) != generation) {
+      communicator = MakeCommunicator(TheGroups().Renew(communicator->group()), communicator->rank());
+    }
+    return Status();
+  }
+
+  // While the group is expected, computes the sum of one int32 of each device without the other devices. This sum makes
+  // the group known, and the other devices may know the group already. Returns false for any other sum.
+  bool SumAlone(const void* operand, void* result, int64_t bytes, DType dtype) const {
+    int32_t value;
+    if (!is_made_known || !*is_made_known || dtype != DType::kS32 || bytes != sizeof value) return false;
+    std::memcpy(&value, operand, sizeof value);
+    value *= static_cast<int32_t>(communicator->size());
+    std::memcpy(result, &value, sizeof value);
+    return true;
   }
 };
 
 struct Request {
-  Handle* handle;
+  std::shared_ptr<DeviceCommunicator> communicator;
   std::shared_ptr<Transfer> transfer;
 };
 
@@ -114,8 +174,9 @@ int End(Call call) {
   });
 }
 
-// Runs a call of the handle's communicator. If the call throws, the other devices may still make the same call. No
-// later call of this device matches that call, because a call's name has the device's number of failures.
+// Runs a call of the handle's communicator. If the call throws, counts a failure of this device. The other devices may
+// still make the same call. A call's name includes the device's number of failures, so no later call of this device
+// matches that call.
 template <typename Call>
 int Run(void* handle, Call call) {
   auto* const it = static_cast<Handle*>(handle);
@@ -133,7 +194,7 @@ int Run(void* handle, Call call) {
 template <typename Start>
 int Begin(void* handle, void** begun, Start start) {
   return Run(handle, [&](DeviceCommunicator& it) {
-    auto request = std::make_unique<Request>(Request{static_cast<Handle*>(handle), nullptr});
+    auto request = std::make_unique<Request>(Request{static_cast<Handle*>(handle)->communicator, nullptr});
     request->transfer = start(it);
     *begun = request.release();
     return Status();
@@ -142,22 +203,20 @@ int Begin(void* handle, void** begun, Start start) {
 
 Handle MakeHandle(int color, int key) {
   const std::string who = "a communicator whose first device is " + std::to_string(color);
-  const std::shared_ptr<DeviceGroup> group = color < 0 ? nullptr : TheGroups().Find(static_cast<uint32_t>(color));
-  if (!group) {
+  std::optional<Groups::Expected> found;
+  if (color >= 0) found = TheGroups().Find(static_cast<uint32_t>(color));
+  if (!found) {
     return {nullptr, Status(Code::kInternal,
                             who + " is unknown: jaxcomm did not see the program before it ran.\n  Cure: run it with "
                                   "jax.jit, or unset JAXCOMM_EVERY_COLLECTIVE.")};
   }
-  if (key < 0 || static_cast<size_t>(key) >= group->devices().size() ||
-      group->devices()[key].process != TheJob().process()) {
-    return {nullptr, Status(Code::kInternal, who + ": rank " + std::to_string(key) + " of " + group->name() +
+  const DeviceGroup& group = *found->group;
+  if (key < 0 || static_cast<size_t>(key) >= group.devices().size() ||
+      group.devices()[key].process != TheJob().process()) {
+    return {nullptr, Status(Code::kInternal, who + ": rank " + std::to_string(key) + " of " + group.name() +
                                                  " is not a device of this process")};
   }
-  const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
-    return TheGroups().rules()->Choose(kind, of, bytes);
-  };
-  return {std::make_unique<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
-          Status()};
+  return {MakeCommunicator(found->group, static_cast<uint32_t>(key)), Status(), found->is_expected};
 }
 
 const std::byte* Bytes(const void* data) { return static_cast<const std::byte*>(data); }
@@ -180,6 +239,8 @@ const BackendTable kTable = {
       return it ? static_cast<int>(it->size()) : 1;
     },
     [](const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* handle) {
+      const auto& its = *static_cast<Handle*>(handle);
+      if (its.SumAlone(operand, result, bytes, static_cast<DType>(dtype))) return 0;
       return Run(handle, [&](DeviceCommunicator& it) {
         return it.AllReduce(Bytes(operand), Bytes(result), bytes, static_cast<DType>(dtype),
                             static_cast<Reduction>(reduction));
@@ -208,9 +269,9 @@ const BackendTable kTable = {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
       return End([&] {
         try {
-          return it->handle->communicator->Wait(it->transfer);
+          return it->communicator->Wait(it->transfer);
         } catch (...) {
-          it->handle->communicator->CouldNotBegin();  // XLA frees the memory of all begun transfers
+          it->communicator->CouldNotBegin();  // waits for all begun transfers, because XLA frees their memory
           throw;
         }
       });
@@ -234,7 +295,7 @@ JAXCOMM_EXPORT int jaxcomm_backend_table(const void** table, JaxcommText* error)
   return Answer(error, [&] { *table = &kTable; });
 }
 
-// Expects devices to ask for communicators of this group. `processes[i]` is the process of `devices[i]`.
+// Adds a group whose devices will ask for communicators. `processes[i]` is the process of `devices[i]`.
 JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_t* processes, int64_t count,
                                           JaxcommText* error) {
   return Answer(error, [&]() -> Status {
@@ -249,7 +310,7 @@ JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_
   });
 }
 
-// Called when all devices have asked for their communicators. The group with this first device is no longer expected.
+// Removes the group with this first device. Called when all devices of the group have asked for their communicators.
 JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, JaxcommText* error) {
   return Answer(error, [&] { TheGroups().Forget(static_cast<uint32_t>(first)); });
 }

@@ -1,4 +1,4 @@
-// C functions by which Python connects the processes of a job; c_function.h defines how they report errors.
+// C functions that Python calls to connect the processes of a job. c_function.h defines how they report errors.
 
 #include "cc/ffi/job.h"
 
@@ -106,11 +106,13 @@ JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes
   });
 }
 
-JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, JaxcommText* error) {
-  return Answer(error, [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
+JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, int same_job, JaxcommText* error) {
+  return Answer(error, [&] {
+    return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes), same_job != 0);
+  });
 }
 
-// Leaves and releases the job, if one is open, so that another job may be opened.
+// Leaves the job and releases its connections, so that another job may be opened. Does nothing if no job is open.
 JAXCOMM_EXPORT int jaxcomm_job_reset(JaxcommText* error) {
   return Answer(error, [&] {
     TheJob().Close();
@@ -181,7 +183,8 @@ JAXCOMM_EXPORT int jaxcomm_job_gone(JaxcommText* json, JaxcommText* error) {
   return Answer(error, [&] { CopyText(GoneJson(), json); });
 }
 
-// Returns rails that may be restored, `capacity` at most. A triple has the process, the rail, and its number of fences.
+// Stores rails that may be restored, `capacity` at most. A triple is the process, the rail and the rail's number of
+// fences.
 JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, int64_t* count, JaxcommText* error) {
   return Answer(error, [&] {
     *count = 0;
@@ -196,14 +199,15 @@ JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, i
   });
 }
 
-// Restores a rail with a new connection. Takes ownership of `socket`, and closes it if the rail cannot be restored now.
+// Restores a rail with a new connection. Takes ownership of `socket`. Closes `socket` if the rail cannot be restored
+// now.
 JAXCOMM_EXPORT int jaxcomm_job_restore_tcp(int64_t process, int64_t rail, int64_t fences, int socket,
                                            JaxcommText* error) {
   return Answer(error, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), socket); });
 }
 
-// Restores a rail with a new path over UDP. Takes ownership of the path's sockets, and closes these if the rail cannot
-// be restored now.
+// Restores a rail with a new path over UDP. Takes ownership of the path's sockets. Closes the sockets if the rail
+// cannot be restored now.
 JAXCOMM_EXPORT int jaxcomm_job_restore_udp(int64_t process, int64_t rail, int64_t fences, const UdpConnection* given,
                                            JaxcommText* error) {
   return Answer(error, [&] { return TheJob().RestoreUdp(LostOf(process, rail, fences), PathOf(*given)); });
@@ -216,12 +220,17 @@ JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, const char* names, i
     std::istringstream lines(names);
     for (std::string& name : host_names) std::getline(lines, name);
     Status status = TheJob().Start({hosts, hosts + processes}, host_names);
-    if (status.ok()) TheExecutor().messages().Connect(TheJob().transport(), TheJob().has_processor_each());
+    if (!status.ok()) return status;
+    TheExecutor().messages().Connect(TheJob().transport(), TheJob().has_processor_each());
+    for (const uint32_t absent : TheJob().absent()) {
+      const std::string who = "process " + std::to_string(absent);
+      TheExecutor().messages().OnPeerGone(absent, Status(Code::kInternal, who + " is not among the live processes"));
+    }
     return status;
   });
 }
 
-// Whether ranks of this process wait in calls between processes.
+// `awaits` receives 1 if ranks of this process wait in calls between processes, otherwise 0.
 JAXCOMM_EXPORT int jaxcomm_job_awaits(int* awaits, JaxcommText* error) {
   return Answer(error, [&] { *awaits = TheExecutor().messages().waiting() ? 1 : 0; });
 }
@@ -233,8 +242,8 @@ JAXCOMM_EXPORT int jaxcomm_job_close(JaxcommText* error) {
   });
 }
 
-// Runs a registered list of messages, for one or more ranks of this process. `seconds` is the time from the last
-// arrival to the end in this process. It is 0 if the first of these ranks waited for no other rank.
+// Runs a registered list of messages, for one or more ranks of this process. `seconds` receives the time from the last
+// arrival to the end in this process, or 0 if the first of these ranks waited for no other rank.
 JAXCOMM_EXPORT int jaxcomm_job_run(const MessageRun* run, double* seconds, JaxcommText* error) {
   return Answer(error, [&]() -> Status {
     if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");

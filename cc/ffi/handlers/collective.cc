@@ -1,5 +1,5 @@
-// The custom call "jaxcomm_collective". Its instantiation decodes the record and makes the call sites. Its execution
-// starts the rank's call and returns the call's future.
+// The custom call "jaxcomm_collective". Instantiate decodes the record of the call site and makes the call sites.
+// Execute starts the rank's call and returns the call's future.
 
 #include <exception>
 #include <memory>
@@ -28,9 +28,9 @@ ffi::TypeId CollectiveState::id = {};
 ffi::TypeInfo CollectiveState::info = ffi::MakeTypeInfo<CollectiveState>();
 
 ffi::ErrorOr<std::unique_ptr<CollectiveState>> Instantiate(std::string_view site) try {
-  const Result<SiteRecord> record = SiteRecord::Decode(site);
+  Result<SiteRecord> record = SiteRecord::Decode(site);
   if (!record.ok()) return ffi::Unexpected(ToError(record.status()));
-  Result<std::unique_ptr<CallSites>> sites = CallSites::Make(record.value());
+  Result<std::unique_ptr<CallSites>> sites = CallSites::Make(std::move(record.value()));
   if (!sites.ok()) return ffi::Unexpected(ToError(sites.status()));
   return std::make_unique<CollectiveState>(CollectiveState{std::move(sites.value())});
 } catch (const std::exception& error) {
@@ -48,22 +48,22 @@ Status Read(const CallSites& sites, const CallSites::Rank& rank, const ffi::Rema
   return Status(Code::kInternal, sites.who() + ": " + error.what());
 }
 
-Status Start(const CallSites& sites, int64_t run, int32_t device, const ffi::RemainingArgs& args,
+Status Start(CallSites& sites, int64_t run, int32_t device, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, ffi::Promise promise) {
-  const CallSites::Rank* const rank = sites.Find(device);
-  if (!rank) return Status(Code::kInternal, sites.who() + ": device " + std::to_string(device) + " is in no group");
-  if (!rank->site) {
+  const Result<CallSites::Rank> found = sites.Find(device);
+  if (!found.ok()) return found.status();
+  const CallSites::Rank& rank = found.value();
+  if (!rank.site) {
     HandOn(args, rets);
     promise.SetAvailable();
     return Status();
   }
-  if (Status status = sites.CheckJob(); !status.ok()) return status;
   Buffers buffers;
-  Status status = Read(sites, *rank, args, rets, buffers);
+  Status status = Read(sites, rank, args, rets, buffers);
   if (status.ok()) {
-    rank->site->Arrive(TheExecutor(), run, rank->rank, std::move(buffers), Keep(promise));
+    rank.site->Arrive(TheExecutor(), run, rank.rank, std::move(buffers), Keep(promise));
   } else {
-    rank->site->Refuse(TheExecutor(), run, rank->rank, status);
+    rank.site->Refuse(TheExecutor(), run, rank.rank, status);
   }
   return status;
 }

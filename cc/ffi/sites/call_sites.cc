@@ -13,12 +13,12 @@
 #include "cc/executor/sites/message_site.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
-#include "cc/ffi/sites/call_number.h"
 
 namespace jaxcomm {
 namespace {
 
-// `schedule`: "program belongs" or "messages belong".
+// Returns the error for a schedule that this process has not loaded. `schedule` is "program belongs" or "messages
+// belong", for the error text.
 Status NotLoaded(const SiteRecord& record, const std::string& schedule) {
   return InvalidArgument(record.who() + ": its " + schedule + " to plan " + record.plan +
                          ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
@@ -90,25 +90,32 @@ Result<MessageGroup> MakeGroup(const SiteRecord& record, const SiteRecord::Group
   return made;
 }
 
-// The names of a call of a step, the same in all processes.
+// The identifiers of a call site, equal in all processes.
 struct Named {
   uint64_t communicator;
   uint32_t site;
   MessageSite::Label label;
 };
 
-Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std::vector<MessageGroup>& groups) {
+// Returns the identifiers of a call site. `numbers` has the call's number if an earlier generation numbered the call. A
+// process that joined the job later gives the call the same number.
+Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std::vector<MessageGroup>& groups,
+                       CallSites::Numbers& numbers) {
   const SiteRecord::Between& between = *record.between;
   const uint64_t communicator = CommunicatorOf(groups);
-  const std::optional<CallNumber> call =
-      NumberCall(generation, communicator, between.module, between.lowering, between.number);
-  if (!call) return InvalidArgument(record.who() + ": the step has too many calls");
-  return Named{
-      communicator, call->site, {record.name, record.axes, record.plan, between.line, call->step, call->number}};
+  auto at = numbers.find(communicator);
+  if (at == numbers.end()) {
+    const std::optional<CallNumber> call =
+        NumberCall(generation, communicator, between.module, between.lowering, between.number);
+    if (!call) return InvalidArgument(record.who() + ": the step has too many calls");
+    at = numbers.emplace(communicator, *call).first;
+  }
+  const CallNumber& call = at->second;
+  return Named{communicator, call.site, {record.name, record.axes, record.plan, between.line, call.step, call.number}};
 }
 
-// Returns the schedules for lost rails. Omits rails that the job does not have. If the job has only one rail, returns
-// no schedule.
+// Returns the schedules for lost rails. Omits rails that the job does not have. Returns no schedule if the job has only
+// one rail.
 std::vector<ScheduleSelector::LostRail> LostRailsOf(const SiteRecord& record) {
   std::vector<ScheduleSelector::LostRail> lost_rails;
   uint32_t schedule = ScheduleSelector::Count(*record.rule, record.groups[0].ranks.size());
@@ -131,7 +138,8 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   };
   Result<std::shared_ptr<MessageSite>> found = make(groups);
   if (!found.ok()) return found.status();
-  // Without a late rank or a lost rail, the site has only one schedule. All processes agree on this.
+  // The site has several schedules only if a rank may be late or a rail may be lost. Otherwise it has no selector. All
+  // processes evaluate this condition alike.
   std::vector<ScheduleSelector::LostRail> lost_rails;
   if (record.rule) lost_rails = LostRailsOf(record);
   if (record.rule && (record.rule->rank != ScheduleSelector::kNoRank || !lost_rails.empty())) {
@@ -152,8 +160,9 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   return made;
 }
 
-// Makes one site for all groups. The site numbers the ranks group by group, without groups of one rank.
-Result<CallSites::Ranks> MakeBetweenProcesses(const SiteRecord& record, uint64_t generation) {
+// Makes one site for all groups. The site numbers the ranks group by group, and omits groups of one rank.
+Result<CallSites::Ranks> MakeBetweenProcesses(const SiteRecord& record, uint64_t generation,
+                                              CallSites::Numbers& numbers) {
   CallSites::Ranks made;
   std::vector<MessageGroup> groups;
   std::vector<int32_t> here;  // this process's devices in groups of several ranks
@@ -171,7 +180,7 @@ Result<CallSites::Ranks> MakeBetweenProcesses(const SiteRecord& record, uint64_t
     groups.push_back(std::move(with_lists.value()));
   }
   if (here.empty()) return made;
-  Result<Named> named = NameSite(record, generation, groups);
+  Result<Named> named = NameSite(record, generation, groups, numbers);
   if (!named.ok()) return named.status();
   const Result<std::shared_ptr<CallSite>> site = MakeMessageSite(record, std::move(named.value()), std::move(groups));
   if (!site.ok()) return site.status();
@@ -180,14 +189,15 @@ Result<CallSites::Ranks> MakeBetweenProcesses(const SiteRecord& record, uint64_t
 }
 
 // Makes a site for each group. Each call's first operand divides the group further.
-Result<CallSites::Ranks> MakeGroupsByOperand(const SiteRecord& record, uint64_t generation) {
+Result<CallSites::Ranks> MakeGroupsByOperand(const SiteRecord& record, uint64_t generation,
+                                             CallSites::Numbers& numbers) {
   CallSites::Ranks made;
   const uint32_t process = TheJob().process();
   for (const SiteRecord::Group& group : record.groups) {
     const std::vector<MessageRank> ranks = RanksOf(group);
     const auto is_here = [process](const auto& rank) { return rank.process == process; };
     if (std::none_of(ranks.begin(), ranks.end(), is_here)) continue;
-    Result<Named> named = NameSite(record, generation, {{ranks, "", {}}});
+    Result<Named> named = NameSite(record, generation, {{ranks, "", {}}}, numbers);
     if (!named.ok()) return named.status();
     auto& [communicator, site, label] = named.value();
     Result<std::shared_ptr<MessageGroupSite>> found =
@@ -202,38 +212,57 @@ Result<CallSites::Ranks> MakeGroupsByOperand(const SiteRecord& record, uint64_t 
 
 }  // namespace
 
-CallSites::CallSites(const SiteRecord& record, std::optional<uint64_t> generation, Ranks ranks)
-    : name_(record.name),
-      who_(record.who()),
-      kind_(record.kind),
-      generation_(std::move(generation)),
-      ranks_(std::move(ranks)),
-      process_(getpid()) {}
+CallSites::CallSites(SiteRecord record)
+    : record_(std::move(record)), who_(record_.who()), process_(getpid()), job_(TheJob().number()) {}
 
-Result<std::unique_ptr<CallSites>> CallSites::Make(const SiteRecord& record) {
-  std::optional<uint64_t> generation;
-  if (record.between) generation = TheJob().generation();
-  if (generation && !TheJob().started()) {
-    return InvalidArgument(record.who() +
-                           ": its ranks live in several processes, which are not connected.\n  Cure: call "
-                           "jaxcomm.init() after jax.distributed.initialize() in all of them before loading the "
-                           "executable.");
-  }
-  Result<Ranks> ranks = !generation                ? MakeLocal(record)
-                        : record.groups_by_operand ? MakeGroupsByOperand(record, *generation)
-                                                   : MakeBetweenProcesses(record, *generation);
-  if (!ranks.ok()) return ranks.status();
-  return std::unique_ptr<CallSites>(new CallSites(record, generation, std::move(ranks.value())));
+Result<std::unique_ptr<CallSites>> CallSites::Make(SiteRecord record) {
+  std::unique_ptr<CallSites> made(new CallSites(std::move(record)));
+  if (Status status = made->Renew(); !status.ok()) return status;
+  return made;
 }
 
-CallSites::~CallSites() {
-  if (getpid() != process_) return;
+// Makes the call sites of the current generation.
+Status CallSites::Renew() {
+  const uint64_t generation = record_.between ? TheJob().generation() : 0;
+  if (record_.between && !TheJob().started()) {
+    return InvalidArgument(who_ + ": its ranks live in several processes, which are not connected.\n  Cure: call " +
+                           "jaxcomm.init() after jax.distributed.initialize() in all of them before loading the " +
+                           "executable.");
+  }
+  Result<Ranks> ranks = !record_.between            ? MakeLocal(record_)
+                        : record_.groups_by_operand ? MakeGroupsByOperand(record_, generation, numbers_)
+                                                    : MakeBetweenProcesses(record_, generation, numbers_);
+  if (!ranks.ok()) return ranks.status();
+  Forget();
+  ranks_ = std::move(ranks.value());
+  generation_ = generation;
+  return Status();
+}
+
+Result<CallSites::Rank> CallSites::Find(int32_t device) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto at = ranks_.find(device);
+  if (at == ranks_.end()) {
+    return Status(Code::kInternal, who_ + ": device " + std::to_string(device) + " is in no group");
+  }
+  if (!record_.between || !at->second.site) return at->second;
+  if (Status status = TheJob().CheckNumber(job_, record_.name); !status.ok()) return status;
+  if (generation_ != TheJob().generation()) {
+    if (Status status = Renew(); !status.ok()) return status;
+    at = ranks_.find(device);
+  }
+  return at->second;
+}
+
+void CallSites::Forget() const {
   std::set<const CallSite*> forgotten;
   for (const auto& [device, rank] : ranks_) {
     if (rank.site && forgotten.insert(rank.site.get()).second) rank.site->Forget(TheExecutor());
   }
 }
 
-Status CallSites::CheckJob() const { return generation_ ? TheJob().CheckGeneration(*generation_, name_) : Status(); }
+CallSites::~CallSites() {
+  if (getpid() == process_) Forget();
+}
 
 }  // namespace jaxcomm

@@ -1,1 +1,1 @@
-"""Connecting this process with the other processes of its job."""
+"""Connects this process with the other processes of its job."""

@@ -49,7 +49,7 @@ def routes(coordinator: str) -> list[Route]:
     for family, kind, _, _, address in addresses:
         try:
             with socket.socket(family, kind) as probe:
-                probe.connect(address)  # on a datagram socket this sends nothing, it only chooses the route
+                probe.connect(address)  # sends nothing on a datagram socket, but makes the kernel choose the route
                 own: str = probe.getsockname()[0]
         except OSError as error:
             failure = error

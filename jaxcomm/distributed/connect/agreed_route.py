@@ -1,4 +1,4 @@
-"""The route by which other hosts reach this process if the user names no interface. All processes agree on it.
+"""The route by which other hosts reach this process if the user names no interface. All processes choose it together.
 
 A machine's name may resolve to 127.0.1.1 on that machine (the default on Debian and Ubuntu), or to another address
 family than on other machines. So a process on the coordinator's host uses the route to a process on another host, not
@@ -73,7 +73,7 @@ def _route_to_others(remote: Mapping[int, Sequence[str]], version: int, coordina
 def _common_version(remote: Mapping[int, Sequence[str]]) -> int:
     """Returns an IP version, 4 or 6, that all these processes have.
 
-    If they have both, the process with the lowest number decides by the order of its addresses.
+    If all have both versions, the first address of the process with the lowest number decides.
     """
     lowest = remote[min(remote)]
     for address in lowest:

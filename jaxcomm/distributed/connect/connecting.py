@@ -1,9 +1,9 @@
 """Connects one process with the other processes of its job, in stages that all processes go through together.
 
 Each process publishes a signed record of itself and looks up the other records. Processes on one host open each other's
-shared memory. Of two processes on different hosts, the one with the lower number listens and the other connects, on
-every rail that both have. Each process publishes its result. So either all processes are connected, or each process
-raises an error that names the missing processes.
+shared memory. Between hosts, the process with the lower number listens, and the process with the higher number connects
+over every common rail. Each process publishes its result. So either all processes are connected, or each process raises
+an error that names the missing processes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from jaxcomm.distributed.connect.agreed_route import agreed_route
 from jaxcomm.distributed.connect.introductions import (
     Introduced,
     agree_on_key,
-    check_is_first,
     exchange_records,
     own_record,
 )
 from jaxcomm.distributed.connect.listener import Listener
-from jaxcomm.distributed.connect.membership import Membership, MessageCore
+from jaxcomm.distributed.connect.membership import ABSENT, Membership, MessageCore
 from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import rail_ends
@@ -72,6 +71,7 @@ def connect_as(
     coordinator: str,
     generation: int,
     planned: PlanRails | None = None,
+    members: Sequence[int] | None = None,
 ) -> Membership:
     """Connects this process with the other processes.
 
@@ -81,17 +81,18 @@ def connect_as(
       core: the core that carries the messages. It is started when this returns.
       chosen: the settings.
       coordinator: "host:port" of `jax.distributed`.
-      generation: this process's count of generations. All processes use the count of process 0.
+      generation: this process's count of generations. All processes use the count of the first member.
       planned: the rails of a plan.
+      members: the processes that are members of this generation; None: all processes of the job.
 
     Raises:
       JaxcommError: a process is missing or cannot be connected, or the plan's rails do not match the job's.
     """
     deadline = time.monotonic() + chosen.timeout_s
-    others = [other for other in range(processes) if other != process]
+    members = range(processes) if members is None else members
+    others = [other for other in members if other != process]
     try:
-        check_is_first(process)
-        generation, key = agree_on_key(process, chosen, generation, deadline)
+        generation, key = agree_on_key(process, min(members), chosen, generation, deadline)
         route = agreed_route(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
             ends = _listen(process, processes, chosen, route, key, after_failure)
@@ -109,7 +110,7 @@ def connect_as(
     except Exception as error:
         stages.publish_failure(process, error)
         raise
-    return _start(core, job, generation, ends, files, connections, transport, shares)
+    return _start(core, job, processes, generation, ends, files, connections, transport, shares)
 
 
 def _listen(
@@ -157,7 +158,7 @@ def _connect_hosts(
         without |= {*their_lacking}
         down += [(other, name) for to, name in their_down if to == own.process]
     for to in down:
-        if (unused := sockets.pop(to, None)) is not None:  # the other side gave this connection up
+        if (unused := sockets.pop(to, None)) is not None:  # the other process did not keep this connection
             unused.close()
     paths: dict[tuple[int, str], UdpPath] = {}
     if transport == "udp":
@@ -184,6 +185,7 @@ def _agree_on_paths(
 def _start(
     core: MessageCore,
     job: Introduced,
+    processes: int,
     generation: int,
     ends: _Ends,
     files: Mapping[int, int],
@@ -192,7 +194,7 @@ def _start(
     planned: Sequence[SharesFrom],
 ) -> Membership:
     """Gives the core all connections and starts the core. `planned` are the planned shares of the job's rails."""
-    own, leads, used, processes = job.own, connections.leads, connections.used, range(1 + len(job.peers))
+    own, leads, used = job.own, connections.leads, connections.used
     for other, file in files.items():
         core.add_shm(other, file, job.peers[other].number)
     round_trips = round_trips_over(leads, connections.sockets)
@@ -200,9 +202,13 @@ def _start(
     core.open_rails(transport, used or [rail_ends.DEFAULT])
     _say_lacking(job, leads)
     _add_rails(core, connections, shares)
-    identities = [record.host for record in sorted(job.records)]
+    members = {record.process: record for record in job.records}
+    identities = [members[each].host if each in members else each for each in range(processes)]
     hosts = tuple(map(identities.index, identities))
-    core.start(hosts, [record.host_name for record in sorted(job.records)])
+    core.start(
+        [host if process in members else ABSENT for process, host in enumerate(hosts)],
+        [members[each].host_name if each in members else "" for each in range(processes)],
+    )
     repair = None
     if len(used) > 1 and leads:
         repair = Repair(core, own, job.peers, used, job.key, ends.bound, connections.down)
@@ -212,8 +218,13 @@ def _start(
     return Membership(
         generation=generation,
         process=own.process,
-        transports=tuple("" if to == own.process else "shm" if to in files else transport for to in processes),
+        incarnations={process: members[process].incarnation for process in sorted(members)},
+        transports=tuple(
+            "" if to == own.process or to not in members else "shm" if to in files else transport
+            for to in range(processes)
+        ),
         hosts=hosts,
+        host_names={process: record.host for process, record in members.items()},
         is_over_udp=transport == "udp",
         strangers=sum(listener.strangers for listener in ends.listeners.values()),
         core=core,

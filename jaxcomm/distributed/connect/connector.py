@@ -12,7 +12,7 @@ from jaxcomm.distributed.connect.listener import HANDSHAKE_S
 from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
 from jaxcomm.errors import JaxcommError
 
-_PAUSE_S = 0.02  # pause before the next attempt
+_PAUSE_S = 0.02  # pause between two attempts
 
 
 class LongLost(TimeoutError):
@@ -36,7 +36,7 @@ def connect_to(
       deadline: on the clock of `time.monotonic`.
 
     Raises:
-      JaxcommError: no process listens there, another process does, or the deadline has passed.
+      JaxcommError: no process listens at the address, the listener is another process, or the deadline has passed.
     """
     on = "" if end.name == DEFAULT else f" on rail {end.name}"
     where = f"process {peer} at {end.address}:{end.port}{on}"
@@ -62,9 +62,9 @@ def connect_once(side: handshake.ConnectorSide, end: RailEnd, interface: str, de
     """Returns a connection as `connect_to` does, but makes only one attempt.
 
     Raises:
-      Refused: another program listens there.
+      Refused: another program listens at the address.
       LongLost: the path loses long messages.
-      OSError: no program listens there, the listener gave the connection up, or the deadline has passed.
+      OSError: no program listens at the address, the listener closed the connection, or the deadline has passed.
       JaxcommError: no socket can be bound to the interface.
     """
     made = bound_socket(end.address, interface)

@@ -24,7 +24,7 @@ from typing import Final
 
 from jaxcomm.distributed.connect.secret import MAC_BYTES, is_mac, mac
 
-VERSION: Final = 3  # grows by 1 with each change of records, handshake, frames, notices or fingerprints
+VERSION: Final = 4  # grows by 1 with each change of records, handshake, frames, notices or fingerprints
 _NAME, _ZERO = b"jaxcomm", ord("0")
 _MAGIC = _NAME + bytes([_ZERO + VERSION])
 _PARTIES = struct.Struct("<8sIIIIQ")  # magic, connector, listener, rail, cuts, number of the hello
@@ -92,7 +92,7 @@ class ListenerSide:
 
     Attributes:
       peer: the process that the hello names, proven after `welcome` returns; -1 before the hello.
-      cuts: the number of earlier cuts of the rail; the hello states it.
+      cuts: the rail's number of earlier cuts, as the hello states.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ListenerSide:
           processes: the number of processes in the job.
           rail: the number of the rail.
           newest: the number of each process's last hello. All connections of the rail share this object.
-          expects: takes a process and a number of cuts; returns whether a connection with them is expected.
+          expects: takes a process and a number of cuts; returns whether a hello with these two values is expected.
         """
         self._key, self._process, self._processes, self._rail = key, process, processes, rail
         self._newest, self._expects = newest, expects

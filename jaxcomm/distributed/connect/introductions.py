@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxcomm.distributed import store
+from jaxcomm import jax_compat
 from jaxcomm.distributed.connect import records, secret, stages
 from jaxcomm.distributed.connect.membership import MessageCore
 from jaxcomm.distributed.connect.records import Record
@@ -42,27 +42,18 @@ class Introduced(NamedTuple):
         return stages.lookup_all(stage, self.peers, self.deadline, "connected")
 
 
-def check_is_first(process: int) -> None:
-    """Raises JaxcommError if a process of this number has connected before."""
-    if store.find(f"record/{process}") is not None:  # only another process of this number can have published it
-        raise JaxcommError(
-            f"process {process} was started again, but the processes of a job connect once, all together.\n"
-            "  Cure: start all processes again; or leave this one out, and the others may go on without it."
-        )
-
-
-def agree_on_key(process: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:
-    """Returns process 0's generation number and the key; process 0 creates the secret unless a file holds it.
+def agree_on_key(process: int, first: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:
+    """Returns the first process's generation number and the key. Without a secret file, that process makes the secret.
 
     Raises:
-      JaxcommError: process 0 is missing, or only some processes have a file.
+      JaxcommError: the first process is missing, or only some processes have a file.
     """
-    own = secret.read(chosen.secret_file) if chosen.secret_file else secret.new() if process == 0 else b""
-    if process == 0:
-        stages.publish("generation", 0, json.dumps([generation, "" if chosen.secret_file else own.hex()]))
-    generation, published = json.loads(stages.lookup_all("generation", [0], deadline, "arrived")[0])
+    own = secret.read(chosen.secret_file) if chosen.secret_file else secret.new() if process == first else b""
+    if process == first:
+        stages.publish("generation", first, json.dumps([generation, "" if chosen.secret_file else own.hex()]))
+    generation, published = json.loads(stages.lookup_all("generation", [first], deadline, "arrived")[first])
     if bool(published) == bool(chosen.secret_file):
-        with_file, without = (process, 0) if published else (0, process)
+        with_file, without = (process, first) if published else (first, process)
         raise JaxcommError(
             f"JAXCOMM_SECRET_FILE is set in process {with_file}, and not in process {without}.\n"
             "  Cure: set it in all processes, or in none."
@@ -83,7 +74,19 @@ def own_record(
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or records.host_identity()
     name = socket.gethostname()
-    return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest, name)
+    return Record(
+        process=process,
+        transport=chosen.transport,
+        allows_udp=over_udp,
+        host=identity,
+        pid=os.getpid(),
+        fd=shared[0],
+        number=shared[1],
+        rails=tuple(own_rails),
+        planned=digest,
+        host_name=name,
+        incarnation=jax_compat.own_incarnation(),
+    )
 
 
 def exchange_records(own: Record, others: Sequence[int], key: bytes, deadline: float) -> dict[int, Record]:

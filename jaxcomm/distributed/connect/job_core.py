@@ -31,10 +31,14 @@ _PR_SET_PTRACER: Final = 0x59616D61
 class JobCore:
     """Implements `membership.MessageCore`: the core's transports in one generation of the job."""
 
-    def __init__(self) -> None:
-        """Opens the job in the core, once per generation."""
+    def __init__(self, *, same_job: bool = False) -> None:
+        """Opens the job in the core, once per generation.
+
+        Args:
+          same_job: whether this is a later generation of the job, in which loaded executables remain valid.
+        """
         self._processes = jax.process_count()  # read here, because jaxcomm's own threads must not call JAX
-        CPU.call("job_open", jax.process_index(), self._processes)
+        CPU.call("job_open", jax.process_index(), self._processes, same_job)
         self._at_exit: Callable[[], None] = _leave  # after `start`: the argument of `atexit.unregister`
 
     def shm_file(self) -> tuple[int, int]:
@@ -94,7 +98,7 @@ class JobCore:
         CPU.call("job_restore_udp", process, rail, cuts, _taken(path))
 
     def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
-        """Starts the transport, after all other processes were added. Takes each process's host number and name."""
+        """Starts the transport, after all other members were added. Takes each process's host number and name."""
         names = "".join(f"{printable(name)}\n" for name in host_names)
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), names.encode(), len(hosts))
         self._at_exit = forks.run_at_exit(_leave)
@@ -119,7 +123,7 @@ def _taken(path: UdpPath) -> UdpConnection:
 
 
 def _leave() -> None:
-    """Leaves the job: waits for calls, sends pending messages, then says goodbye to the other processes."""
+    """Leaves the job: waits for calls, sends pending messages, then notifies the other processes."""
     try:
         _finish_calls(time.monotonic() + ffi.deadline())
     finally:
@@ -129,8 +133,8 @@ def _leave() -> None:
 def _finish_calls(until: float) -> None:
     """Waits for dispatched steps, even if the program dropped their results, and for calls that have started.
 
-    JAX's CPU client runs the steps of one thread in order, and the steps on several devices in one order for all
-    threads. A step that is dispatched now therefore ends last.
+    JAX's CPU client runs the steps of one thread in the order of dispatch. It runs the steps on several devices in one
+    order for all threads. So a step that is dispatched now ends after all earlier steps.
     """
     with contextlib.suppress(Exception):  # steps may have failed, or JAX may be shutting down
         devices = jax.local_devices(backend="cpu")
@@ -151,5 +155,5 @@ def _finish_calls(until: float) -> None:
 def _let_launched_processes_read() -> None:
     """Lets the launcher and its descendants read this process's memory, which Linux's Yama may forbid by default."""
     launcher = os.environ.get(LAUNCHER, "")
-    if launcher == str(os.getppid()):  # a process that the program itself starts inherits the variable
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(int(launcher)), 0, 0, 0)  # an error without Yama
+    if launcher == str(os.getppid()):  # a child process of the program inherits the variable, but has another parent
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(int(launcher)), 0, 0, 0)  # fails if Yama is absent

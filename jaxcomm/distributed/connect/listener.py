@@ -16,7 +16,7 @@ from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.log import say_once
 
 HANDSHAKE_S = 5.0  # time in which a connection must be authenticated
-_MOST_PENDING = 64  # connections in their handshake; beyond this, the oldest without a valid hello is closed
+_MOST_PENDING = 64  # limit of connections in their handshake; one more closes the oldest without a valid hello
 _BACKLOG = 1024
 
 
@@ -26,8 +26,8 @@ class Listener:
     listener = Listener(bound, key, process=0, processes=4, rail=0)
     sockets = listener.close()
 
-    Connections without a valid hello are bounded in number and time, so a flood of them cannot keep a process out. A
-    process whose hello was too late connects again. Its newest connection replaces its earlier connections.
+    The number and the age of connections without a valid hello are bounded, so a flood of them blocks no process. A
+    process whose hello was too late connects again. A process's newest connection replaces its earlier connections.
 
     Attributes:
       address: the IP address and port at which the listener listens.
@@ -53,10 +53,10 @@ class Listener:
           process: the number of this process.
           processes: the number of processes in the job.
           rail: the number of the rail.
-          expects: takes a process and a number of cuts; returns whether a connection with them is expected. Runs on the
-            thread.
-          accept: called on the thread for each connection, with the process, the number of cuts and the non-blocking
-            connection. None: the listener keeps the connections for `close`.
+          expects: takes a process and a number of cuts; returns whether a hello with these two values is expected. Runs
+            on the listener's thread.
+          accept: called on the listener's thread for each connection, with the process, the number of cuts and the
+            non-blocking connection. With None, the listener keeps the connections for `close`.
         """
         self.strangers = 0
         self.address: tuple[str, int] = bound.getsockname()[:2]
@@ -79,7 +79,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> dict[int, socket.socket]:
-        """Ends the thread. Returns the non-blocking connections that it kept, which the caller then owns."""
+        """Ends the thread. Returns the connections that the listener kept, non-blocking; the caller then owns them."""
         if not self._closing:
             self._closing = True
             os.eventfd_write(self._wake.fileno(), 1)
@@ -89,7 +89,7 @@ class Listener:
         return accepted
 
     def abandon(self) -> None:
-        """Ends the thread, and closes the connections that it kept."""
+        """Ends the thread, and closes the connections that the listener kept."""
         for connection in self.close().values():
             connection.close()
 
@@ -124,9 +124,9 @@ class Listener:
             self._give_way("too many connections were in their handshake")
 
     def _give_way(self, reason: str) -> bool:
-        """Closes the oldest connection without a valid hello, and returns whether there was one.
+        """Closes the oldest connection without a valid hello. Returns whether such a connection existed.
 
-        Connections with a valid hello stay open; there are few of them.
+        Connections with a valid hello stay open. They are few, because a process's newer connection replaces the older.
         """
         oldest = next((pending for pending in self._pending.values() if pending.side.peer < 0), None)
         if oldest is not None:
@@ -149,7 +149,7 @@ class Listener:
     def _answered(self, pending: _Pending) -> None:
         peer = pending.side.peer
         for other in [*self._pending.values()]:
-            if other.side.peer == peer and other is not pending:  # the process gave `other` up and connected again
+            if other.side.peer == peer and other is not pending:  # the process has abandoned `other`
                 self._drop(other)
         if pending.is_done:
             self._forget(pending)
@@ -185,13 +185,13 @@ class _Pending:
         self.connection, self.side, self.expires = connection, side, expires
         self.is_done = self._is_last = False
         self._received, self._awaited = b"", handshake.HELLO_BYTES
-        self.answer = b""  # the unsent part of the answer
+        self.answer = b""  # the unsent part of the reply
 
     def advance(self) -> bool:
-        """Reads the current message, but no bytes after it, and sends the answer. Returns whether the answer is sent.
+        """Reads the current message, but no bytes after it, and sends the reply. Returns whether the reply is sent.
 
         Raises:
-          Refused, OSError: the peer is not a process of the job, or is gone.
+          Refused, OSError: the peer is not a process of the job, or has closed the connection.
         """
         try:
             if not self.answer and not self._reads_whole():

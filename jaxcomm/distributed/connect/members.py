@@ -1,29 +1,59 @@
-"""The processes of this job, which connect once for each `jax.distributed.initialize`."""
+"""The members of this job's current generation, and the connections of this process with them.
+
+The processes first connect after `jax.distributed.initialize`. They connect anew, as the next generation, when JAX's
+`live_devices` returns other processes or processes that were started again.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import jax
 
-from jaxcomm import jax_compat
+from jaxcomm import jax_compat, statistics
 from jaxcomm.distributed import store
-from jaxcomm.distributed.connect import settings, stages
+from jaxcomm.distributed.connect import generations, settings, stages
 from jaxcomm.distributed.connect.connecting import connect_as
+from jaxcomm.distributed.connect.generations import Entry, Incarnations
 from jaxcomm.distributed.connect.job_core import JobCore
 from jaxcomm.distributed.connect.membership import Membership, MessageCore
 from jaxcomm.distributed.connect.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRails
-from jaxcomm.log import say_once
+from jaxcomm.jax_compat.contexts import hosts
+from jaxcomm.log import say, say_once
+
+_ANEW_S: Final = 20.0  # time limit for connecting anew; short, because all members arrive at once
+
+
+class _Wanted(NamedTuple):
+    """The settings with which this process connects."""
+
+    settings: Settings
+    planned: PlanRails | None = None  # the rails of a plan
+
+
+class _Connected(NamedTuple):
+    """The state of this process in one job. `outcome` is None until a process that was started again has rejoined."""
+
+    client: Any  # the store's client
+    wanted: _Wanted
+    outcome: Membership | Exception | None
+
 
 _lock = threading.Lock()
-# The store's client, the membership or the error of connecting, the settings, and the plan's rails.
-_connected: tuple[Any, Membership | Exception, Settings, PlanRails | None] | None = None
+_connected: _Connected | None = None
 _core: MessageCore | None = None  # the latest generation's core, even if connecting failed
 _generation = 0
+_host_names: dict[int, str] = {}  # by process: the latest known host, also of processes that have ended
+_after_change: list[Callable[[Membership], None]] = []
 
 
 def connected(
@@ -35,7 +65,7 @@ def connected(
 ) -> Membership:
     """Returns this process's membership. The first call connects this process with every other process.
 
-    All processes must call this. `jaxcomm.distributed.connect.settings` says how they are connected.
+    All processes must call this. `jaxcomm.distributed.connect.settings` describes how processes are connected.
 
     Args:
       named: rails that replace the rails of the settings; () keeps the settings' rails.
@@ -44,30 +74,38 @@ def connected(
       new_core: creates the core. The core is started when this returns.
 
     Raises:
-      JaxcommError: `jax.distributed` has not been initialized, or a process is missing or cannot be connected. Then no
-        process is connected, until `jax.distributed` is initialized anew.
+      JaxcommError: `jax.distributed` has not been initialized; or this process was started again and has not rejoined
+        the job in `live_devices`; or a process is missing or cannot be connected. After such a failure no process is
+        connected until `jax.distributed` is initialized anew or `live_devices` begins another generation.
     """
-    global _connected, _core, _generation
+    membership = join(named, planned, planned_transport, new_core=new_core)
+    if membership is None:
+        raise JaxcommError(
+            f"process {jax.process_index()} was started again in a job that goes on; it rejoins in live_devices.\n"
+            "  Cure: run collectives inside `with live_devices(jax.devices()) as devices:`, as the other processes do; "
+            "or start all processes again."
+        )
+    return membership
+
+
+def join(
+    named: Sequence[NamedRail] = (),
+    planned: PlanRails | None = None,
+    planned_transport: str = "",
+    *,
+    new_core: Callable[[], MessageCore] = JobCore,
+) -> Membership | None:
+    """Does the same as `connected`, but returns None if this process was started again and has not rejoined yet."""
     with _lock:
         client = store.client()
-        if _connected is None or _connected[0] is not client:
-            _close()
-            _generation += 1
-            chosen = Settings()
-            try:
-                chosen = settings.from_environment()
-                chosen = chosen._replace(rails=tuple(named) or chosen.rails, planned_transport=planned_transport)
-                _core, coordinator = new_core(), jax_compat.coordinator_address()
-                made: Membership | Exception = connect_as(
-                    jax.process_index(), jax.process_count(), _core, chosen, coordinator, _generation, planned
-                )
-            except Exception as error:
-                stages.publish_failure(jax.process_index(), error)
-                made = error
-            _connected = client, made, chosen, planned
-        _, outcome, chosen, followed = _connected
+        if _connected is None or _connected.client is not client or _connected.outcome is None:
+            _connect_first(client, tuple(named), planned, planned_transport, new_core)
+        assert _connected is not None
+        _, (chosen, followed), outcome = _connected
     if isinstance(outcome, Exception):
         raise outcome
+    if outcome is None:
+        return None
     if named and tuple(named) != chosen.rails:
         raise JaxcommError(
             f"this process is already connected over {_words(chosen.rails) or 'detected rails'}; "
@@ -88,6 +126,149 @@ def connected(
     return outcome
 
 
+def _connect_first(
+    client: Any,
+    named: tuple[NamedRail, ...],
+    planned: PlanRails | None,
+    planned_transport: str,
+    new_core: Callable[[], MessageCore],
+) -> None:
+    """Connects all processes of the job, unless this process was started again."""
+    global _connected, _core, _generation
+    follow_live_devices()
+    _close()
+    process, wanted = jax.process_index(), _Wanted(Settings())
+    outcome: Membership | Exception | None = None
+    try:
+        chosen = settings.from_environment()
+        wanted = _Wanted(chosen._replace(rails=named or chosen.rails, planned_transport=planned_transport), planned)
+        if not _was_started_before(process):
+            _generation += 1
+            _core, coordinator = new_core(), jax_compat.coordinator_address()
+            outcome = connect_as(
+                process, jax.process_count(), _core, wanted.settings, coordinator, _generation, planned
+            )
+    except Exception as error:
+        stages.publish_failure(process, error)
+        outcome = error
+    _connected = _Connected(client, wanted, outcome)
+    if isinstance(outcome, Membership):
+        _host_names.clear()
+        _host_names.update(outcome.host_names)
+
+
+def _was_started_before(process: int) -> bool:
+    """Whether an earlier start of a process has connected in the job's first generation."""
+    return store.find(f"record/{process}") is not None
+
+
+def before_client() -> None:
+    """Prepares this process. Called just before JAX makes its CPU client."""
+    follow_live_devices()
+    if _was_started_before(0):
+        jax_compat.forget_devices()
+
+
+def after_change(function: Callable[[Membership], None]) -> None:
+    """Registers a function that all members call at the same time, after each change of generation."""
+    if function not in _after_change:
+        _after_change.append(function)
+
+
+@functools.cache
+def follow_live_devices() -> None:
+    """Makes `live_devices` begin the next generation whenever it returns other processes than the members."""
+    jax_compat.follow_live_devices(lambda: enter(jax.process_index()), advance)
+
+
+def enter(process: int) -> Entry:
+    """Publishes that this process enters the barrier of `live_devices`."""
+    last = _last()
+    is_connected = last is not None and isinstance(last.outcome, Membership)
+    return generations.enter(process, store.generation() if is_connected else None)
+
+
+def advance(entry: Entry, live: Incarnations, *, new_core: Callable[[], MessageCore] | None = None) -> None:
+    """Connects the live processes anew unless they are the members already. All live processes call this at once.
+
+    If connecting fails, `live_devices` returns nevertheless. Calls then fail, and the next `live_devices` tries again.
+
+    Args:
+      entry: this process's entry into the barrier of `live_devices`.
+      live: the result of the barrier.
+      new_core: creates the core; None: the process's C++ core.
+    """
+    global _connected
+    process, began = jax.process_index(), time.monotonic()
+    if live.get(process) != entry.incarnation:
+        # A newer start has replaced this process. The next barrier must not count this process in its place.
+        print(f"jaxcomm: process {process} was started again elsewhere; this start of it ends.", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
+    with _lock:
+        last, client = _last(), store.client()
+        wanted = last.wanted if last is not None else _Wanted(settings.from_environment())
+        outcome = last.outcome if last is not None else None
+        members = outcome.incarnations if isinstance(outcome, Membership) else {}
+        try:
+            timeout_s = min(wanted.settings.timeout_s, _ANEW_S)
+            name = generations.agree(process, live, members, entry, timeout_s)
+            if name == entry.generation:
+                return
+            outcome = _connect_anew(
+                name, live, wanted, timeout_s, new_core or functools.partial(JobCore, same_job=True)
+            )
+        except Exception as error:
+            say(f"the live processes {', '.join(map(str, sorted(live)))} could not be connected: {error}")
+            with contextlib.suppress(JaxcommError):  # some calls have not ended; the next generation waits for these
+                _close()
+            outcome = error
+        _connected = _Connected(client, wanted, outcome)
+        if isinstance(outcome, Membership):
+            _trace_anew_if_moved(outcome)
+    statistics.record_generation(members, live, time.monotonic() - began, str(outcome) * isinstance(outcome, Exception))
+    if isinstance(outcome, Membership):
+        for function in _after_change:
+            function(outcome)
+
+
+def _connect_anew(
+    name: str, live: Incarnations, wanted: _Wanted, timeout_s: float, new_core: Callable[[], MessageCore]
+) -> Membership:
+    global _core, _generation
+    _close()
+    process, before = jax.process_index(), store.generation()
+    store.begin(name)
+    _generation += 1
+    try:
+        _core, coordinator = new_core(), jax_compat.coordinator_address()
+        chosen = wanted.settings._replace(timeout_s=timeout_s)
+        made = connect_as(
+            process, jax.process_count(), _core, chosen, coordinator, _generation, wanted.planned, sorted(live)
+        )
+    except Exception as error:
+        stages.publish_failure(process, error)
+        raise
+    if before and process == min(live):
+        store.remove_generation(before)
+    return made
+
+
+def _trace_anew_if_moved(membership: Membership) -> None:
+    """Makes JAX trace again if a process was started again on another host: hosts determine lists of messages."""
+    names = {**_host_names, **membership.host_names}
+    moved = _host_names and _first_on_hosts(names) != _first_on_hosts({**names, **_host_names})
+    _host_names.update(names)
+    if moved:
+        hosts.set_global(_first_on_hosts(names))
+
+
+def _first_on_hosts(names: dict[int, str]) -> tuple[int, ...]:
+    """For each process, in ascending order, the first process on its host."""
+    by_process = [names[process] for process in sorted(names)]
+    return tuple(map(by_process.index, by_process))
+
+
 def leave_last_job() -> None:
     """Leaves the job with which this process is connected, if `jax.distributed` has been shut down since.
 
@@ -95,14 +276,19 @@ def leave_last_job() -> None:
       JaxcommError: a call between the job's processes has not ended.
     """
     with _lock:
-        if _connected is not None and not (jax_compat.spans_processes() and _connected[0] is store.client()):
+        if _connected is not None and not (jax_compat.spans_processes() and _connected.client is store.client()):
             _close()
+
+
+def _last() -> _Connected | None:
+    """The state of this process in the current job."""
+    return _connected if _connected is not None and _connected.client is store.client() else None
 
 
 def _close() -> None:
     global _connected, _core
-    if _connected is not None and isinstance(_connected[1], Membership) and _connected[1].repair is not None:
-        _connected[1].repair.close()
+    if _connected is not None and isinstance(_connected.outcome, Membership) and _connected.outcome.repair is not None:
+        _connected.outcome.repair.close()
     _connected = None
     if _core is not None:
         _core.close()

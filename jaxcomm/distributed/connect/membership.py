@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.distributed.rails.repair import RailsCore, Repair
 from jaxcomm.ffi.shares import SharesFrom
+
+ABSENT: Final = 2**32 - 1  # the host number of a process that is not a member
 
 
 class MessageCore(RailsCore, Protocol):
@@ -41,20 +43,25 @@ class MessageCore(RailsCore, Protocol):
         """Takes the sockets of a path."""
 
     def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
-        """Starts the transport, after all other processes were added. Takes each process's host number and name."""
+        """Starts the transport, after all other members were added.
+
+        Takes the host number and the host name of each process. Processes that are not members have `ABSENT` and "".
+        """
 
     def close(self) -> None:
-        """Ends the generation: says goodbye to the other processes, and releases the connections."""
+        """Ends the generation: notifies the other processes, and releases the connections."""
 
 
 class Membership(NamedTuple):
     """The processes that are connected.
 
     Attributes:
-      generation: the number of times that this job's processes were connected.
+      generation: the number of times that processes of this job were connected.
       process: the number of this process.
-      transports: for each process, "shm", "tcp" or "udp"; "" for this process.
+      incarnations: for each member, in ascending order, the number of the member's start.
+      transports: for each process, "shm", "tcp" or "udp"; "" for this process and for processes that are not members.
       hosts: for each process, the first process on its host.
+      host_names: for each member, a text that identifies its host.
       is_over_udp: whether processes that share no memory use UDP.
       strangers: the number of connections that were closed because they did not belong to the job.
       core: the core that carries messages between the processes.
@@ -67,8 +74,10 @@ class Membership(NamedTuple):
 
     generation: int
     process: int
+    incarnations: Mapping[int, int]
     transports: tuple[str, ...]
     hosts: tuple[int, ...]
+    host_names: Mapping[int, str]
     is_over_udp: bool
     strangers: int
     core: MessageCore

@@ -37,6 +37,7 @@ class Record(NamedTuple):
       rails: the process's ends of rails; empty if it uses only shared memory.
       planned: a digest of the rails and shares of the process's plan; "" without a plan.
       host_name: the name of the process's host, for error texts and log lines.
+      incarnation: the number of this start of the process.
     """
 
     process: int
@@ -49,6 +50,7 @@ class Record(NamedTuple):
     rails: tuple[RailEnd, ...]
     planned: str = ""
     host_name: str = ""
+    incarnation: int = 0
 
 
 @store.cached
@@ -100,7 +102,7 @@ def share_memory(one: Record, other: Record) -> bool:
     """Returns whether two processes use shared memory. Both processes get the same result.
 
     Raises:
-      JaxcommError: their settings conflict, or ask for shared memory that they do not have in common.
+      JaxcommError: the processes' settings conflict, or require shared memory between different hosts.
     """
     first, second = sorted((one, other))
     if first.transport != second.transport:

@@ -37,10 +37,10 @@ class Settings(NamedTuple):
     """The settings of this process's connections with the other processes.
 
     Attributes:
-      transport: JAXCOMM_TRANSPORT: "shm", "tcp", "udp" or "auto". With "auto" processes use shm within a host, and
-        between hosts the plan's transport, or tcp without one.
+      transport: JAXCOMM_TRANSPORT: "shm", "tcp", "udp" or "auto". With "auto" processes use shm within a host. Between
+        hosts they use the plan's transport, or tcp if no plan has a transport.
       interface: JAXCOMM_INTERFACE: the interface to which sockets are bound; "" for the route to the coordinator.
-      host: JAXCOMM_HOST: processes with the same name share memory; "" detects which processes can share memory.
+      host: JAXCOMM_HOST: processes with the same value share memory; "" detects which processes can share memory.
       secret_file: JAXCOMM_SECRET_FILE: the file with the job's secret; "" lets process 0 create and publish a secret.
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: the seconds in which all processes must arrive and be connected. The default
         is long, because a process may compile before it arrives.

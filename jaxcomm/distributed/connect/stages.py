@@ -1,4 +1,4 @@
-"""The stages in which a job's processes connect. At each stage a process publishes a text and looks up all other texts.
+"""The stages in which a job's processes connect. At each stage a process publishes a text and looks up the other texts.
 
 Each text begins with the protocol version, which must be the same in all processes.
 """
@@ -23,7 +23,7 @@ def publish(stage: str, process: int, text: str) -> None:
 
 
 def publish_failure(process: int, error: Exception) -> None:
-    """Publishes, at all stages that a process has not reached, that the process could not be connected."""
+    """Publishes the error of a process that could not be connected, at all stages that the process has not reached."""
     for stage in STAGES:
         publish(stage, process, f"{_FAILED}{error}")
 

@@ -1,4 +1,4 @@
-"""The UDP paths to other processes: agreed on over authenticated connections, and tried with packets of full size.
+"""The UDP paths to other processes. Two processes agree on a path over a connection, then try it with full packets.
 
     each side sends                                  over
     hello    port, packet size, window, nonce, MAC   the connection, at the same time
@@ -6,8 +6,8 @@
     received one byte                                the connection, after a trial has arrived
 
 The keys of a path are derived from the generation's key and both hellos, so packets of other or earlier paths are
-refused. The connection stays open. If it closes, the other process has ended. While it is open, acknowledgements from
-the other host's kernel show that this host is alive.
+refused. The connection stays open. When it closes, the other process has ended. While it is open, TCP acknowledgements
+from the other host's kernel show that the other host is alive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IP_MTU, _IPV6_MTU = 14, 24  # from linux/in.h and linux/in6.h
 _MOST_MTU, _LEAST_MTU = 9000, 576  # larger packets gain nothing, because packets are sent in batches
 _ROOM: Final = 4 << 20  # bytes of the receive buffer
 _EACH_S: Final = 0.02  # time between two trials
-_ALL_S: Final = 20.0  # time until the path is given up
+_ALL_S: Final = 20.0  # seconds in which a path of a named rail must work
 
 
 class UdpPath(NamedTuple):
@@ -85,7 +85,7 @@ def agree(
       after_failure: gets the callbacks that close the UDP sockets.
 
     Raises:
-      JaxcommError: a rail that the user named loses packets of full size, or a process is gone or has another key.
+      JaxcommError: a rail that the user named loses packets of full size, or a process has ended or has another key.
     """
     now = time.monotonic()
     soon = {name: HANDSHAKE_S if end.network else _ALL_S for name, end in ends.items()}
@@ -143,7 +143,7 @@ class _Side:
         self.udp = bound_socket(own[0], end.interface, socket.SOCK_DGRAM)
         self.udp.setblocking(False)
         self.udp.bind((own[0], 0, *own[2:]))
-        self.udp.connect(self._peer)  # shows the MTU of the path; the UDP port comes with the hello
+        self.udp.connect(self._peer)  # for the path's MTU; the peer's UDP port arrives with its hello
         make_room(self.udp, _ROOM)
         room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # SO_RCVBUF includes the kernel's overhead
         content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
@@ -158,7 +158,7 @@ class _Side:
     def write_connection(self) -> None:
         """Sends as much of this side's hello and acknowledgement as the connection accepts."""
         if self._unsent:
-            with contextlib.suppress(OSError):  # send buffer full, or connection closed, which read_connection reports
+            with contextlib.suppress(OSError):  # a full send buffer; or a closed connection: read_connection reports it
                 self._unsent = self._unsent[self.connection.send(self._unsent) :]
 
     def read_connection(self) -> None:

@@ -1,4 +1,4 @@
-"""Errors for terminated processes, and log lines for rails that are cut or restored."""
+"""Errors for processes that have left or failed, and log lines for rails that are cut or restored."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ _QUIET_S = 60.0  # shortest time between two log lines on outages of a rail to a
 
 
 class ProcessGone(JaxcommError):
-    """A process that is needed is gone.
+    """This process needs another process that has left the job or failed.
 
     Attributes:
       why: the error text of the connection to the process, such as "process 3 has left".
-      has_left: whether the process ended by itself; otherwise it was killed, or its host does not respond.
+      has_left: true if the process ended by itself; false if it was killed, or its host does not respond.
     """
 
     def __init__(self, needed: str, why: str, has_left: bool) -> None:
-        # As in cc/base/error_texts.h.
-        cure = "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on"
-        super().__init__(f"{needed}: {why}.\n  Cure: start {cure} without it.")
+        # cc/base/error_texts.h has the same cure.
+        cure = (
+            "all processes again; with JAX_ENABLE_RECOVERABILITY=1 and live_devices, the others go on, and it rejoins "
+            "when started again"
+        )
+        super().__init__(f"{needed}: {why}.\n  Cure: start {cure}.")
         self.why, self.has_left = why, has_left
 
 
 def require_processes(processes: Collection[int], needed: str) -> None:
-    """Raises ProcessGone if one of these processes is gone; `needed` is the first part of the error text."""
+    """Raises ProcessGone if one of these processes has left or failed. The error text begins with `needed`."""
     for record in ffi.gone():
         if record["process"] in processes:
             raise ProcessGone(needed, record["why"].splitlines()[0].rstrip("."), record["has_left"])
@@ -60,7 +63,7 @@ class Outages:
         self._quiet_until: dict[RailTo, float] = {}
 
     def update(self, cuts: Mapping[RailTo, int]) -> None:
-        """Records the number of cuts of each rail that is cut now. All other rails work, or their process is gone."""
+        """Records the number of cuts of each rail that is cut now. All other rails work, or their process has ended."""
         now = time.monotonic()
         before, self._outages = self._outages, {}
         for to, count in cuts.items():

@@ -1,4 +1,4 @@
-"""The axis of time that the panels of a run's picture share, and a panel's title, rows and keys."""
+"""The time axis that the panels of a run's picture share, and a panel's title, legend and rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Axis(NamedTuple):
     end: float
 
     def x(self, seconds: float) -> float:
-        """The horizontal position of a moment."""
+        """The horizontal position of a time, in pixels."""
         part = (seconds - self.begin) / (self.end - self.begin)
         return LEFT + (WIDTH - LEFT - _RIGHT) * min(max(part, 0.0), 1.0)
 
@@ -52,7 +52,7 @@ class RunPanel:
         self.bottom = y + _GAP + 30
 
     def keys(self, looks: Mapping[str, tuple[str, str]]) -> None:
-        """Adds a row of keys. `looks` has, for each name, a colour and further attributes of its box."""
+        """Adds a legend row. `looks` has, for each name, the colour and further SVG attributes of a box."""
         x = LEFT
         for name, (colour, look) in looks.items():
             self.parts.append(box("key", x, self.bottom - 8, 12, 12, colour, look=look))

@@ -16,7 +16,7 @@ from jaxcomm.report.run.axis import LEFT, WIDTH, Axis, RunPanel
 from jaxcomm.report.run.series import NO_PLAN, Interval, TimeGrid
 from jaxcomm.report.tables import bytes_text, seconds_text
 
-_COLUMNS: Final = 160  # columns of a grid
+_COLUMNS: Final = 160  # columns into which panels divide the run's time
 _PROCESSES, _RANKS, _SITES, _PLANS, _EVENTS = 8, 32, 4, 12, 20  # limits of drawn items
 _PAUSE: Final = 0.1  # longest gap in a line, as a share of the run
 _CRISP: Final = 'shape-rendering="crispEdges"'
@@ -80,7 +80,7 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
             name: next((each.value for each in own if each.begin <= begin < each.end), 0.0)
             for name, own in steps.items()
         }
-        # The rails' shares change at different times; in between, the total is not 1.
+        # Rails record a change of shares at slightly different times. Between these times the total is not 1.
         total, above = sum(parts.values()), 0.0
         for name, part in parts.items():
             if part:
@@ -97,7 +97,7 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
 
 
 def _carried(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
-    """A panel with a line for each rail: the bytes per second that it carries to all processes together."""
+    """A panel with a line for each rail: the bytes per second over this rail to all processes together."""
     head = "Bytes that this process sent over each rail, to all processes together"
     return _by_rail(run, axis, y, head, run_series.carried)
 
@@ -161,7 +161,7 @@ def _transfers(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
 def _plans(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
     """A panel with a row for each plan that calls followed. Below the rows are the events of plan="auto".
 
-    The numbers of events mark their times on the rows.
+    A dashed line with the event's number marks each event's time on the rows.
     """
     intervals = run_series.plans(run)
     if not intervals:
@@ -192,7 +192,7 @@ def _plans(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
 def _plot(panel: RunPanel, axis: Axis, lines: dict[str, list[Interval]], label: Callable[[float], str]) -> None:
     """Draws lines through the middles of intervals on a scale from 0. Long gaps break a line.
 
-    A few values far above all others are drawn at the end of the scale.
+    If a few values are far above all others, they are drawn at the top of the scale.
     """
     values = [each.value for own in lines.values() for each in own]
     most = min(max(values), 1.5 * float(np.percentile(values, 98))) or max(values) or 1.0

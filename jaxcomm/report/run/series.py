@@ -1,4 +1,4 @@
-"""A run over time, from the records of its file, as lines, steps and grids for pictures and files."""
+"""Time series of a saved run, as intervals and grids. Pictures, traces and TensorBoard files use them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TimeGrid(NamedTuple):
         return [Interval(begin, begin + self.width, value) for begin, value in pairs if not np.isnan(value)]
 
     def overlaps(self, begin: float, length: float) -> Numbers:
-        """For each column, the seconds that it shares with a span. A span of no length counts for its column."""
+        """For each column, the seconds that it shares with a span. A span has at least one microsecond."""
         edges = np.linspace(self.begin, self.end, self.columns + 1)
         span = max(length, 1e-6)
         seconds: Numbers = np.clip(np.minimum(edges[1:], begin + span) - np.maximum(edges[:-1], begin), 0, None)
@@ -76,12 +76,12 @@ def extent(run: SavedRun) -> tuple[float, float]:
 def shares(rail: RunRail, end: float) -> list[Interval]:
     """The rail's share of the largest calls, from 0 to 1; one interval per change."""
     changed = [(span.at_s, span.share / UNITS) for span in rail.spans if span.share is not None]
-    ends = [*(at for at, _ in changed[1:]), end]
-    return [Interval(at, until, part) for (at, part), until in zip(changed, ends, strict=False)]  # both may be empty
+    ends = [*(at for at, _ in changed[1:]), end]  # one item more than `changed` if `changed` is empty
+    return [Interval(at, until, part) for (at, part), until in zip(changed, ends, strict=False)]
 
 
 def closed(rail: RunRail, begin: float, end: float) -> list[Interval]:
-    """The times in which the rail was out of service, each with the reason as its word."""
+    """The times in which the rail was fenced. The word of each interval is the reason."""
     found, since, why = [], begin, ""
     is_open = not rail.changes or not rail.changes[0].is_open
     for change in rail.changes:
@@ -185,5 +185,5 @@ def _joined(intervals: Sequence[Interval], pause: float) -> Iterator[Interval]:
 
 
 def _length(span: SiteSpan | RailSpan, end: float) -> float:
-    """The length of a span in seconds. For the last span it is the part that had passed when the file was written."""
+    """The length of a span in seconds. The last span is cut at `end`, the time at which the file was written."""
     return min(span.length_s, end - span.at_s)

@@ -59,7 +59,7 @@ def trial_text(trial: Mapping[str, Any] | None) -> str | None:
 
 
 def _other_reason(trial: Mapping[str, Any], gain: float) -> str:
-    """The reason why a plan was kept or dropped, if its transfers alone suggest the opposite."""
+    """The reason for a trial's outcome, if the times of the transfers alone suggest the opposite outcome."""
     if trial["outcome"] == "open" or (gain > 0) == (trial["outcome"] == "kept"):
         return ""
     if trial.get("plan_cycle_s") and trial.get("default_cycle_s"):
@@ -92,8 +92,25 @@ def rails_table(rails: Sequence[Mapping[str, Any]]) -> str:
     return table(("process", "rail", "state", "fences", "share", "sent"), rows)
 
 
+def generation_lines(generations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each change of the job's members.
+
+    Args:
+      generations: the records of `jaxcomm.stats().generations`.
+    """
+    return [_generation_line(each) for each in generations]
+
+
+def _generation_line(record: Mapping[str, Any]) -> str:
+    changes = [f"{verb} {', '.join(map(str, record[verb]))}" for verb in ("left", "joined") if record[verb]]
+    members = f"members {', '.join(map(str, record['processes']))} connected in {record['took_s']:.2f} s"
+    if record["error"]:
+        members = f"not connected: {printable(record['error'].splitlines()[0])}"
+    return f"after {record['at_s']:.1f} s: {'; '.join([*changes, members])}"
+
+
 def gone_lines(gone: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line per process that is gone.
+    """One line per process that has left or failed.
 
     Args:
       gone: the records of `jaxcomm.stats().gone`.
@@ -115,7 +132,7 @@ def _row(site: Mapping[str, Any]) -> list[object]:
 def _waits(site: Mapping[str, Any], transfer: str | None) -> tuple[str | None, str | None, str | None]:
     """The wait, the transfer and the late rank of a site, each as text or None."""
     groups_change = site["work_s"] or any(at is None for call in site["arrivals"] for at in call)
-    if not site["arrivals"] or site["ranks"] < 2 or groups_change:  # no rank waits for all ranks
+    if not site["arrivals"] or site["ranks"] < 2 or groups_change:  # in changing groups no rank waits for all ranks
         return None, transfer, None
     wait = seconds_text(median(map(max, site["arrivals"])))
     late = straggler.of_arrivals(np.array(site["arrivals"]))

@@ -1,7 +1,8 @@
-"""A run over time as a file of events, from which TensorBoard plots scalars.
+"""A run over time as an event file, from which TensorBoard plots scalars.
 
-The format is TensorFlow's: a record is a length and bytes, each followed by its checksum (a masked CRC-32C); the bytes
-are a protobuf message `Event` (tensorflow/core/util/event.proto), of which three fields are needed.
+The format is TensorFlow's. A record is a length, its checksum, data, and their checksum (masked CRC-32C). The data is a
+protobuf message `Event` (tensorflow/core/util/event.proto). A scalar's message has the fields 1 (time), 2 (step) and
+5 (summary).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _VERSION: Final = b"brain.Event:2"
 
 
 class Scalar(NamedTuple):
-    """A number at a second of the run."""
+    """A value at a time of the run, in seconds."""
 
     at_s: float
     name: str
@@ -38,7 +39,7 @@ def scalars(run: SavedRun) -> list[Scalar]:
 
 
 def events(run: SavedRun, began: float) -> bytes:
-    """The content of the file of events. The step of an event is its time in milliseconds since the run began.
+    """The content of the event file. An event's step is its time in milliseconds since the run began.
 
     Args:
       run: the run to plot.

@@ -1,7 +1,7 @@
 """A run over time as a trace for ui.perfetto.dev and chrome://tracing.
 
-The trace calls a group of tracks a process. There are groups for the traffic and fences of each rail, for late ranks,
-for times of calls, and for the plans that calls followed.
+There is a group of tracks (a process of the trace) for the rails' traffic and fences, one for late ranks, one for times
+of calls, and one for the plans that calls followed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
 from jaxcomm.profile.run_file import Outcome, RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
-from jaxcomm.report.run.sites import gone_lines, rail_state, rails_table, sites_table
+from jaxcomm.report.run.sites import generation_lines, gone_lines, rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 _OUTCOMES: dict[Outcome, str] = {
@@ -25,7 +25,7 @@ _OUTCOMES: dict[Outcome, str] = {
 
 
 def summary(run: SavedRun) -> str:
-    """Tables of call sites, of rails and of their fences, then lost processes and the events of plan="auto"."""
+    """Call sites, rails, members, processes that left or failed, fences of rails, and the events of plan="auto"."""
     parts = [sites_table([site.model_dump() for site in run.sites])]
     if run.rails:
         parts.append(rails_table([rail.model_dump() for rail in run.rails]))
@@ -34,8 +34,10 @@ def summary(run: SavedRun) -> str:
         for rail in run.rails
         for change in rail.changes
     ]
-    if run.gone:
-        parts.append("\n".join(gone_lines([each.model_dump() for each in run.gone])))
+    lines = generation_lines([each.model_dump() for each in run.generations])
+    lines += gone_lines([each.model_dump() for each in run.gone])
+    if lines:
+        parts.append("\n".join(lines))
     if rows:
         head = ["at", "process", "rail", "what", "why"]
         parts.append(table(head, sorted(rows, key=lambda row: float(str(row[0]).split()[0]))))
@@ -45,7 +47,7 @@ def summary(run: SavedRun) -> str:
 
 
 def in_force(run: SavedRun, now: datetime.datetime) -> str:
-    """The followed plans with their ranges, and the rails' shares by range. The file's age is counted at `now`."""
+    """The followed plans with their ranges, and the rails' shares by range. `now` determines the age of the file."""
     ago = f"{seconds_text(max(0.0, (now - run.written).total_seconds()))} ago, " if run.written else ""
     parts = [f"As the run wrote it {ago}{seconds_text(run.at_s)} after it began."]
     parts += [_plan(plan) for plan in run.plans] or ["No plan is followed: all-reduces run the direct schedule."]

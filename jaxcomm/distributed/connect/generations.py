@@ -1,0 +1,116 @@
+"""Agreement on the generations of a job. A generation is a set of processes, each with the number of its start.
+
+JAX calls the number of a start an incarnation. `live_devices` is a barrier of the live processes, and returns their
+incarnations, the same in all of them. After each barrier, the live process with the lowest number compares these
+incarnations with the generation in which the processes are connected. If a process has ended or was started again, the
+comparing process names the next generation. All live processes are inside `live_devices` then, so they can connect.
+
+JAX's barrier identifies a process only by its number, so an earlier start of a process may have entered the barrier in
+place of the present start. To detect this, each process publishes its incarnation and a nonce before it enters. The
+name of a generation is published with the nonces of all members, and a process accepts only a name with its own nonce.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import jax
+
+from jaxcomm import jax_compat
+from jaxcomm.distributed import store
+from jaxcomm.errors import JaxcommError
+
+Incarnations = Mapping[int, int]  # by process
+
+_ENTERED: Final = "jaxcomm/entered"
+_POLL_S: Final = 0.001
+_LOOK_S: Final = 0.5
+_NEXT: Final = "The next live_devices tries again."
+
+
+class Entry(NamedTuple):
+    """A process's entry into the barrier.
+
+    Attributes:
+      incarnation: the number of the process's start.
+      nonce: a random text, different for each entry.
+      generation: the generation in which the process is connected; None if it is not connected.
+    """
+
+    incarnation: int
+    nonce: str
+    generation: str | None
+
+
+def enter(process: int, generation: str | None) -> Entry:
+    """Publishes that a process enters the barrier."""
+    entry = Entry(jax_compat.own_incarnation(), secrets.token_hex(8), generation)
+    store.client().key_value_set(f"{_ENTERED}/{process}", json.dumps(entry), allow_overwrite=True)
+    return entry
+
+
+def agree(process: int, live: Incarnations, connected: Incarnations, entry: Entry, timeout_s: float) -> str:
+    """Returns the name of the live processes' generation. All live processes call this after the barrier.
+
+    Args:
+      process: the number of this process.
+      live: the result of the barrier.
+      connected: the members of this process's generation; empty if the process is not connected.
+      entry: this process's entry into the barrier.
+      timeout_s: time for all processes to arrive.
+
+    Returns:
+      `entry.generation` if all live processes are connected in that generation and no other process is a member of it.
+      Otherwise the name of a new generation.
+
+    Raises:
+      JaxcommError: an earlier start of a live process was in the barrier, or the first live process published no name.
+    """
+    first = min(live)
+    key = f"jaxcomm/generation of {_digest(sorted(live.items()))}"
+    if process == first:
+        entered = _entries(live)
+        restarted = sorted(each for each, incarnation in live.items() if entered[each].incarnation != incarnation)
+        names = {each.generation for each in entered.values()}
+        keeps = names == {entry.generation} and entry.generation is not None and {**connected} == {**live}
+        nonces = [each.nonce for each in entered.values()]
+        name = entry.generation if keeps else _digest([sorted(live.items()), nonces])
+        store.client().key_value_set(key, json.dumps([nonces, name, restarted]), allow_overwrite=True)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            nonces, name, restarted = json.loads(store.client().blocking_key_value_get(key, round(1000 * _LOOK_S)))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
+            continue
+        if entry.nonce in nonces:
+            if restarted:
+                raise JaxcommError(
+                    f"processes {', '.join(map(str, restarted))} were started again and have not arrived.\n"
+                    f"  Cure: go on. {_NEXT}"
+                )
+            agreed: str = name
+            return agreed
+        time.sleep(_POLL_S)
+    raise JaxcommError(
+        f"process {first} has not named the generation of the live processes in {timeout_s:.3g} s.\n"
+        f"  Cure: go on. {_NEXT}"
+    )
+
+
+def _entries(live: Incarnations) -> dict[int, Entry]:
+    found = {}
+    for process in live:
+        text = store.client().key_value_try_get(f"{_ENTERED}/{process}")
+        found[process] = Entry(*json.loads(text))
+    return found
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
