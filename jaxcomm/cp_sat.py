@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from jaxcomm.errors import load_extra
 
-WORK_PER_SECOND: Final = 0.2  # units of the solver's deterministic time per second, on the machine that was measured
+WORK_PER_SECOND: Final = 0.2  # units of deterministic time that the solver uses per second on the measured machine
 
 Log = Callable[[str], None] | None
 

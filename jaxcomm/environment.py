@@ -32,10 +32,10 @@ PLAN: Final = "JAXCOMM_PLAN"
 CERTIFICATE: Final = "JAXCOMM_CERTIFICATE"
 GPU_SMALL: Final = "JAXCOMM_GPU_SMALL"  # set by `jaxcomm check`
 
-# Set by `jaxcomm launch`: its process number.
+# The process ID of `jaxcomm launch`, which sets this variable.
 LAUNCHER: Final = "JAXCOMM_LAUNCHER"
 
-# Set by `jaxcomm testbed run` for the processes of a host.
+# Set by `jaxcomm testbed run` for the processes of each host.
 TESTBED: Final = "JAXCOMM_TESTBED"
 TESTBED_DELAY_S: Final = "JAXCOMM_TESTBED_DELAY_S"
 

@@ -1,9 +1,10 @@
-"""The errors that a user of jaxcomm may meet. Each text says which value, where, and what to do.
+"""The errors that a user of jaxcomm may meet. Each error text names the wrong value, the place and the cure.
 
 The texts of errors of calls, such as a deadline, are in `cc/base/error_texts.h`.
 
-If a call fails while a compiled step runs, JAX raises an error of its own with our text in it, when the program waits
-for the step or uses the step's result. `translated` raises our error instead, with the ranks as attributes:
+If a call fails in a compiled step, JAX raises its own error, which contains our text. JAX raises this error when the
+program waits for the step or uses the step's result. `translated` raises our error instead, with the ranks as
+attributes:
 
     try:
         with jaxcomm.errors.translated():
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-# Packages that only some uses of jaxcomm need, with the extra that installs each.
+# For each optional package, the extra of jaxcomm that installs the package.
 _EXTRAS: Final = {
     "flax": "demo",
     "matplotlib": "plot",
@@ -47,9 +48,9 @@ _NO_RECORD: Final[Mapping[str, Any]] = {}
 
 
 class DeadlineError(JaxcommError):
-    """Ranks of a call had not arrived when its deadline passed. The next call works.
+    """Some ranks of a call had not arrived when the call's deadline passed. The next call works.
 
-    A field that the failure does not have is empty, or None. With `axis_index_groups`, ranks count within their group.
+    A field without a value is empty or None. With `axis_index_groups`, ranks are numbered within their group.
 
     Attributes:
       name: the function that was called, and the call's bucket if it has one: "psum".
@@ -76,9 +77,9 @@ class MismatchError(JaxcommError):
     Attributes:
       name: the function that was called.
       axes: names of the axes, with commas.
-      groups: for each of two ranks that passed different groups, the group of every rank, as passed. Empty for other
-        errors.
-      calls: for each of two ranks that are in different calls, its call in words. Empty for other errors.
+      groups: two ranks that passed different groups, each with the groups that it passed: a group for every rank. Empty
+        for other errors.
+      calls: two ranks that are in different calls, each with its call in words. Empty for other errors.
     """
 
     def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:
@@ -95,7 +96,7 @@ _lookups: list[Callable[[str], Mapping[str, Any] | None]] = []
 
 
 def add_lookup(lookup: Callable[[str], Mapping[str, Any] | None]) -> None:
-    """Makes `from_jax` ask a core for failures.
+    """Makes `from_jax` look up failures in a core.
 
     Args:
       lookup: takes a text that begins with a failure's message. Returns this message and the failure's record, or None
@@ -105,10 +106,10 @@ def add_lookup(lookup: Callable[[str], Mapping[str, Any] | None]) -> None:
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
-    """Returns jaxcomm's error inside the error that JAX raised for a failed step, or None if there is no such error.
+    """Returns the jaxcomm error in the error that JAX raised for a failed step, or None if it contains no such error.
 
-    If several calls failed together, the result is the error that JAX names first. Its fields are known only in the
-    process in which the step ran, and only for the last 256 failures. Other errors have only their text.
+    If several calls failed together, the result is the error that JAX names first. The error's fields are known only in
+    the process in which the step ran, and only for the last 256 failures. Other errors have only their text.
 
     Args:
       error: any exception; JAX raises `jax.errors.JaxRuntimeError`.
@@ -166,7 +167,7 @@ def require_extras(use: str, *packages: str) -> None:
     """Checks that packages are installed, without importing them.
 
     Raises:
-      JaxcommError: as `load_extra`.
+      JaxcommError: a package is not installed.
     """
     for package in packages:
         if not is_installed(package):
@@ -174,7 +175,7 @@ def require_extras(use: str, *packages: str) -> None:
 
 
 def missing_extra(package: str, use: str) -> str:
-    """The error text which says that `use` needs a package, with the cure."""
+    """The error text for a missing package that `use` needs, with the cure."""
     wanted = f"'jaxcomm[{_EXTRAS[package]}]'" if package in _EXTRAS else package
     return f"{use} needs the package {package}.\n  Cure: pip install {wanted}"
 

@@ -22,7 +22,7 @@ from jaxcomm.log import printable
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
-# Numbers and texts of profiles, with their bounds.
+# The types of the numbers and texts in profiles, with their bounds.
 Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
 Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
@@ -42,7 +42,7 @@ def wrong_below(place: str, problem: str) -> PydanticCustomError:
 
 
 class Value(pydantic.BaseModel):
-    """The base of all values in our files: frozen, and without fields that the model does not name."""
+    """The base of all values in our files. Values are frozen, and have only the fields that the model names."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -128,7 +128,7 @@ def _writing(target: Path, error: type[JaxcommError]) -> Iterator[None]:
 
 
 def _is_replaced(target: Path) -> bool:
-    """Whether a new file takes the target's place: the target is a file, or does not exist.
+    """Whether `write` puts a new file in the target's place: the target is a regular file, or does not exist.
 
     Raises:
       OSError: the target is a folder.

@@ -27,13 +27,13 @@ def say_once(message: str) -> None:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with an escape, such as `\\x1b`, for each control character.
+    """Returns the text with each control character replaced by an escape, such as `\\x1b`.
 
     Terminals obey control characters, and XML forbids them.
 
     Args:
       text: names of a plan, a profile or a run, or a text that contains such names.
-      keep: control characters that stay, such as line ends that belong to the text itself.
+      keep: control characters that are not replaced, such as line ends that belong to the text itself.
     """
     return _CONTROL.sub(
         lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text

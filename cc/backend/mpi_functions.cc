@@ -2,8 +2,8 @@
 // functions take. The functions call a table of functions, which the core fills; there is no MPI. unused_names.py
 // writes another source file, with the names that jaxlib looks up but never calls.
 //
-// `import jaxlib` loads this library into every process, so it contains nothing else. When jaxlib creates its CPU
-// client, it calls MPIABI_Init_thread. That function runs jaxcomm.backend.start, which fills the table.
+// `import jaxlib` loads this library into every process, so the library contains nothing else. When jaxlib creates its
+// CPU client, it calls MPIABI_Init_thread. That function runs jaxcomm.backend.start, which fills the table.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace {
 
 using jaxcomm::BackendTable;
 
-// Handles only have to differ. The handle of a type is kFirstType plus the type's number in the core.
+// The values of handles are arbitrary but distinct. A type's handle is kFirstType plus the type's number in the core.
 constexpr uintptr_t kWorld = 1, kFirstType = 0x100, kByte = 0x1FF, kFirstReduction = 0x200;
 constexpr int kErrorChars = 512;  // the size of XLA's buffer for error texts
 
 const BackendTable* table = nullptr;
 
-// Whether the count of the thread's latest call was negative. XLA truncates counts of elements to 32 bits, and only a
-// negative count reveals this.
+// Whether the thread's latest call had a negative count. XLA truncates counts of elements to 32 bits, and only a
+// negative count reveals the truncation.
 thread_local bool count_is_negative = false;
 
 int64_t BytesOf(int count, uintptr_t type) {
@@ -44,8 +44,8 @@ void* Communicator(uintptr_t handle) { return reinterpret_cast<void*>(handle); }
 
 }  // namespace
 
-// jaxlib's copy of MPItrampoline reads these versions first. Its ABI is 2.9 in jaxlib 0.10.2; any later minor version
-// also works.
+// jaxlib contains a copy of MPItrampoline, which reads these versions first. In jaxlib 0.10.2 the copy requires ABI 2.9
+// or a later minor version.
 JAXCOMM_ABI const int mpiwrapper_version_major = 0, mpiwrapper_version_minor = 0, mpiwrapper_version_patch = 1;
 JAXCOMM_ABI const int mpiabi_version_major = 2, mpiabi_version_minor = 10, mpiabi_version_patch = 0;
 JAXCOMM_ABI void mpiwrapper_export_fortran_constants_() {}
@@ -105,8 +105,8 @@ JAXCOMM_ABI int MPIABI_Get_library_version(char* text, int* length) {
   return 0;
 }
 
-// XLA creates communicators only on the thread that MPI calls its main thread. Here any thread may create them, so
-// every thread is a main thread.
+// XLA creates communicators only on MPI's main thread. Here any thread may create communicators, so this function calls
+// every thread a main thread.
 JAXCOMM_ABI int MPIABI_Is_thread_main(int* flag) {
   *flag = 1;
   return 0;

@@ -1,5 +1,5 @@
-// The table of the functions that run jaxlib's collectives. The core (ffi/api/backend.cc) fills the table, and the
-// library that jaxlib loads calls its functions.
+// The table of the functions that run jaxlib's collectives. The core (ffi/api/backend.cc) fills the table.
+// mpi_functions.cc, the library that jaxlib loads, calls these functions.
 //
 // Functions that may fail return 0 on success. Otherwise `error_text`, called on the same thread, gives the reason.
 // Sizes are in bytes. `wait` releases its request, so each request is passed to `wait` once.

@@ -5,8 +5,8 @@
 //     return Answer(error, [&] { TheExecutor().SetDeadline(seconds); });
 //   }
 //
-// The function's last argument is the buffer for the error's text. A longer text is cut to fit. Results are stored
-// through pointers. No exception escapes.
+// The function's last argument is the buffer for the error's text. A text that exceeds the buffer is cut. Results are
+// stored through pointers. No exception escapes.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace jaxcomm {
 struct JaxcommText {
   char* bytes;
   int64_t capacity;
-  int64_t length;  // the length of the whole text: if the buffer was too small, the caller can ask again
+  int64_t length;  // the length of the whole text; if this exceeds the buffer, the caller can ask again
 };
 
 // Stores a text, cut to fit and terminated by a zero.

@@ -1,4 +1,4 @@
-// Runs a function when the scope ends, also if an exception ends the scope.
+// Runs a function when the scope ends, even if an exception ends the scope.
 //
 //   is_running_ = true;
 //   const Finally end([&] { is_running_ = false; });

@@ -19,7 +19,7 @@
 namespace jaxcomm {
 namespace own_descriptors {
 
-// Never destroyed, because a fork may happen at any time.
+// The registry is never destroyed, because a fork may happen at any time.
 struct Registry {
   std::mutex mutex;
   std::set<int> fds;

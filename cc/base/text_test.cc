@@ -13,7 +13,7 @@ TEST(Text, IsCutBeforeALetter) {
   EXPECT_EQ(CutText("a\xC3\xA9", 3), "a\xC3\xA9");
   EXPECT_EQ(CutText("a\xC3\xA9", 2), "a");
   EXPECT_EQ(CutText("\xF0\x9F\x98\x80", 3), "");
-  EXPECT_EQ(CutText("\x80\x80\x80", 2), "");  // no character begins there
+  EXPECT_EQ(CutText("\x80\x80\x80", 2), "");  // the text has no byte at which a character begins
   EXPECT_EQ(CutText("", 0), "");
 }
 

@@ -40,7 +40,7 @@ class TimeSpans {
 
   const std::vector<Span>& spans() const { return spans_; }
   std::chrono::microseconds width() const { return width_; }
-  // Returns when the span begins, by the steady clock.
+  // Returns the time of the steady clock at which the span begins.
   std::chrono::microseconds BeginOf(const Span& span) const {
     return std::chrono::duration_cast<std::chrono::microseconds>(begin_.time_since_epoch()) + span.index * width_;
   }

@@ -1,13 +1,13 @@
 // Polls for an event in another thread, and yields the processor between polls. Polls for about 100 us, somewhat longer
 // than falling asleep and waking up would take.
 //
-//   std::atomic<int64_t> rests_until{0};                      // the same for all threads that may poll
-//   YieldUntil([&] { return ready(); }, rests_until);         // may return before ready() is true: the caller then
-//   blocks
+//   std::atomic<int64_t> rests_until{0};                // the same for all threads that may poll
+//   YieldUntil([&] { return ready(); }, rests_until);
+//   if (!ready()) ...                                   // sleep until the event
 //
-// A thread that computes keeps a yielded processor for milliseconds, but a thread that wakes from sleep preempts such a
-// thread. So after a yield of more than 400 us all threads rest: for 25 times as long as the yield took, YieldUntil
-// returns at once, and its callers sleep.
+// If a computing thread gets the yielded processor, it keeps the processor for milliseconds. A thread that wakes from
+// sleep would preempt the computing thread. Therefore, after a yield of more than 400 us, all threads rest for 25 times
+// as long as the yield took. During a rest YieldUntil returns at once, so that its callers sleep.
 #pragma once
 
 #include <sched.h>

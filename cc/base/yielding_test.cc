@@ -16,7 +16,7 @@ class YieldingTest : public testing::Test {
 TEST_F(YieldingTest, EndsWhenItIsReady) {
   int looks = 0, yields = 0;
   YieldUntil([&] { return ++looks == 2; }, rests_until_, [&] { ++yields; });
-  EXPECT_LE(yields, 1);  // 0 if the first call of `ready` took all the time
+  EXPECT_LE(yields, 1);
   YieldUntil([] { return true; }, rests_until_, [&] { ADD_FAILURE() << "it was ready"; });
 }
 

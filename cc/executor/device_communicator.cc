@@ -20,10 +20,11 @@ uint64_t IdOf(const std::vector<MessageRank>& devices, uint32_t instance) {
 // In reductions up to this size, the calling thread receives messages and adds them.
 constexpr int64_t kHelpedBytes = 1 << 20;
 
-// A waiting thread calls Help at most this often, for a millisecond each. Then it sleeps until the call has ended.
+// A waiting thread calls Help at most this number of times, for up to a millisecond each time. The thread then sleeps
+// until the call has ended.
 constexpr int kHelpTimes = 20;
 
-// Names the reduction, so that errors tell apart calls that differ only in their reduction.
+// Names the reduction, so that errors distinguish calls that differ only in their reduction.
 std::string WhereOf(const DeviceGroup::SiteKey& key) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
   const bool reduces = !key.pair && key.kind != Kind::kAllGather;
@@ -31,8 +32,8 @@ std::string WhereOf(const DeviceGroup::SiteKey& key) {
   return "a " + what + " of the program's own";
 }
 
-// XLA does not tell which program makes a call. Equal calls therefore count as one step: most programs make each of
-// their calls once per step.
+// Returns the hash of a call's step. XLA does not report which program makes a call, so equal calls count as one step.
+// This is right for most programs, because they make each of their calls once per step.
 uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
   return Hash(std::to_string(group) + "|" + key.name + "|" + std::to_string(static_cast<int>(key.reduction)) + "|" +
               std::to_string(static_cast<int>(key.dtype)) + "|" + std::to_string(key.bytes));
@@ -168,8 +169,9 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
 
 std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
                                                     Buffers buffers) {
-  // A thread that helps sleeps until a message from another process arrives. So it must not help if it waits for a
-  // device of its own process, nor in larger reductions, because several other threads add.
+  // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
+  // process must therefore not call Help. For larger reductions, the thread does not call Help, because several workers
+  // add these in parallel.
   const std::vector<MessageRank>& devices = group_->devices();
   const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
   const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
@@ -202,7 +204,8 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
-// Returns whether the transfer's ranks can exchange its bytes.
+// Joins an exchange of the transfer's bytes without messages. Returns false if the ranks cannot exchange or memory runs
+// out.
 bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
                                       uint32_t rank, const Buffers& buffers, const Done& done) try {
   transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done));
@@ -211,8 +214,9 @@ bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Sit
   return false;
 }
 
-// Ends the exchanges of the open transfers. Receives end first. They wait only until the sender has joined; a send also
-// waits until the receiver has ended its part, so two ranks that send to each other would wait for each other.
+// Ends the exchanges of the open transfers, receives before sends. A receive waits only until the sender has joined. A
+// send also waits until the receiver has ended its part, so two ranks that send to each other would deadlock if sends
+// ended first.
 void DeviceCommunicator::EndExchanges() {
   for (const bool receives : {true, false}) {
     for (const std::shared_ptr<Transfer>& transfer : open_) {
@@ -225,7 +229,7 @@ Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
   EndExchanges();
   const Status status = transfer->Wait(executor_);
   const auto at = std::find(open_.begin(), open_.end(), transfer);
-  if (at == open_.end()) return status;  // the call has been counted
+  if (at == open_.end()) return status;  // the transfer has been counted already
   open_.erase(at);
   Count(status);
   if (!status.ok()) EndOpen();
@@ -256,13 +260,14 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
   return result;
 }
 
-// Moves the bytes by a broadcast in a group of two. A broadcast never stores to the sender's result.
+// Moves the bytes by a broadcast in a group of two ranks. The const_cast is safe, because a broadcast never stores to
+// the sender's result.
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
                                                    uint32_t from, uint32_t to, const std::string& name) {
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  open_.reserve(open_.size() + 1);  // before the call begins, because a call that has begun must get a place in open_
+  open_.reserve(open_.size() + 1);  // reserved before the call begins, because a begun call must be in open_
   open_.push_back(Begin(
       {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
       id, from == rank_ ? 0 : 1, std::move(buffers)));

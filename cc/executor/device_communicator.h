@@ -1,5 +1,5 @@
 // Runs one device's collectives in a group of devices, through the interface that XLA needs. Collectives block until
-// they are over; Send and Receive return at once.
+// they have ended; Send and Receive return at once.
 //
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
 //   DeviceCommunicator communicator(executor, lists, choose, group, /*rank=*/2);
@@ -9,9 +9,9 @@
 //
 // All devices make the same calls in the same order. A call is therefore identified by its number on the communicator,
 // and a transfer by its number between two devices. After a failed call, a device may have skipped calls that other
-// devices still make. So the identifier also has the device's number of failures, and devices with different numbers of
-// failures never join one call. An all-reduce with plan kAuto follows the plan of the run, which changes at a call
-// number.
+// devices still make. Therefore the identifier also has the device's number of failures: devices with different numbers
+// of failures never join one call. An all-reduce with the plan kAuto follows the run's current plan (plan_selector.h).
+// All devices switch to another plan at the same call number.
 //
 // Only one thread at a time uses a communicator. The communicators of one process share a group. Waits end by the
 // executor's deadline.
@@ -47,7 +47,8 @@ class DeviceGroup {
   DeviceGroup(std::string name, std::vector<MessageRank> devices, uint32_t instance);
 
   // Returns a name of the group for error texts. The name lists the ranks' processes, because device numbers mean
-  // nothing to the user. The name is short even for many ranks: it precedes an error's cause, and XLA cuts long errors.
+  // nothing to the user. The name is short even for many ranks, because the error's cause follows the name, and XLA
+  // cuts long errors.
   static std::string NameOf(const std::vector<MessageRank>& devices);
 
   const std::string& name() const { return name_; }
@@ -56,12 +57,12 @@ class DeviceGroup {
   // Identifies the transfers from one of the group's ranks to another.
   uint64_t PairId(uint32_t from, uint32_t to) const;
 
-  // Identifies a call site by what its calls do. Find makes the site on first use.
+  // Identifies a call site by the properties of its calls. Find makes the site on first use.
   struct SiteKey {
     std::string name;
-    std::string list;          // the list of messages
+    std::string list;          // the name of the calls' list of messages
     std::string plan;          // the list's plan, for error texts
-    std::string default_list;  // the list that a trial compares with; "" without a trial
+    std::string default_list;  // the name of the list that a trial compares `list` with; "" without a trial
     Kind kind;
     Reduction reduction;
     DType dtype;
@@ -94,17 +95,18 @@ class DeviceGroup {
 // A call that has begun.
 class Transfer {
  public:
-  // `helps`: whether the thread that waits for the call receives messages.
+  // `helps`: whether the thread in Wait also receives messages.
   explicit Transfer(bool helps = false) : helps_(helps) {}
   // Blocks until the call is over, at most until the executor's deadline. With `helps`, first receives messages for a
   // short time.
   Status Wait(Executor& executor);
   void End(const Status& status);
   bool is_over() const;
-  // Called by the thread that waits.
+  // Called only by the thread that will call Wait.
   void set_helps(bool helps) { helps_ = helps; }
 
-  // A transfer that exchanges its bytes without messages: EndExchange must be called before Wait.
+  // Makes this a transfer whose ranks exchange its bytes without messages (operand_exchange.h). EndExchange must then
+  // be called before Wait.
   void set_exchanging(std::unique_ptr<MessageExecutor::ExchangingRank> exchanging) {
     exchanging_ = std::move(exchanging);
   }
@@ -141,7 +143,8 @@ class DeviceCommunicator {
     no_memory_->End(Status(Code::kInternal, kNoMemory));
   }
 
-  // Leaves the exchanges of transfers for which Wait was not called. Each refers to its transfer, which owns it.
+  // Destroys the exchanges of transfers for which Wait was not called. Such a transfer and its exchange own each other,
+  // so neither would be destroyed otherwise.
   ~DeviceCommunicator() {
     for (const std::shared_ptr<Transfer>& transfer : open_) transfer->set_exchanging(nullptr);
   }
@@ -158,14 +161,14 @@ class DeviceCommunicator {
   // `name`: the name of the transfer's collective, for error texts.
   std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, const std::string& name);
   std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, const std::string& name);
-  // Blocks until a transfer of this communicator is over. After an error, also blocks until all other begun transfers
-  // are over, because XLA does not wait for these and frees their memory.
+  // Blocks until the transfer is over. If the transfer failed, also blocks until all other begun transfers are over,
+  // because XLA frees their memory without waiting for them.
   Status Wait(const std::shared_ptr<Transfer>& transfer);
-  // One part of an all-to-all. XLA calls this for each other rank in turn, from the rank after this one to the rank
-  // before it, and each part exchanges `size` bytes. XLA keeps the memory until the last part returns, so the parts run
-  // concurrently, and only the last part waits.
+  // Runs one part of an all-to-all: sends `size` bytes to rank `to`, and receives `size` bytes from rank `from`. XLA
+  // calls Exchange once per other rank; `to` runs from the next rank to the previous rank. XLA keeps the memory until
+  // the last part returns, so the parts run concurrently, and only the last part blocks.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
-  // Called if a call could not begin and XLA gets an error: counts the failure, then waits for the begun transfers.
+  // Called if a call could not begin and XLA gets an error. Counts the failure, then waits for all begun transfers.
   void CouldNotBegin();
   // Records that a call of the device has ended.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
@@ -185,7 +188,7 @@ class DeviceCommunicator {
   const ChooseList choose_;
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
-  const std::shared_ptr<Transfer> no_memory_;  // returned for calls that lack memory; has ended with that error
+  const std::shared_ptr<Transfer> no_memory_;  // returned for calls that lack memory; has ended with kNoMemory
   uint32_t calls_ = 0, failures_ = 0;
   std::vector<std::shared_ptr<Transfer>> open_;                  // transfers for which Wait has not returned
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // by `from` and `to`: the number of transfers so far

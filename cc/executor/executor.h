@@ -5,7 +5,7 @@
 //   executor.messages().Arrive(message_site, run_id, rank, buffers, done);
 //
 // A call that is incomplete at the deadline fails on every waiting rank, and on ranks that arrive later. Threads start
-// when the first rank arrives. If the system cannot start the threads, that rank's callback gets an error.
+// when the first rank arrives. If the system cannot start the threads, the arriving rank's callback gets an error.
 #pragma once
 
 #include <utility>
@@ -39,7 +39,7 @@ class Executor final : public Executors {
   CallSiteStats stats_;
   LocalExecutor local_;
   MessageExecutor messages_;
-  CallThreads threads_;  // destroyed first
+  CallThreads threads_;  // destroyed first, because its threads use the members above
 };
 
 }  // namespace jaxcomm

@@ -1,4 +1,4 @@
-// The groups of ranks of a custom call, which are read from its attributes.
+// Reads the groups of ranks from the attributes of a custom call.
 #pragma once
 
 #include <cstdint>

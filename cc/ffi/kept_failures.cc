@@ -32,7 +32,7 @@ void KeptFailures::Keep(const Status& status) try {
 std::string KeptFailures::Find(std::string_view text) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Failure* found = nullptr;
-  size_t longest = 0;  // the number of bytes at the start that `text` and the found failure share
+  size_t longest = 0;  // the length of the common prefix of `text` and the found failure's message
   for (const Failure& failure : failures_) {
     const std::string_view message = failure.message;
     const size_t most = std::min(message.size(), text.size());

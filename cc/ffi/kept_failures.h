@@ -39,7 +39,7 @@ class KeptFailures {
   std::deque<Failure> failures_;  // newest first
 };
 
-// Never destroyed, as in runtime.h.
+// Never destroyed; runtime.h has the reason.
 KeptFailures& TheFailures();
 
 }  // namespace jaxcomm

@@ -18,20 +18,21 @@
 namespace jaxcomm {
 
 struct ListRules {
-  // An all-reduce is flat if its buffer has at most flat_bytes. On one host, it is also flat if the buffers of all
-  // ranks together have at most flat_bytes_on_one_host. Ranks of several hosts form a ring if a rank's chunk is long
-  // enough: at least ring_bytes if each host has one rank, otherwise at least ring_bytes_of_several.
+  // An all-reduce runs the "flat" list if its buffer has at most flat_bytes. On one host, it also runs the "flat" list
+  // if the buffers of all ranks together have at most flat_bytes_on_one_host. Ranks of several hosts run the "ring"
+  // list if a rank's chunk has at least ring_bytes, or at least ring_bytes_of_several if a host has several ranks. All
+  // other collectives run the "direct" list.
   int64_t flat_bytes = 0, flat_bytes_on_one_host = 0, ring_bytes = 0, ring_bytes_of_several = 0;
   // `planned` has a plan's lists for all-reduces of `ranks` ranks. The key is the smallest size in bytes for which a
-  // list is used. An empty name stands for the list without a plan. If `plan` is kAuto, all-reduces follow the plan of
-  // the run.
+  // list is used. If a list's name is empty, all-reduces run the list that they would run without a plan. If `plan` is
+  // kAuto, all-reduces follow the plan that the run makes.
   std::string plan;
   uint32_t ranks = 0;
   struct Planned {
     std::string list, kind = "";  // the kind of the list's schedule, such as "ring"
   };
   std::map<int64_t, Planned> planned;
-  bool tries = false;  // whether the plan's schedules that differ from the default schedules are in a trial
+  bool tries = false;  // whether a trial compares the plan's schedules with the default schedules
 
   DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
     const std::vector<MessageRank>& devices = group.devices();
@@ -54,7 +55,7 @@ struct ListRules {
     return {"all_reduce/" + (is_flat ? "flat" : way) + number, is_switched ? std::string(kAuto) : way};
   }
 
-  // Whether the ranks are in the order in which the run's plans number them.
+  // Whether the ranks are in the order of their devices, which is the order of ranks in the run's plans.
   static bool AreInOrder(const std::vector<MessageRank>& devices) {
     return std::is_sorted(devices.begin(), devices.end(),
                           [](const auto& one, const auto& other) { return one.device < other.device; });

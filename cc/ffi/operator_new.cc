@@ -1,12 +1,12 @@
 // operator new for the core: every block has at least kLeast bytes.
 //
 // XLA's buffers come from posix_memalign, which leaves gaps of up to 112 bytes beside each buffer. glibc before 2.39
-// (bug 30723) puts these gaps into a thread's cache. If a small object took such a gap, and another thread released the
-// object into its own cache, the gap stayed occupied. When the buffer beside the gap was freed, its memory alone was
-// too short for another buffer of the same size, so the process grew by a buffer. Larger blocks never lie in a gap.
+// (bug 30723) puts these gaps into a thread's cache. A small object may take such a gap. If another thread frees the
+// object, the gap stays occupied in that thread's cache. When XLA frees the buffer beside the gap, the buffer's memory
+// alone is too short for another buffer of the same size, so the process grows. A block of kLeast bytes fits no gap.
 //
-// exports.map hides these operators. Only this shared object uses them, and libstdc++ if it is linked in. Blocks that
-// need a stricter alignment than malloc's are large, and libstdc++ allocates them.
+// exports.map hides these operators, so only this shared object uses them, and libstdc++ if it is linked statically.
+// libstdc++ allocates blocks that need a stricter alignment than malloc's; such blocks are larger than a gap.
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr std::size_t kLeast = 120;  // 128 bytes together with glibc's own 8 bytes
+constexpr std::size_t kLeast = 120;  // glibc adds 8 bytes, so a block takes 128 bytes
 
 void* Allocate(std::size_t bytes) {
   void* const block = std::malloc(std::max(bytes, kLeast));

@@ -6,8 +6,8 @@
 namespace jaxcomm {
 namespace {
 
-// The largest gap beside a buffer of posix_memalign that is aligned to 64 bytes. It has 64 bytes for the alignment, 32
-// bytes of the smallest block, and 16 bytes more.
+// The usable bytes of the largest gap beside a posix_memalign buffer with an alignment of 64 bytes. The gap has 64
+// bytes for the alignment, 32 bytes of the smallest block, and 16 bytes more.
 constexpr size_t kLargestGap = 112 - sizeof(size_t);
 
 // Sanitizers replace operator new.

@@ -10,12 +10,12 @@
 
 namespace jaxcomm {
 
-// These three are never destroyed, because XLA's threads may use them while static destructors run.
+// These three objects are never destroyed, because XLA's threads may use them while static destructors run.
 Executor& TheExecutor();
 ProgramRegistry& ThePrograms();
 MessageRegistry& TheMessages();
 
-// A callback that completes the promise when a call ends.
+// Returns a callback for the end of a call. The callback completes the promise.
 Done Keep(const xla::ffi::Promise& promise);
 
 // Returns the future of the call that start(promise) begins. If start fails, the future has its error.

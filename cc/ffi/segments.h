@@ -1,4 +1,4 @@
-// Checks the operands of the custom calls on segments, for every platform. Sizes are in bytes.
+// Checks the operands of the custom calls on segments of a gradient, for every platform. Sizes are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace jaxcomm {
 
-// Only floats of 16, 32 or 64 bits have an importance and can be scaled.
+// Returns nullopt unless `dtype` is a float of 16, 32 or 64 bits. Only such floats have an importance and a scale.
 inline std::optional<DType> ParseFloat(xla::ffi::DataType dtype) {
   const std::optional<DType> parsed = ParseDType(dtype);
   const bool is_float =

@@ -15,9 +15,9 @@ namespace jaxcomm {
 
 xla::ffi::Error ToError(const Status& status);
 
-// Registers the type of a call site's state, unless an earlier call has registered it. Returns null, or an error that
-// the caller owns. JAX registers targets before types, but XLA needs the type first. So a target's first call from XLA
-// registers the type.
+// Registers the type of a call site's state, unless an earlier call has registered the type. Returns null, or an error
+// that the caller owns. JAX registers targets before types, but XLA needs the type first. So each target calls this
+// function when XLA first calls the target.
 template <typename State>
 XLA_FFI_Error* RegisterState(const XLA_FFI_CallFrame* frame, std::string_view name) {
   static std::mutex mutex;

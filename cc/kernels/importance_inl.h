@@ -11,7 +11,7 @@ namespace {
 // Element i of a segment is added to sum number i mod kSums. Every processor then adds the sums in the same order.
 constexpr size_t kSums = 16;
 
-// T is the type in which lane L adds. Word is an unsigned integer type of the same width.
+// T is the type of the elements in lane L's accumulator. Word is an unsigned integer type of the same width.
 template <typename L, typename T, typename Word>
 struct Magnitude {
   using V = typename L::Accumulator;

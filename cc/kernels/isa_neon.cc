@@ -1,4 +1,4 @@
-// Compiled for neon; empty on other architectures.
+// This file is compiled for NEON, and is empty on architectures without it.
 #if defined(__aarch64__)
 #define JAXCOMM_ISA neon
 #define JAXCOMM_VECTOR_BYTES 16

@@ -1,8 +1,8 @@
-// Lanes, for one instruction set. A lane loads elements of one type into an accumulator, which is a vector, and stores
-// an accumulator as elements. Only the other _inl.h files include this file, outside of any namespace, after
+// The lanes for one instruction set. A lane loads elements of one type into an accumulator, which is a vector, and
+// stores an accumulator as elements. Only the other _inl.h files include this file, outside of any namespace, after
 // JAXCOMM_ISA (a namespace) and JAXCOMM_VECTOR_BYTES are defined. Everything here has internal linkage, and no template
-// of the standard library is instantiated. So code that was compiled for a newer processor is never linked into code
-// for an older one.
+// of the standard library is instantiated. Otherwise the linker could use a function that was compiled for a newer
+// processor in the code for an older processor.
 #pragma once
 
 #include <cstddef>
@@ -86,8 +86,8 @@ inline uint16_t FloatToHalf(float value) {
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return sign | 0x7e00 | ((magnitude >> 13) & 0x1ff);
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // would be rounded to more than 65504, so it becomes infinity
-  if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5, whose last bit is worth 2^-24, rounds it
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to more than 65504, the largest f16: infinity
+  if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5, whose last bit is worth 2^-24, rounds the value
     const uint32_t shifted = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f);
     return static_cast<uint16_t>(sign | (shifted - 0x3f000000));
   }

@@ -4,9 +4,11 @@
 //   ReduceFn reduce = FindReduce(DType::kF32, Reduction::kSum);   // nullptr: no such reduction
 //   reduce(sources, 8, destinations, 8, 8, bytes);                // reads 8 buffers and stores 8 buffers in one pass
 //
-// A destination may have the address of a source, but must not overlap a source otherwise. Sources are combined in the
-// order given, so the same sources give the same bits on every processor. bf16 and f16 values are added in f32 and
-// rounded once. Integer sums and products wrap. Max and min propagate NaN. With one source, a reduction copies.
+// A destination may be equal to a source, but must not overlap a source partly. The first `num_cached` destinations are
+// stored through the caches; stores to the other destinations bypass the caches if all of them are aligned. Sources are
+// combined in the order given, so the same sources give the same bits on every processor. bf16 and f16 values are
+// combined in f32 and rounded once. Integer sums and products wrap. Max and min propagate NaN. With one source, a
+// reduction copies.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,9 @@ inline __attribute__((always_inline)) void Combine(V& into, const V& other) {
   }
 }
 
-// Loads pairs of adjacent bf16 values as 32-bit words. A shift turns the lower half into a float, and a mask the upper
-// half. This avoids the shuffle of BFloat16Lane, which widens each element. Both lanes give the same bits.
+// Loads pairs of adjacent bf16 values as 32-bit words. A shift turns a word's lower half into a float, and a mask turns
+// its upper half into a float. BFloat16Lane instead widens each element, which needs a shuffle. Both lanes give the
+// same bits.
 struct BFloat16PairLane {
   struct Accumulator {
     F32 even, odd;
@@ -40,7 +41,7 @@ struct BFloat16PairLane {
   }
 
  private:
-  // Returns the rounded values in the upper halves. The lower halves are meaningless.
+  // Returns the rounded values in the upper halves of the words. The lower halves are meaningless.
   static inline __attribute__((always_inline)) U32 Rounded(const F32& value) {
     const U32 bits = BitCast<U32>(value);
     const U32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -55,7 +56,7 @@ inline __attribute__((always_inline)) void Combine(BFloat16PairLane::Accumulator
   Combine<kReduction>(into.odd, other.odd);
 }
 
-// Only products need a complex lane, because they mix the real and the imaginary part.
+// Only products need a complex lane, because a complex product mixes the real and the imaginary parts.
 template <typename T>
 struct ComplexVector {
   Vector<T> parts;  // real and imaginary alternate
@@ -87,7 +88,7 @@ inline __attribute__((always_inline)) void Combine(ComplexVector<T>& into, const
   into.parts = real * other.parts + imaginary * swapped * signs;
 }
 
-// Large enough for long runs of stores to each destination, small enough for the first-level cache.
+// A tile is large enough for long runs of stores to each destination, and small enough for the first-level cache.
 constexpr size_t kTileBytes = 4096;
 
 // Stores a tile. Bypasses the caches if the architecture can.

@@ -177,7 +177,7 @@ TEST(ReduceTest, EveryHalfSurvivesARoundTrip) {
   }
 }
 
-// Uses random bits, but no NaNs, because the processor chooses which of two NaNs survives.
+// Uses random bits. The bits of NaNs may differ, because the processor chooses which of two NaNs survives.
 TEST(ReduceTest, InstructionSetsAgreeBitForBit) {
   for (const Isa& isa : Isas()) {
     for (const DType dtype : kDTypes) {
@@ -226,7 +226,7 @@ uint16_t BFloat16(Reduction reduction, const std::vector<uint16_t>& values) {
 }
 
 // Combines values of the whole 16-bit range with zeros, rounding ties, denormals, infinities, NaNs and random values.
-// Covers even and odd positions. NaNs may differ, because the processor chooses which of two NaNs survives.
+// Covers even and odd positions. The bits of NaNs may differ, because the processor chooses which of two NaNs survives.
 TEST(ReduceTest, BFloat16IsWhatOneElementAfterTheOtherGives) {
   const std::vector<uint16_t> edges = {0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x3f80, 0x3f81, 0x3b80, 0x3b81, 0xbb80,
                                        0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc1, 0xffff, 0x4380, 0x437f};

@@ -3,10 +3,10 @@
 //   std::vector<uint32_t> words = MessageList("all_reduce/flat/8", rank);   // empty: no such name, or no such rank
 //
 // - all_reduce/flat: each rank sends its whole buffer to all others, and adds all buffers in rank order. One round.
-// - all_reduce/direct: all ranks send chunk c to rank c, which adds in rank order and sends the sum to all ranks. Two
-//   rounds.
-// - all_reduce/ring: chunks pass around the ring twice. They are added the first time and copied the second time. There
-//   are 2 (n - 1) rounds, and a rank sends to one peer in each.
+// - all_reduce/direct: all ranks send chunk c to rank c. Rank c adds the chunks in rank order and sends the sum to all
+//   ranks. Two rounds.
+// - all_reduce/ring: the chunks pass around the ring twice. They are added the first time and copied the second time.
+//   2 (n - 1) rounds for n ranks; in each round, a rank sends to one peer.
 // - reduce_scatter/direct and reduce_scatter/ring: the first half of all_reduce/direct and of all_reduce/ring.
 // - all_gather/direct and all_gather/ring: the second half of all_reduce/direct and of all_reduce/ring.
 // - broadcast/flat: rank 0 sends its whole buffer to all other ranks. One round.
@@ -21,7 +21,7 @@ namespace jaxcomm {
 // Returns the list of one rank, encoded as messages.h describes. Takes time proportional to the length of the list.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
-// Whether every chunk is added in rank order in one step, and whether the list is a broadcast.
+// Returns whether every chunk is added in one step, in rank order.
 bool AddsInRankOrder(std::string_view name);
 bool IsBroadcast(std::string_view name);
 

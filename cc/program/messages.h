@@ -1,11 +1,11 @@
-// The sends, receives and sums of one rank of a collective, by round. Used if ranks cannot read each other's memory.
+// The sends, receives and sums of one rank of a collective, by round, for ranks that cannot read each other's memory.
 //
 //   Result<Messages> messages = Messages::Decode(words, num_words);   // refuses malformed words
 //   for (const Round& round : messages.value().rounds()) ...
 //   std::vector<uint32_t> words = Messages::Encode(ranks, rank, chunks, slots, rounds);
 //
-// A round sends its messages at once, then computes its sums in order. Two ranks list the messages between them in the
-// same order. Immutable; may be shared between threads.
+// In a round, the rank sends all messages at once, then computes the sums in order. Two ranks list the messages between
+// them in the same order. Immutable; may be shared between threads.
 //
 // The encoding has little-endian uint32 words. It begins with the magic number "JCMG", the version 1, the number of
 // ranks, the rank, and the numbers of chunks, slots and rounds. Then each round has the numbers of its sends, receives

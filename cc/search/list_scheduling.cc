@@ -16,19 +16,19 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kMany = 1 << 13;  // from this number of moves on, the schedule is improved only once
+constexpr size_t kMany = 1 << 13;  // with at least this number of moves, the schedule is improved only once
 
-constexpr double kNear = 0.02;             // schedules at most this share above the busiest port's time are good enough
+constexpr double kNear = 0.02;             // a schedule within this share of the busiest port's time is good enough
 constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
 constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
 constexpr size_t kShiftedMoves = 1 << 14;  // total moves of tries with shifted starts; small schedules get more tries
 constexpr double kMostShift = 1.0;         // the largest shift of a start, as a share of the move's seconds
 
-constexpr double kLeastGain = 1e-6;  // the least relative improvement; smaller ones may be rounding errors
+constexpr double kLeastGain = 1e-6;  // the least relative improvement that counts; less may be a rounding error
 
 using Seconds = std::vector<double>;
 
-// The indices of the keys in ascending order of the keys; equal keys keep their order.
+// Returns the indices of the keys, sorted by key. Equal keys keep their order.
 Indices SortedBy(const Seconds& key) {
   Indices order(key.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -52,10 +52,10 @@ class Scheduler {
     }
   }
 
-  // Tries several variants and returns the one that ends first. If links have different rates, a port may do better to
-  // wait a little for an urgent move's other port than to take the next move at once. The first tries vary how long a
-  // port waits, and which move has priority: the first in the order, or the one whose port has the most seconds left to
-  // carry. The last tries shift the best schedule's starts at random.
+  // Tries several variants and returns the schedule that ends first. If links have different rates, a schedule may end
+  // sooner if a port waits a little for the other port of an urgent move, instead of carrying the next move at once.
+  // The first tries vary how long a port waits. They also vary which move has priority: the first move in the order, or
+  // the move whose port has the most seconds left to carry. The last tries shift the best schedule's starts at random.
   Timetable Best() {
     Timetable best = Improved();
     if (Count() == 0 || Count() >= kMany) return best;
@@ -130,14 +130,15 @@ class Scheduler {
     return values;
   }
 
-  // Starts, at any time, the first move in `order` whose data and ports are ready or, with `by_load_`, the move whose
-  // port has the most seconds left to carry. Late moves also wait for the delay. An infinite delay ends when no other
-  // move is left; `delay_` is then set to that time. A move may reserve its ports up to `slack_` times its seconds
-  // before the last port is free, and starts when that port is free. Moves with the same ports wait in one queue.
-  // A port may still be busy when a move starts, if the port needs only a part of the move's seconds.
+  // Computes a schedule. Of the moves whose data and ports are ready, the first in `order` starts. With `by_load_`, the
+  // move whose port has the most seconds left to carry starts instead. Late moves also wait for the delay. An infinite
+  // delay ends when no other move is left; `delay_` is then set to that time. A move may reserve its ports up to
+  // `slack_` times its seconds before the last port is free, and starts when that port is free. Moves with the same
+  // ports wait in one queue. A port may still be busy when a move starts, if the port needs only a part of the move's
+  // seconds.
   Timetable Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
-    // The number of an ending is a move's number at the end of the move, `arrival` at the end of the delay, and
-    // first_route + r when the ports of route r are free.
+    // An ending is a time and a number. The number is a move's number if the move ends, `arrival` if the delay ends, or
+    // first_route + r if the ports of route r become free.
     const size_t arrival = Count(), first_route = Count() + 1, routes = Index(moves_.routes);
     Indices place(Count()), waits(Count()), ready;
     for (size_t at = 0; at < Count(); ++at) place[order[at]] = at;

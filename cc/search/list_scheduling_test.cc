@@ -58,9 +58,9 @@ struct Moves {
   }
 };
 
-// Two moves to the slow rank 1 take 2 seconds each. If rank 0's port is fast, each of them occupies the port for 1
-// second, so rank 0 sends the less urgent move to rank 2 in between. If rank 0's port is slow, the port is busy
-// throughout.
+// Two moves from rank 0 to the slow rank 1 take 2 seconds each. If rank 0's port is fast, each of these moves occupies
+// the port for 1 second, so rank 0 starts the less urgent move to rank 2 in between. If rank 0's port is slow, the two
+// moves keep the port busy.
 TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
   for (const bool is_fast : {true, false}) {
     Moves moves(3, 3);
@@ -73,8 +73,9 @@ TEST(FindRounds, AFastPortCarriesOthersBesideASlowOnes) {
   }
 }
 
-// Both moves start at the same time: rank 2's port carries rank 1's move first, and the slow rank 0's move in the
-// second half. In the other order, rank 1's move could start only in the second half.
+// The move of the slow rank 0 takes 2 seconds and needs rank 2's port for 1 second. Both moves start at the same time:
+// rank 2's port carries rank 1's move in the first second, and rank 0's move in the second one. In the other order,
+// rank 1's move could start only after 1 second.
 TEST(FindRounds, MovesThatStartAtOnceStayInTheOrderInWhichTheirPortCarriesThem) {
   Moves moves(3, 2);
   moves.Add(0, 2, 0, MoveKind::kReduce, 2.0);
@@ -185,7 +186,7 @@ TEST(FindRounds, WhatWaitsForALateRankIsInTheSecondPhase) {
     EXPECT_EQ(moves.phase, (Numbers{0, 1, 1, 0})) << delay;
     EXPECT_EQ(moves.round, (Numbers{0, 0, 1, 1})) << delay;
   }
-  ASSERT_TRUE(moves.Find({0, 0, 0, 1}, 0.0).ok());  // rank 3 is there at once: the last move may follow rank 3's move
+  ASSERT_TRUE(moves.Find({0, 0, 0, 1}, 0.0).ok());  // rank 3 arrives at once, so its move may run before the last move
   EXPECT_EQ(moves.phase[1], 1);
   EXPECT_EQ(moves.phase[2], 1);
 }

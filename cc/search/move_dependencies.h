@@ -1,5 +1,5 @@
-// The order in which moves must run. A move waits for the earlier moves that make its data, and for the earlier moves
-// that read data which this move changes.
+// The order in which moves must run. A move waits for the earlier moves that write the data it reads, and for the
+// earlier moves that read the data it changes.
 //
 //   const MoveDependencies needs = MoveDependencies::Of(moves);
 //   needs.before.Each(move, [](size_t other) { ... });   // `move` waits for each `other`
@@ -40,15 +40,16 @@ class MoveLists {
   Indices first_, members_;
 };
 
-// A move waits for the earlier moves that wrote the data which it reads, and for the earlier moves that read the data
-// which it changes. A copy or an exchange also waits for the earlier moves that wrote the data which it overwrites.
-// Moves before the last copy or exchange of a rank's chunk are omitted, because that copy or exchange waits for them.
+// By move, the moves that must run before it and after it. A move waits for the earlier writers of the data it reads,
+// and for the earlier readers of the data it changes. A copy or an exchange also waits for the earlier writers of the
+// data it overwrites. Moves before the last copy or exchange of a rank's chunk are omitted, because that copy or
+// exchange waits for them.
 struct MoveDependencies {
   MoveLists before, after;
 
   static MoveDependencies Of(const PendingMoves& moves) {
     const size_t cells = Index(moves.ranks) * Index(moves.chunks);
-    std::vector<Indices> written(cells), read(cells);  // the moves since the cell's last copy or exchange
+    std::vector<Indices> written(cells), read(cells);  // by rank and chunk, since the last copy or exchange
     std::vector<std::pair<size_t, size_t>> before, after;
     Indices awaited;
     for (size_t move = 0; move < Index(moves.count); ++move) {

@@ -18,9 +18,8 @@ namespace jaxcomm {
 
 inline constexpr int64_t kStages = 4;  // the largest number of shared links on a message's path
 
-// A message starts when its two ranks have arrived and its ports are free. The message occupies the ports until it
-// arrives at its destination. At shared links a message waits for the messages that started before it, as in
-// cc/simulate.
+// A message starts when its data is ready, its two ranks have arrived and its ports are free. The message occupies the
+// ports until it arrives at its destination. At shared links a message waits for the messages that started earlier.
 struct TreeNetwork {
   int64_t ranks;
   int64_t chunks;
@@ -34,16 +33,16 @@ struct TreeNetwork {
 };
 
 // `up` and `down` are by chunk and rank. `partner` is by chunk. Message 2 * (chunk * ranks + rank) is the sum that the
-// rank sends, and the next message is the total that the rank receives. The root sends no sum; the number of that
-// message is ignored.
+// rank sends, and the next message is the total that the rank receives. The root sends no sum, and neither the root nor
+// its partner receives a total. The numbers of these messages are ignored.
 struct ChunkTrees {
-  int64_t* up;       // the rank to which each rank sends its sum; for the partner the root, and -1 for the root
-  int64_t* down;     // the rank that sends each rank the total; for the partner the root, and -1 for the root
+  int64_t* up;       // the rank to which each rank sends its sum: the root for the partner, -1 for the root
+  int64_t* down;     // the rank that sends each rank the total: the root for the partner, -1 for the root
   int64_t* partner;  // the root's partner, or -1 if it has none
-  int64_t* order;    // all messages; of the messages that can start first, the first one in this order starts
+  int64_t* order;    // all messages; if several messages can start at the same time, the first in this order starts
 };
 
-// By message; -1 if there is no such message.
+// Seconds by message; -1 for the numbers that are ignored.
 struct TreeTimes {
   double* start;
   double* end;

@@ -4,7 +4,8 @@
 //   double cost = timetable.Cost(solution);
 //   timetable.starts()[message] ...
 //
-// Messages are placed one by one, as in the parallel scheme of list scheduling. Not thread-safe.
+// Messages are placed one by one, as in the parallel scheme of list scheduling. A cell is one chunk of one rank; the
+// number of a cell is chunk * ranks + rank. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +34,8 @@ class TreeTimetable {
         ends_(starts_.size()),
         place_(starts_.size()) {}
 
-  // Places all messages, and returns the cost: the latest plus the mean of the times at which a rank has a chunk's
-  // total. Without the mean, most changes of the trees would not change the cost.
+  // Places all messages and returns the cost. The cost is the latest time at which a rank has a chunk's total, plus the
+  // mean of these times. Without the mean, most changes of the trees would not change the cost.
   double Cost(const TreeSolution& solution) {
     solution_ = &solution;
     const auto cells = static_cast<size_t>(cells_);
@@ -122,7 +123,7 @@ class TreeTimetable {
     return {rank, At(solution_->up, cell)};
   }
 
-  // The times from which the sending and the receiving port of a message are free.
+  // Sending, Receiving: the time from which a message's sending or receiving port is free.
   double& Sending(int64_t src, int64_t dst) { return At(port_free_, 4 * src + 2 * Remote(src, dst)); }
   double& Receiving(int64_t src, int64_t dst) { return At(port_free_, 4 * dst + 2 * Remote(src, dst) + 1); }
   int64_t Remote(int64_t src, int64_t dst) const { return network_.remote[src * network_.ranks + dst] != 0; }
@@ -187,7 +188,7 @@ class TreeTimetable {
   const int64_t cells_;
   const TreeSolution* solution_ = nullptr;
   std::vector<double> starts_, ends_, port_free_, link_free_, ready_;
-  std::vector<int64_t> waits_;         // by cell (chunk * ranks + rank), the number of sums that the cell waits for
+  std::vector<int64_t> waits_;         // by cell, the number of sums that the cell waits for
   std::vector<int64_t> leaves_;        // cells that wait for no sum
   std::vector<int64_t> first_, next_;  // by cell, the linked list of the cells that copy from the cell
   std::vector<size_t> place_;

@@ -4,8 +4,9 @@
 //   MessageTimes times{start, free, end};   // by node, with the values on entry
 //   FindTimes(network, times);              // fills in the times
 //
-// A link passes a message's first byte on to the next link at once. A link that is faster than the slowest link or port
-// on a message's path serves the message at any time before its arrival, and serves other messages in between.
+// A link passes a message's first byte on to the next link at once. The slowest link or port on a message's path
+// determines how long the message takes. A faster link on the path needs only a part of this time, and can pass other
+// messages during the rest.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct MessageNetwork {
   IndexLists after_end;   // by node, the nodes that wait for the node's arrival
   IndexLists after_free;  // by node, the nodes that wait only for the node's ports
   const int64_t* waits;   // by node, the number of nodes that the node waits for
-  IndexLists stages;      // by node, the stages of its path in order; a stage is a row of `link`, `taken` and `slowest`
+  IndexLists stages;      // by node, the stages of the path in order; a stage is a row of `link`, `taken` and `slowest`
   // The next three arrays are [stage][message].
   const int64_t* link;    // the link that the message passes
   const double* taken;    // seconds that the message occupies the link
@@ -31,9 +32,9 @@ struct MessageNetwork {
 
 // Times by node, in seconds. They are updated in place.
 struct MessageTimes {
-  double* start;  // when the node starts; on entry: when its ranks have arrived
-  double* free;   // when its ports are free; on entry: the seconds that it occupies them
-  double* end;    // when it arrives; on entry: the seconds between freeing its ports and its arrival
+  double* start;  // when the node starts; on entry: when the node's ranks have arrived
+  double* free;   // when the node's ports are free; on entry: the seconds that the node occupies its ports
+  double* end;    // when the node arrives; on entry: the seconds between freeing its ports and its arrival
 };
 
 void FindTimes(const MessageNetwork& network, const MessageTimes& times);

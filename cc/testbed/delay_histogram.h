@@ -25,7 +25,7 @@ class DelayHistogram {
 
   double Mean() const { return count_ > 0 ? total_ / static_cast<double>(count_) : 0; }
   int64_t Longest() const { return longest_; }
-  // Returns the shortest delay that at least `share` of all delays do not exceed, rounded up to the end of its bucket.
+  // Returns the least d such that at least `share` of all delays are at most d, rounded up to the end of its bucket.
   // Returns 0 if there are no delays.
   int64_t Quantile(double share) const {
     const auto wanted = static_cast<int64_t>(std::ceil(share * static_cast<double>(count_)));
@@ -38,7 +38,7 @@ class DelayHistogram {
   }
 
  private:
-  // Each delay below 16 has its own bucket. From 16 on, each power of two has 16 buckets.
+  // Each delay below 16 has its own bucket. From 16 on, each range from a power of two to the next has 16 buckets.
   static constexpr size_t kSteps = 16, kStepBits = 4;
 
   static size_t BucketOf(uint64_t delay) {

@@ -19,7 +19,7 @@ struct Frame {
   std::vector<std::byte> bytes;
 
   int64_t size() const { return static_cast<int64_t>(bytes.size()); }
-  // The MAC address as a number; 0 if the frame has no header.
+  // The destination's MAC address as a number; 0 if the frame has no header.
   uint64_t destination() const {
     uint64_t address = 0;
     for (size_t i = 0; i < 6 && bytes.size() >= kHeaderBytes; ++i) address = address << 8 | Byte(i);

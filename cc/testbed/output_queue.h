@@ -5,10 +5,10 @@
 //   queue.Add(std::move(frame), rate, now);
 //   if (queue.departure() <= now) Frame sent = queue.Depart(rate);
 //
-// A frame is dropped if the buffer has no room for it. An ordinary frame is also dropped if its queue would exceed the
-// queue's threshold for ordinary frames, and an important frame if its queue would exceed the queue's limit for
-// important frames. A frame occupies its room until its last byte has left. All times are nanoseconds of one clock and
-// never decrease. Not thread-safe.
+// A frame is dropped if the buffer has no room for the frame. A queue has two limits, for ordinary and for important
+// frames. A frame is also dropped if its queue would then hold more bytes than the limit for this frame. A frame
+// occupies room until its last byte has left. All times are nanoseconds of one clock and never decrease. Not
+// thread-safe.
 //
 // Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 4.2.2, 5.2.
 #pragma once
@@ -35,8 +35,8 @@ struct QueueLimits {
 
 class OutputQueue {
  public:
-  // Counts the frames that a queue has sent and dropped. `delays` are the times that sent frames waited until their
-  // first byte left.
+  // Counts the frames that a queue has sent and dropped. `delays` are the times from a frame's arrival until its first
+  // byte leaves.
   struct Counts {
     int64_t packets = 0, bytes = 0, ordinary_drops = 0, important_drops = 0;
     DelayHistogram delays;

@@ -2,11 +2,11 @@
 // time.
 //
 //   PacketSwitch packet_switch(ports, limits, &taps);
-//   const int64_t next = packet_switch.Run(since, now);   // until `next` nothing happens unless a host sends
+//   const int64_t next = packet_switch.Run(since, now);   // no event happens before `next` unless a host sends
 //
 // A link carries one frame at a time in each direction, at the link's rate, and may lose frames at random. The times
-// of frames depend on the links, not on the calls of Run: a host's burst arrives at the rate of the host's link, and a
-// late call of Run neither drops frames nor leaves links idle.
+// of frames depend on the links, not on the calls of Run. A host's burst arrives at the rate of the host's link. A late
+// call of Run causes no drops, and leaves no link idle.
 // Addresses are fixed, and frames to an address that no host has are dropped. All times are nanoseconds of one clock.
 // Not thread-safe.
 #pragma once
@@ -36,7 +36,7 @@ class PacketSwitch {
   class Taps {
    public:
     virtual ~Taps() = default;
-    // Moves the host's next frame into `frame`. Returns false if there is none.
+    // Moves the host's next frame into `frame`. Returns false if the host has sent none.
     virtual bool Read(size_t port, Frame* frame) = 0;
     virtual void Write(size_t port, const Frame& frame) = 0;
   };
@@ -45,8 +45,8 @@ class PacketSwitch {
   PacketSwitch(const std::vector<Port>& ports, const QueueLimits& limits, Taps* taps);
 
   // Processes the events until `now`, but at most about a millisecond's work. A frame that waits at a host counts as
-  // sent at `since`, or when the host's link becomes free if that is later. Returns the time of the next event. In
-  // the next call, `since` must not be after the returned time, nor before the `since` of this call.
+  // sent at `since` or when the host's link becomes free, whichever is later. Returns the time of the next event. The
+  // next call's `since` must lie between this call's `since` and the returned time.
   int64_t Run(int64_t since, int64_t now);
 
   // Sets the rate and loss of a link. Frames on the link arrive no later than if they started at `now` at the new rate.

@@ -155,7 +155,7 @@ TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   hosts.Send(0, 7, 1);                                    // there is no such host
   hosts.Send(0, 0, 1);                                    // to the sender itself
   hosts.sent[0].push_back({std::vector<std::byte>(3)});   // no header
-  hosts.sent[0].push_back({std::vector<std::byte>(14)});  // no packet
+  hosts.sent[0].push_back({std::vector<std::byte>(14)});  // a header without a packet
   Frame arp{std::vector<std::byte>(42)};
   arp.bytes[5] = std::byte{2};
   hosts.sent[0].push_back(arp);

@@ -17,10 +17,10 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMillisecond = 1000 * 1000, kSecond = 1000 * kMillisecond;
-constexpr int64_t kMostLate = 50 * kMillisecond;  // a frame that waited longer counts as sent this long ago
+constexpr int64_t kMostLate = 50 * kMillisecond;  // a frame that has waited longer counts as sent this long ago
 constexpr int64_t kShortestSleep = 10 * 1000;     // a shorter sleep would take longer than asked for
 constexpr int64_t kLongestSleep = kSecond / 20;   // after this time the thread checks whether it should stop
-constexpr int kNiceness = -15;                    // the thread is late less often if the hosts' processes use all cores
+constexpr int kNiceness = -15;                    // keeps the thread punctual when the hosts' processes use all cores
 
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -111,7 +111,7 @@ void PacketSwitchThread::Work() {
   }
 }
 
-// Waits until `next`, or until a frame arrives over a free link, but at most kLongestSleep.
+// Waits until `next`, or until a host with a free link has sent a frame, but at most kLongestSleep.
 void PacketSwitchThread::Await(int64_t next) {
   std::vector<pollfd> free;
   {

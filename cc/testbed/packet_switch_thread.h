@@ -4,7 +4,7 @@
 //   started.value()->SetLink(2, {12.5e6, 0});
 //   std::cout << started.value()->Report();
 //
-// The destructor stops the thread and releases the devices. Thread-safe. No function waits longer than a few
+// The destructor stops the thread and releases the devices. Thread-safe. SetLink and Report wait at most a few
 // milliseconds.
 #pragma once
 

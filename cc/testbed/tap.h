@@ -3,7 +3,7 @@
 //   Result<Tap> tap = Tap::Open({"jaxcomm-1a2b3c4d-a", "eth0"}, 1500);
 //   while (tap.value().Read(&frame)) ...
 //
-// The device must exist and have no offloads, so that the kernel's packets have checksums and fit the MTU. The
+// The device must exist, with all offloads disabled, so that the kernel's packets have checksums and fit the MTU. The
 // destructor releases the device. Read and Write do not block. Not thread-safe.
 #pragma once
 
@@ -30,7 +30,7 @@ class Tap {
   Tap& operator=(Tap&&) = delete;
   ~Tap();
 
-  // Moves a received frame into `frame`. Returns false if there is none.
+  // Moves a received frame into `frame`. Returns false if no frame has arrived.
   bool Read(Frame* frame);
   // Writes a frame. The frame is lost if the device does not accept it.
   void Write(const Frame& frame);

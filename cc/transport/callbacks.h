@@ -1,4 +1,4 @@
-// Callbacks that are due, in order.
+// A queue of the due callbacks, in the order in which they were pushed.
 //
 //   callbacks.Push(id.call, [done, status] { done(status); });
 //   while (!callbacks.empty()) callbacks.Begin()();   // release the lock while a callback runs
@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 class Callbacks {
  public:
-  // `call`: nullopt for an event.
+  // `call`: the call of the callback, or nullopt if the callback reports an event.
   void Push(const std::optional<CallId>& call, std::function<void()> run) { due_.push_back({call, std::move(run)}); }
 
   std::function<void()> Begin() {

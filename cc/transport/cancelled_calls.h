@@ -1,10 +1,10 @@
-// The most recently cancelled calls. Transports drop messages of these calls that still arrive.
+// The most recently cancelled calls. Transports drop messages that arrive for these calls.
 //
 //   cancelled.Add(call);
 //   if (cancelled.Contains(id.call)) return;
 //
-// Every transport remembers kRemembered calls, which take at most 2 MiB. If a message arrives after its call was
-// forgotten, it is kept for ever as an early message. Not thread-safe.
+// Every transport remembers kRemembered calls, which take at most 2 MiB. A message that arrives after its call was
+// forgotten is kept for ever as an early message. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -63,7 +63,7 @@ void Inbox::End(Incoming arrival) {
     return;
   }
   EarlyMessages::Message* const early = arrival.early ? early_.Find(arrival.id) : nullptr;
-  if (early == nullptr) return;  // cancelled
+  if (early == nullptr) return;  // the call was cancelled
   std::optional<Posted> posted = posted_.Take(arrival.id);
   if (!posted) {
     early->is_complete = true;

@@ -5,8 +5,8 @@
 //   ... store the bytes into arrival->spans ...
 //   inbox.End(std::move(*arrival));
 //
-// An error names the mistake of the process, in words that follow "it sent". After an error, nothing more may be read
-// from the process. Not thread-safe: guarded by the lock of the transport.
+// An error text names the mistake of the process, and continues a sentence that ends in "it sent". After an error,
+// nothing more may be read from the process. Not thread-safe: guarded by the lock of the transport.
 #pragma once
 
 #include <cstddef>
@@ -56,15 +56,15 @@ class Inbox {
   void OnEarly(RailTransport::Early early) { on_early_ = std::move(early); }
 
   void Notice(uint32_t process, std::string_view notice);
-  // Returns nullopt if there is no room for the message until an early message is taken. The caller calls Begin again
-  // after that.
+  // Returns nullopt if the early messages leave no room for this message. The caller calls Begin again after the next
+  // Post or Cancel.
   Result<std::optional<Incoming>> Begin(uint32_t process, const MessageId& id, int64_t bytes);
   // As Begin, for a message that may lose a part. If the message is not posted, its bytes are dropped.
   Result<Incoming> BeginLossy(uint32_t process, const MessageId& id, int64_t bytes, int64_t may_lose);
   void End(Incoming arrival);
 
-  // `gone`: OK, or the error of a process that has ended. In that case only early messages that have arrived whole can
-  // be taken.
+  // `gone`: OK, or the error of the process if it has ended. For an ended process, the Post fails unless the whole
+  // message has already arrived.
   std::optional<Refusal> Post(const MessageId& id, Posted posted, const Status& gone);
 
   void Withdraw(uint32_t process, const MessageId& id);
@@ -73,7 +73,7 @@ class Inbox {
 
   // Fails the Posts for the process. Complete early messages of the process stay.
   void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
-  // Forgets the Posts and early messages of the process; no callback runs.
+  // Removes the Posts and early messages of the process, without running a callback.
   void Drop(uint32_t process);
 
  private:

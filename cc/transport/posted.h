@@ -22,7 +22,7 @@
 namespace jaxcomm {
 
 struct Posted {
-  // The bytes that a message may lose and has lost; only for messages that may lose a part.
+  // How much a lossy message may lose, and the bytes that it has lost.
   struct Loss {
     int64_t may_lose;  // bytes
     std::vector<ByteRange> lost;
@@ -38,7 +38,7 @@ struct Posted {
 
 // Returns the error of a message that differs in size from its Post.
 Status WrongSize(const MessageId& id, int64_t bytes, int64_t expected);
-// Returns the error of a message that only process `expected` may send.
+// Returns the error of a message that did not come from process `expected`.
 Status WrongSender(const MessageId& id, uint32_t expected);
 // Returns the name of the message in error texts: "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3".
 std::string NameOf(const MessageId& id);

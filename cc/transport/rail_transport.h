@@ -1,6 +1,6 @@
 // A transport that can be one of several rails to the same processes (rails/rails.h).
 //
-//   rail.OnEarly([](uint32_t process, const MessageId& id, int64_t bytes) { ... });   // before processes are added
+//   rail.OnEarly([](uint32_t process, const MessageId& id, int64_t bytes) { ... });   // call before adding processes
 //   rail.Withdraw(process, id);                      // the message has arrived on another rail
 //   SendProgress progress = rail.ProgressTo(process);
 //   rail.Fence(process, why);                        // the process may be connected again
@@ -31,7 +31,7 @@ class RailTransport : public Transport {
   virtual void Withdraw(uint32_t process, const MessageId& id) = 0;
   // Ends the connection with the process at once and without a goodbye. After Fence returns, no byte from the process
   // is read or stored. Early messages from the process are dropped, and no event reports the end of the connection.
-  // Callbacks and notices that were due may still run. The process may be connected again.
+  // Callbacks and notices that were due before may still run. The process may be connected again.
   virtual void Fence(uint32_t process, const Status& why) = 0;
   virtual SendProgress ProgressTo(uint32_t process) = 0;
 };

@@ -1,4 +1,4 @@
-// Combines several transports into one. Each process is reached over one of them.
+// Combines several transports into one. Messages to a process always go over the same transport.
 //
 //   Router router({&local, &shm, &tcp}, {0, 1, 1, 2, 2});   // processes 1 and 2 over shm, 3 and 4 over tcp
 //

@@ -16,7 +16,8 @@
 namespace jaxcomm {
 namespace {
 
-// While the peer's receive window is closed, the kernel probes at growing intervals; a few probes may get lost.
+// While the peer's receive window is closed, the kernel sends probes at growing intervals. The peer's host counts as
+// silent only after this number of unanswered probes, because a few may get lost.
 constexpr int kLeastProbes = 3;
 constexpr char kMtuCure[] =
     "give the interfaces and switches on the path the same MTU (ip link set DEVICE mtu BYTES), or let the firewalls "
@@ -30,9 +31,9 @@ Status PrepareSocket(int socket) {
   };
   sockaddr_storage peer;
   socklen_t length = sizeof(peer);
-  // The kernel sends keepalive probes only while it sends no data, and gives up after kSilence. TCP_USER_TIMEOUT would
-  // also end a connection to a process that reads nothing for a while. The sizes of the buffers stay unset, because a
-  // buffer with a set size no longer grows.
+  // The kernel sends keepalive probes only while it sends no data, and gives up after kSilence. TCP_USER_TIMEOUT stays
+  // unset, because it would also end a connection to a process that reads nothing for a while. The sizes of the buffers
+  // stay unset, because a buffer with a set size no longer grows.
   constexpr int kProbe = 1;  // seconds between probes; some probes may get lost
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) == 0 && set(IPPROTO_TCP, TCP_NODELAY, 1) &&

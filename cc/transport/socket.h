@@ -11,32 +11,32 @@
 
 namespace jaxcomm {
 
-// A process is gone if its host acknowledges no byte for this time. The time is longer than a switch needs to find
-// another path, or a virtual machine needs to migrate. It is shorter than the deadline of a call. A process that is
-// stopped or too busy to read does not count as gone while its host answers: only deadlines limit the wait for such a
-// process. SocketTransport::FindSilent applies this limit to all kinds of sockets.
+// A process counts as gone if its host acknowledges no byte for this time. The time is longer than a switch needs to
+// find another path, or a virtual machine needs to migrate. The time is shorter than the deadline of a call. A process
+// that is stopped or too busy to read does not count as gone while its host answers: only deadlines limit the wait for
+// such a process. SocketTransport::FindSilent applies this limit to all kinds of sockets.
 constexpr std::chrono::seconds kSilence(10);
 
 // Makes the socket non-blocking, turns off the delay of Nagle's algorithm, and turns on probes of an idle connection.
 // Fails unless the socket is a connected TCP socket.
 Status PrepareSocket(int socket);
 
-// Finds whether the host on the other side of a connection answers.
+// Finds out whether the host on the other side of a connection answers.
 //
 //   std::optional<std::string> why = watch.Look(socket, time_since_the_last_look, limit);
 class ConnectionWatch {
  public:
-  // Returns a reason if the host owes an answer and has sent no answer since the last look. The host owes an answer to
-  // probes, and to bytes in flight while its receive window is open. The reason is a text for the user, and says that
-  // the host has been silent for `limit`.
+  // Returns a reason if the host owes an answer and has sent no answer since the last call, which was `since` ago. The
+  // host owes an answer to probes, and to bytes in flight while its receive window is open. The reason is a text for
+  // the user, and says that the host has been silent for `limit`.
   std::optional<std::string> Look(int socket, std::chrono::nanoseconds since, std::chrono::nanoseconds limit);
 
  private:
   uint64_t acknowledged_ = 0;  // number of bytes that the host has acknowledged
 };
 
-// Returns the error text for a path on which packets of this size have never arrived within the limit, although smaller
-// packets have.
+// Returns the error text for a path on which, for the time `limit`, no packet of `bytes` bytes has arrived although
+// smaller packets have.
 std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit);
 
 SendProgress ProgressOf(int socket);

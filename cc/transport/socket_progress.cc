@@ -1,4 +1,4 @@
-// Progress of SocketTransport, made by its own thread or by a thread in Help.
+// Polls the sockets of SocketTransport and runs its callbacks, on the progress thread or on a thread in Help.
 #include <poll.h>
 #include <unistd.h>
 
@@ -12,10 +12,10 @@
 namespace jaxcomm {
 namespace {
 
-// The progress thread pauses for this time after the last call, because the thread of the next call may itself receive
-// the messages of the next call.
+// The progress thread pauses for this time after the last call, because the thread of the next call may receive the
+// messages of that call itself.
 constexpr std::chrono::milliseconds kQuiet{1};
-constexpr int kLooks = 10;  // number of looks at each host within `silence`
+constexpr int kLooks = 10;  // number of checks of each host within `silence`
 
 }  // namespace
 
@@ -88,7 +88,8 @@ void SocketTransport::EndExpecting() {
   if (--expected_ <= 0) quiet_since_ = Clock::now();
 }
 
-// Counts looks, not time, because this process itself may have been stopped.
+// Counts the checks in which a host was silent, not the elapsed time, because this process may have been stopped for
+// some of that time.
 void SocketTransport::FindSilent(Lock& lock) {
   const auto now = Clock::now();
   const auto since = now - looked_;
@@ -107,7 +108,7 @@ void SocketTransport::RunDue(Lock& lock) {
   do {
     if (std::exchange(resumes_, false)) Resume(lock);
     RunCallbacks(lock);
-  } while (resumes_ && !stopping_);  // a callback may have posted the message of a waiting peer
+  } while (resumes_ && !stopping_);  // a callback may have posted the message for which a peer waits
 }
 
 void SocketTransport::RunCallbacks(Lock& lock) {
@@ -115,7 +116,7 @@ void SocketTransport::RunCallbacks(Lock& lock) {
     std::function<void()> run = callbacks_.Begin();
     lock.unlock();
     const Finally end([&] {
-      run = nullptr;  // destructors of objects that the callback owns may call the transport
+      run = nullptr;  // without the lock: destructors of objects that the callback owns may call the transport
       lock.lock();
       callbacks_.End();
     });

@@ -20,8 +20,8 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied
-constexpr size_t kMaxCopied = 1 << 20;             // bytes of unsent copies per process
+constexpr int64_t kCopied = 8 << 10;               // maximum size of a copied message, in bytes
+constexpr size_t kMaxCopied = 1 << 20;             // maximum unsent copies per process, in bytes
 constexpr std::chrono::milliseconds kEnding(200);  // time that a new connection waits for the end of the last one
 
 }  // namespace
@@ -67,7 +67,7 @@ Status SocketTransport::Watch(uint64_t key, int socket) {
   return Status(Code::kInternal, std::strerror(errno));
 }
 
-// Also waits until no callback is due, because events of the last connection may be queued behind other callbacks.
+// Waits also until no callback is due, because events of the last connection may be queued behind other callbacks.
 Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
   const SocketPeer* const peer = PeerOf(process);
   if (!peer) return Status();
@@ -207,9 +207,9 @@ void SocketTransport::Finish(std::shared_ptr<Outgoing> message) {
   callbacks_.Push(message->call, [done = std::move(message->done), status = message->status] { done(status); });
 }
 
-// Runs one due callback here at once, unless other callbacks were due or running before. In that case the polling
-// thread runs the callback: the other callbacks must run first, and a callback that posts repeatedly must not overflow
-// the stack.
+// Runs one due callback at once if no other callback was due or running before (`was_idle`). Otherwise leaves the
+// callback to the polling thread, for two reasons: the other callbacks must run first, and a callback that posts
+// repeatedly would overflow the stack.
 void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
   if (callbacks_.empty()) return;
   if (!was_idle || stopping_) {
@@ -221,7 +221,8 @@ void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
     callbacks_.End();
     if (!callbacks_.empty()) Wake();
   });
-  // Destroyed before `end`, without the lock: objects that the callback owns may call the transport.
+  // `run` is destroyed before `end` takes the lock, because objects that the callback owns may call the transport in
+  // their destructors.
   const std::function<void()> run = callbacks_.Begin();
   lock.unlock();
   run();

@@ -3,11 +3,11 @@
 //   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and detects their end
 //
 // The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does. The progress
-// thread pauses for a moment after the last expected call, so that a thread in Help can receive the next messages. It
-// also finds silent hosts: a process is gone if its host has not answered for `silence`. Flush sends from the calling
-// thread. The progress thread later sends the bytes that the kernel has not accepted. A small message is copied, and
-// counts as sent at once. Cancel destroys dropped callbacks while it holds a lock. Destructors of objects that the
-// callbacks own must therefore not call the transport.
+// thread pauses for a moment after the last expected call, so that a thread in Help can receive the next messages. The
+// progress thread also finds silent hosts: a process counts as gone if its host has not answered for `silence`. Flush
+// sends from the calling thread. The progress thread later sends the bytes that the kernel did not accept at once. A
+// small message is copied, and counts as sent at once. Cancel destroys dropped callbacks while it holds a lock.
+// Destructors of objects that these callbacks own must therefore not call the transport.
 #pragma once
 
 #include <chrono>
@@ -54,7 +54,7 @@ struct SocketPeer {
   bool writing = false;  // a thread is in Write
   bool blocked = false;  // the kernel accepts no more bytes for now
   bool left = false;     // one side has sent a goodbye
-  int silent_looks = 0;  // number of successive looks without an answer
+  int silent_looks = 0;  // number of successive checks in which the host was silent
   Status gone;           // ok: the process is connected
 };
 
@@ -86,7 +86,8 @@ class SocketTransport : public RailTransport {
   bool Stop();
   // Runs on the progress thread.
   virtual void Work();
-  // Implement Post and Send. `push` queues the message for a process, and returns false if it copied the message.
+  // PostAs and SendAs implement Post and Send. `push` queues the message for a process. It returns false if it has
+  // copied the message.
   void PostAs(const MessageId& id, Posted posted);
   using PushMessage = std::function<bool(SocketPeer& peer, const Receiver& receiver, int64_t bytes,
                                          const std::shared_ptr<Outgoing>& message)>;
@@ -99,7 +100,7 @@ class SocketTransport : public RailTransport {
   Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
   void RunCallbacks(Lock& lock);
-  // Wakes the thread that polls the sockets, after a change.
+  // Wakes the thread that polls the sockets, so that it handles a change of the state.
   void Wake();
   // Must be called after an event of kWake.
   void Rearm();
@@ -115,21 +116,21 @@ class SocketTransport : public RailTransport {
   Inbox inbox_;
   bool resumes_ = false;  // peers that wait (SocketPeer::waits) may be read again
   bool stopping_ = false;
-  std::thread::id server_;  // the thread that polls the sockets; if none does, the progress thread is pausing
+  std::thread::id server_;  // the thread that polls the sockets; empty while the progress thread pauses
 
  private:
   // Returns nullptr if the process has never been connected.
   virtual SocketPeer* PeerOf(uint32_t process) = 0;
   virtual std::vector<SocketPeer*> Peers() = 0;
-  // Returns a reason if a connected process has been silent since the last look, which was `since` ago.
+  // Returns a reason if a connected process has been silent since the last check, which was `since` ago.
   virtual std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) = 0;
   virtual void Write(Lock& lock, SocketPeer& peer) = 0;
   virtual void Fail(Lock& lock, SocketPeer& peer, const Status& why) = 0;
-  // Reads again from the peers that wait.
+  // Reads again from the peers for which SocketPeer::waits() is true.
   virtual void Resume(Lock& lock) = 0;
   // Returns whether queued bytes wait for the polling thread to write them.
   virtual bool HasMore() const = 0;
-  // Waits for events of the sockets or for due work, but not longer than the limit. Handles these events and this work.
+  // Waits for an event of the sockets or for due work, but not longer than the limit. Handles the events and the work.
   virtual void Await(Lock& lock, std::chrono::nanoseconds limit) = 0;
   // Runs before the progress thread pauses for up to the limit.
   virtual void OnPause(std::chrono::nanoseconds /*limit*/) {}
@@ -154,7 +155,7 @@ class SocketTransport : public RailTransport {
   int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect
   Clock::time_point quiet_since_;
   Clock::time_point looked_ = Clock::now();  // the last search for silent hosts
-  std::atomic<int64_t> rests_until_{0};      // see YieldUntil; for the thread in Help
+  std::atomic<int64_t> rests_until_{0};      // used by the thread in Help; see YieldUntil
   std::thread thread_;
 };
 

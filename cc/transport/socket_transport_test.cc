@@ -89,7 +89,7 @@ TYPED_TEST(SocketTransportTest, AfterHelpThatThrowsTheThreadGoesOn) {
   typename TestFixture::Node a(0), b(1);
   Connect(a, b);
   bool has_thrown = false;
-  for (uint32_t index = 0; !has_thrown; ++index) {  // calls Help soon after a call; later the progress thread polls
+  for (uint32_t index = 0; !has_thrown; ++index) {  // repeats until Help polls before the progress thread does
     ReceiveWithHelp(a, b, index, std::chrono::nanoseconds(0));
     try {
       b.transport->Help(std::chrono::milliseconds(1), /*yields=*/false, [&]() -> bool {

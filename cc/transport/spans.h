@@ -47,9 +47,9 @@ inline bool HasGaps(const std::vector<Span>& spans) {
   return false;
 }
 
-// Copies as std::memcpy does, but in blocks if `to` lies only slightly further into its page than `from`, as for arrays
-// that follow a small one in a call. In this case `rep movsb`, with which std::memcpy copies large arrays, takes ten
-// times as long on some processors.
+// Copies as std::memcpy does, but in blocks if the page offset of `to` is 1 to 63 bytes above the page offset of
+// `from`. At such offsets, the instruction `rep movsb` takes ten times as long on some processors, and std::memcpy uses
+// it for large arrays. Such offsets are common for arrays that follow a small array in a call.
 inline void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
   const uintptr_t behind = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % 4096;
   const int64_t block = behind > 0 && behind < 64 ? 1024 : bytes;

@@ -15,8 +15,8 @@
 // Callers therefore send a large message only after the receiver has announced its Post. After Cancel no byte of the
 // call is read or stored.
 //
-// Two interfaces extend this one: LossyTransport for kinds that can lose part of a message, and RailTransport for kinds
-// that can be one of several rails.
+// Two more interfaces exist: LossyTransport for transports that can lose part of a message, and RailTransport for
+// transports that can be one of several rails.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ struct CallId {
   uint64_t communicator = 0;  // identifies the groups of devices in the call
   uint32_t launch = 0;        // number of earlier launches with calls on the communicator, equal in all processes
   uint32_t site = 0;          // index among the launch's calls on the communicator
-  uint32_t iteration = 0;     // number of earlier executions of the site in the launch, if it is in a loop
+  uint32_t iteration = 0;     // number of earlier executions of the site in the launch; 0 outside loops
 
   bool operator==(const CallId& other) const {
     return std::tie(communicator, launch, site, iteration) ==
@@ -89,14 +89,14 @@ struct Receiver {
 
 // Reports that a message has arrived. If `view` is null, the bytes are in the posted spans. Otherwise byte `at` of the
 // message is at view.get() + at, in memory of the transport that stays valid while the view is held. Only a Post that
-// accepts a view may get one. A held view may block the sender, so release it soon (Transport::MayKeep).
+// accepts a view may get a view. A held view may block the sender, so release the view soon (Transport::MayKeep).
 using Received = std::function<void(const Status&, std::shared_ptr<const std::byte> view)>;
 
 // Reports that the spans may be reused, because the message has been copied or sent. The status is an error if a
-// receiver is gone.
+// receiving process has ended.
 using Sent = std::function<void(const Status&)>;
 
-// A process's part in an exchange: the bytes that it gives to the other processes of a group in one call.
+// The part of one process in an exchange, in which the processes of a group give bytes to each other.
 struct Exchange {
   CallId call;
   const std::vector<uint32_t>& processes;  // the processes of the group, by rank; must outlive the exchange
@@ -104,10 +104,10 @@ struct Exchange {
   uint64_t fingerprint;                    // must be equal on all ranks
   std::vector<ConstSpan> spans;
   std::chrono::steady_clock::time_point at;  // time at which this rank arrived
-  // false: the bytes are copied; at most kMaxExchanged. true: the other processes read them where they are, in one span
-  // of any size that must not change before Finish returns.
+  // false: the bytes are copied, and at most kMaxExchanged are allowed. true: the other processes read the bytes in
+  // place. The bytes must then be in one span, of any size, and must not change before Finish returns.
   bool in_place = false;
-  // Whether rank 0 gives bytes to rank 1. Many such exchanges between two processes may be open at once.
+  // true: a transfer, in which only rank 0 gives bytes, to rank 1. Two processes may have several open transfers.
   bool is_transfer = false;
 };
 
@@ -115,40 +115,40 @@ struct Exchange {
 class MemoryReader {
  public:
   virtual ~MemoryReader() = default;
-  // Returns false if the memory cannot be read. `to` then holds any bytes.
+  // Returns false if the memory cannot be read. In that case the bytes at `to` are undefined.
   virtual bool Read(const std::byte* from, std::byte* to, int64_t bytes) const = 0;
 };
 
-// The bytes of one rank. Byte i is at bytes + i: in this process's memory if `reader` is null, otherwise in memory that
-// only the reader can read.
+// The bytes of one rank. Byte i is at the address bytes + i. If `reader` is null, this is an address in this process.
+// Otherwise it is an address in another process, and only `reader` can read it.
 struct Exchanged {
   const std::byte* bytes;
   int64_t size;
   std::chrono::steady_clock::time_point at;
   const MemoryReader* reader = nullptr;
 
-  // Copies the `count` bytes from byte `from` on. Returns false if the rank brings fewer bytes, or if they cannot be
+  // Copies the bytes [from, from + count). Returns false if the rank brings fewer bytes, or if its memory cannot be
   // read.
   bool CopyTo(std::byte* to, int64_t from, int64_t count) const;
 };
 
-// Takes the bytes of all ranks, by rank. Returns whether it could read them. Must not throw.
+// Receives the bytes of all ranks, by rank. Returns false if the bytes of a rank could not be read. Must not throw.
 using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
 
-// An exchange that this process has joined. Either it ends well on all ranks, or on no rank; only the sender of a
-// transfer whose bytes are copied does not notice that the receiver fails. Destroying the object ends the exchange if
-// Finish has not run.
+// An exchange that this process has joined. The exchange succeeds on all ranks or fails on all ranks, with one
+// exception: a transfer of copied bytes may succeed on the sender and fail on the receiver. If the object is destroyed
+// before Finish, the exchange fails.
 class PendingExchange {
  public:
   struct Limits {
-    std::chrono::nanoseconds arrivals;  // until all ranks have joined
-    std::chrono::nanoseconds end;       // from this rank's arrival until all ranks have read what they need
+    std::chrono::nanoseconds arrivals;  // from the call of Finish until all ranks have joined
+    std::chrono::nanoseconds end;       // from this rank's arrival until all ranks have read the bytes
   };
 
   virtual ~PendingExchange() = default;
-  // Waits until all ranks have joined, passes their bytes to `take`, and waits until the other ranks have read this
-  // rank's bytes. Returns false if a limit passed, `take` failed on a rank, or ranks brought different calls; the call
-  // may then continue with messages. What `take` has stored then means nothing. Runs once.
+  // Waits until all ranks have joined, and passes their bytes to `take`. Then waits until no other rank needs this
+  // rank's spans. Returns false if a limit passed, `take` failed on a rank, or ranks brought different calls. In that
+  // case the results of `take` are invalid, and the call may continue with messages. Must be called at most once.
   virtual bool Finish(const Limits& limits, const TakeExchanged& take) = 0;
 };
 
@@ -159,7 +159,7 @@ class Transport {
   static constexpr size_t kMaxNotice = 20 << 10;              // bytes
   static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
-  static constexpr int64_t kMaxSmall = 16 << 10;  // rails send messages of up to this size with the notices
+  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes; rails send messages of up to this size in order with notices
   static constexpr int64_t kMaxExchanged = 64 << 10;
 
   // The events of a transport. They run under the same rules as callbacks.
@@ -171,9 +171,10 @@ class Transport {
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
     // Nothing more will arrive from the process. `why` is the reason, in words for the user. Runs once per process,
     // after all notices and messages that arrived from the process. Posts of messages that have already arrived still
-    // succeed. All other Posts and Sends for the process fail, mostly after this event.
+    // succeed. All other Posts and Sends for the process fail. Most of these failures are reported after this event.
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
-    // Runs instead of OnPeerGone if the process left deliberately. Some kinds also run it when this process leaves.
+    // Runs instead of OnPeerGone if the process left deliberately. Some transports also run OnPeerLeft for every other
+    // process when this process leaves.
     virtual void OnPeerLeft(uint32_t process, const Status& why) { OnPeerGone(process, why); }
     // One of several rails to the process has been fenced, or is open again.
     virtual void OnRail(uint32_t /*process*/, uint32_t /*rail*/, bool /*is_open*/) {}
@@ -185,16 +186,17 @@ class Transport {
   virtual void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view,
                     Received done) = 0;
   virtual void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) = 0;
-  // Sends the spans as Send does. Returns true if the transport keeps a copy. The spans may then change at once, before
-  // `done` runs.
+  // Sends the spans as Send does. Returns true if the transport keeps a copy. In that case the caller may change the
+  // spans at once, even before `done` runs.
   virtual bool SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
     Send(to, std::move(spans), std::move(done));
     return false;
   }
   virtual void Flush() = 0;
 
-  // Returns whether a view that has just arrived from the process may be held until other messages arrive. If not, use
-  // the view at once, or copy its bytes and release it, because the other messages may need the memory of the view.
+  // Returns whether the caller may hold a view that has just arrived from the process until other messages arrive. If
+  // not, the caller must use the view, or copy its bytes, and then release it at once: the other messages may need the
+  // memory of the view.
   virtual bool MayKeep(uint32_t /*process*/) { return true; }
 
   // Ends the call in this process. Callbacks that have not begun never run, and bytes that still arrive are dropped.
@@ -202,10 +204,10 @@ class Transport {
   // must not call Cancel for the call.
   virtual void Cancel(const CallId& call) = 0;
 
-  // Returns nullptr if this kind loses no part of a message.
+  // Returns nullptr if this transport loses no part of a message.
   virtual LossyTransport* lossy() { return nullptr; }
 
-  // Joins an exchange, without waiting for the other ranks. Returns null if this process cannot join; the exchange then
+  // Joins an exchange, without waiting for the other ranks. If this process cannot join, returns null, and the exchange
   // fails on all ranks. The transport must outlive the result.
   virtual std::unique_ptr<PendingExchange> Join(const Exchange& /*mine*/) { return nullptr; }
 
@@ -214,9 +216,9 @@ class Transport {
   virtual void Expect() {}
   virtual void EndExpecting() {}
 
-  // Flushes. If this saves a wake-up of a thread of the transport, the calling thread then receives messages until
-  // `over` returns true or the limit has passed. It calls `over` after each poll. Messages to a process in which no
-  // thread waits may be held back until the limit or the next Flush. `yields`: before the calling thread sleeps, it
+  // Flushes. May also receive messages on the calling thread, which saves the wake-up of a transport thread. Receives
+  // until `over` returns true or the limit has passed, and calls `over` after each poll. Messages to a process in which
+  // no thread waits may be held back until the limit or the next Flush. `yields`: before the calling thread sleeps, it
   // polls for a while and yields its processor to other threads. Must not be called from a callback.
   virtual void Help(std::chrono::nanoseconds /*limit*/, bool /*yields*/, const std::function<bool()>& /*over*/) {
     Flush();

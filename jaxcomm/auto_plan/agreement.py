@@ -2,13 +2,15 @@
 
 A communicator is a group of devices that call together. The first process publishes its proposals and decisions; the
 other processes publish their replies. All processes load the plan and count the launches on each communicator. For each
-communicator the first process names a later launch, and all processes prepare to switch at that launch. If all could
-prepare, the first process commits the switch, otherwise it aborts it. From its preparation until this outcome, a
-process's calls in the named launches wait.
+communicator the first process names a later launch, and all processes prepare to switch at that launch. If all
+processes are prepared, the first process commits the switch; otherwise the first process aborts the switch. A prepared
+process holds its calls, from the named launches on, until it learns the outcome.
 
-A pause works like a switch: all processes prepare, and each process acts while its calls wait, but nothing is switched.
+A pause also holds calls, but switches nothing: all processes prepare, and each process calls `in_pause` while its calls
+wait.
 
-After a process has ended there are no more agreements. Waiting calls then continue, and fail if they need that process.
+After a process has ended, the processes make no further agreements. Waiting calls continue, and calls that need the
+ended process fail.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from jaxcomm.errors import JaxcommError
 _POLL_S: Final = 0.02
 _ANSWERS_S: Final = 60.0  # time limit for all processes' replies to the first process
 _OUTCOME_S: Final = 150.0  # time limit for the first process to publish the outcome
-_AHEAD_S: Final = 1.0  # expected time from counting the launches to the switch; _AHEAD launches are added
-_AHEAD: Final = 4  # launches added before the switch
-_HELD_S: Final = 30.0  # in a pause, a process acts after this time even if none of its calls waits yet
+_AHEAD_S: Final = 1.0  # the switch is ahead by the launches of this time, plus _AHEAD launches
+_AHEAD: Final = 4  # launches; see _AHEAD_S
+_HELD_S: Final = 30.0  # in a pause, a process calls `in_pause` after this time even if none of its calls waits
 
 _T = TypeVar("_T")
 
@@ -126,7 +128,7 @@ class Agreement(Generic[_T]):
             self._end_switch(prepared, lambda: self._publish_outcome(key, commit=False))
 
     def _prepare(self, key: str, proposal: Mapping[str, Any], own: PlannedLists) -> tuple[bool, dict[str, int]]:
-        """Publishes a proposal, and makes calls of this process wait from certain launches on.
+        """Publishes a proposal, and makes this process's calls wait from a later launch on each communicator.
 
         Returns whether the calls wait, and these launches.
         """
@@ -153,7 +155,7 @@ class Agreement(Generic[_T]):
         return all(answer == "yes" for answer in self._answers(f"{key}/prepared"))
 
     def follow(self) -> bool:
-        """Takes part in the first process's next proposal, if there is one; returns whether this process has switched.
+        """Replies to the first process's next proposal, if there is one; returns whether this process has switched.
 
         Raises:
           JaxcommError: the first process does not reply.
@@ -179,7 +181,7 @@ class Agreement(Generic[_T]):
         def outcome() -> bool:
             store.publish(f"{key}/prepared/{self._process}", "yes" if prepared else "no")
             if plan is None and json.loads(self._await(f"{key}/begins", _OUTCOME_S, to_the_end=not prepared)):
-                with contextlib.suppress(Exception):  # the first process reports the failure, and calls continue
+                with contextlib.suppress(Exception):  # the first process reports failures; here calls continue
                     self._do_in_pause(first)
             return self._await(f"{key}/outcome", _OUTCOME_S, to_the_end=not prepared) == "commit"
 
@@ -195,7 +197,8 @@ class Agreement(Generic[_T]):
             commit = outcome()
         except ProcessGone:
             if prepared:
-                # Safe even if other processes switch: a switch affects only calls of all ranks, and these fail anyway.
+                # Safe even if other processes switch: a switch affects only calls of all ranks, which the ended process
+                # makes fail.
                 self._core.decide(commit=False)
             raise
         except Exception as error:
@@ -232,7 +235,7 @@ class Agreement(Generic[_T]):
         return f"{self._name}/{self._number}"
 
     def _forget_older(self) -> None:
-        """Removes the keys of earlier numbers. To be called when all processes have reached the present number."""
+        """Removes the keys of earlier numbers. Call it only when all processes have reached the present number."""
         for number in self._published[:-1]:
             with contextlib.suppress(Exception):  # a remaining key only takes memory
                 store.remove(f"{self._name}/{number}")

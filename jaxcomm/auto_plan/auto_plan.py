@@ -29,9 +29,9 @@ from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.schedules import Schedule
 
-_RARELY: Final = 100  # time between two measurements of links, divided by a measurement's time, so they take about 1 %
+_RARELY: Final = 100  # time between two measurements of links, divided by a measurement's time: about 1 % of the run
 _FIRST_S: Final = 30.0  # time from the start until the links may be measured again
-_SELDOM_S: Final = 3600.0  # after this time the links may always be measured again
+_SELDOM_S: Final = 3600.0  # maximum time until the links may be measured again
 _LOOK_S: Final = 0.5
 _COST: Final = 200  # time between two looks, divided by a look's CPU time; looks take at most 0.5 % of a core
 _FOLLOW_S: Final = 0.1
@@ -53,7 +53,7 @@ class _Followed(NamedTuple):
 
 
 class AutoPlan:
-    """A thread that follows the run until `close`, or until the process ends. The first process's thread decides."""
+    """A thread that follows the run until `close`, or until the process ends. In the first process it chooses plans."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class AutoPlan:
                 self._run()
             except ProcessGone as error:
                 statistics.record_plans([{"axes": [], "plan": AUTO}])
-                if not (error.has_left or self._end.is_set()):  # a process that has left may only have finished earlier
+                if not (error.has_left or self._end.is_set()):  # a process that left may just have finished
                     report(f"{error.why}; {ENDED}", "ended")
                 return
             except Exception as error:  # no error of planning may end the run
@@ -195,7 +195,7 @@ class AutoPlan:
     def _compare(
         self, situation: Situation, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]
     ) -> None:
-        """Follows whichever makes steps shortest: the new plan, the present plan, or no plan."""
+        """Tries the new plan, the present plan and no plan, and follows the one that makes steps shortest."""
         kept = _Followed(self._text, self._plan, self._switches.periods())
         if kept.text and not self._switch("", AUTO):
             return
@@ -233,12 +233,12 @@ class AutoPlan:
             if not self._switch(best.text, best.name) or after is None or not is_shorter(after, best.periods):
                 return
             if (back := self._periods(sites)) and not is_shorter(after, back):
-                self._planned_for = None  # steps have become longer, but not because of the plan
+                self._planned_for = None  # the steps became longer for another reason than the plan
 
     def _under_plan(self, site: Site, planned: Situation) -> Situation:
         """The late ranks under the plan.
 
-        Under the plan, calls end later on some ranks. This may make further ranks late.
+        A plan makes calls end later on some ranks, and these ranks may become late.
         """
         calls = self._look().get((self._plan, site))
         found = steady(self._profile(site, calls), calls.arrivals) if calls else None

@@ -1,8 +1,8 @@
 """The gain of a plan: by how much a step of the run has become shorter.
 
-A call may end at different times on different ranks, and a late end matters only if the next step waits for this end.
-The period of a step, from the beginning of one launch to the beginning of the next launch, includes such waits. The
-mean period over several launches is the same in all processes, so one process can measure it.
+A call may end at different times on different ranks. A late end matters only if the next step waits for it. The period
+of a step, from the beginning of one launch to the beginning of the next launch, includes such waits. The mean period
+over several launches is the same in all processes, so one process can measure it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Steps(NamedTuple):
 def compare(before: Periods, after: Periods) -> Steps | None:
     """Compares the step that takes most time, among the steps with enough periods. None if no step has enough.
 
-    In unchanged programs, all all-reduces that are equal count as one step.
+    In unchanged programs (see `jaxcomm.backend`), all equal all-reduces count as one step.
 
     Args:
       before: the periods of the steps before the switch.

@@ -40,7 +40,7 @@ class LatestCalls:
         self._seen: dict[tuple[str, Site], int] = {}
 
     def mark(self) -> None:
-        """Counts calls from now on."""
+        """Restarts the count of calls."""
         self._marks = {(site["plan"], _key(site)): site["calls"] for site in self._sites()}
 
     def look(self, *plans: str) -> dict[tuple[str, Site], Calls]:

@@ -28,7 +28,7 @@ class Situation(NamedTuple):
     by_s: float
 
     def is_like(self, other: Situation) -> bool:
-        """Whether a plan for this situation also fits the other."""
+        """Whether a plan for this situation also fits the situation `other`."""
         near = not self.late or max(self.by_s, other.by_s) <= CHANGED * min(self.by_s, other.by_s)
         return self.late == other.late and near
 

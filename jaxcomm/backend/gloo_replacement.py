@@ -1,8 +1,9 @@
 """Makes jaxcomm also run the collectives of programs that ask JAX for Gloo.
 
-A program may call `jax.config.update("jax_cpu_collectives_implementation", "gloo")`, or set the environment variable
-for this, after the variables that turn jaxcomm on were set. JAX then asks jaxlib for Gloo's collectives. This module
-makes jaxlib return jaxcomm's collectives instead. Imports only the standard library.
+A program may ask for Gloo although jaxcomm's variables are set: by
+`jax.config.update("jax_cpu_collectives_implementation", "gloo")`, or by the environment variable of this option. JAX
+then asks jaxlib for Gloo's collectives. This module makes jaxlib return jaxcomm's collectives instead. Imports only the
+standard library.
 """
 
 from __future__ import annotations

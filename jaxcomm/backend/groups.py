@@ -29,8 +29,8 @@ from jaxcomm.ffi.cpu import CPU
 Devices = Sequence[Any]
 
 _lock = threading.Lock()  # guards the following variables
-_locks: dict[int, threading.RLock] = {}  # by a device's number: groups with this first device are made one by one
-_made: set[tuple[int, ...]] = set()  # groups, by the numbers of their devices
+_locks: dict[int, threading.RLock] = {}  # by first device's number: groups with this device are made one by one
+_made: set[tuple[int, ...]] = set()  # the groups that have communicators, by the numbers of their devices
 _client: Any = None  # the client that has the communicators
 
 
@@ -71,7 +71,10 @@ def _numbers(devices: Devices) -> tuple[int, ...]:
 
 
 def _make(groups: Sequence[Devices], run: Callable[[], None]) -> None:
-    """Calls `run` unless these groups are made. `run` must use no other groups that have devices of this process."""
+    """Calls `run` unless these groups have communicators. `run` must use no other groups with devices of this process.
+
+    After `run` the groups have communicators.
+    """
     with contextlib.ExitStack() as locks:
         for first in sorted(group[0].id for group in groups):
             with _lock:
@@ -130,7 +133,7 @@ def _sums_alone(here: Devices) -> None:
 
 
 def _ones(mesh: Mesh) -> jax.Array:
-    """A one for each device."""
+    """An array with a one for each device."""
     sharding = NamedSharding(mesh, PartitionSpec("devices"))
     return jax.make_array_from_callback((mesh.size,), sharding, lambda index: np.ones(mesh.size, np.int32)[index])
 

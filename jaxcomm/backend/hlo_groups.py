@@ -28,8 +28,8 @@ _IOTA: Final = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
 _SHAPE: Final = re.compile(r"\b([a-z]+\d+\w*|pred)\[([\d,]*)\]")
 _MESSAGES: Final = ("all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
 _MOST: Final = 2**31 - 1
-# Without `use_global_device_ids`, the groups of these collectives count replicas. A program over several partitions has
-# one replica.
+# Without `use_global_device_ids`, the groups of these collectives list replicas, not devices. A program over several
+# partitions has one replica, so such a collective spans all devices.
 _COUNT_REPLICAS: Final = ("all-reduce", "all-gather", "reduce-scatter")
 
 
@@ -71,7 +71,7 @@ def groups_in(text: str, devices: int) -> dict[tuple[int, ...], set[str]]:
 
 
 def _check_count(line: str, kind: str, ranks: int) -> None:
-    """Refuses a count of elements, or of a message's bytes, that exceeds the 32 bits in which jaxlib passes it on."""
+    """Raises if a count of elements, or of a message's bytes, exceeds the 32-bit numbers that jaxlib passes on."""
     for dtype, dims in _SHAPE.findall(line.partition(f" {kind}")[0]):
         count = int(np.prod([int(dim) for dim in dims.split(",") if dim], dtype=np.float64))
         if kind in _MESSAGES:

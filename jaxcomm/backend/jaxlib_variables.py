@@ -23,14 +23,15 @@ THREADS: Final = 64
 LIBRARY: Final = Path(__file__).parent / "libjaxcomm_backend.so"
 _IMPLEMENTATION: Final = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
 _MPI: Final = "MPITRAMPOLINE_LIB"
-_JAXLIB: Final = ((0, 10, 2), (0, 13))  # the oldest tested version, and the first version after the tested ones
+_JAXLIB: Final = ((0, 10, 2), (0, 13))  # the oldest tested version, and the first version that was not tested
 
 
 def use() -> None:
     """Makes jaxcomm run all of JAX's collectives between CPU processes, in unchanged programs.
 
-    Call it in all processes of the job before the first use of JAX's devices; `jax.distributed.initialize()` may come
-    before or after. If jaxcomm cannot run the collectives, a line on stderr says why, and JAX keeps its own.
+    Call it in all processes of the job before the first use of JAX's devices, before or after
+    `jax.distributed.initialize()`. If jaxcomm cannot run the collectives, a line on stderr gives the reason, and JAX
+    keeps its own collectives.
     """
     if "jaxlib" not in sys.modules:
         _turn_on_here()
@@ -67,7 +68,7 @@ def variables() -> dict[str, str]:
 
 
 def implementation() -> tuple[str, str]:
-    """The library that runs collectives between CPU processes, and the reason if it is not jaxcomm's.
+    """The library that runs collectives between CPU processes, and the reason if jaxcomm does not run them.
 
     Returns:
       "jaxcomm" and "", or JAX's name of another library and the reason, in words for the user.
@@ -84,12 +85,12 @@ def implementation() -> tuple[str, str]:
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the variables say that jaxlib loads the library."""
+    """Whether the variables make jaxlib load the library."""
     return environment.get(_IMPLEMENTATION) == "mpi" and environment.get(_MPI) == str(LIBRARY)
 
 
 def why_not(environment: Mapping[str, str]) -> str:
-    """Why jaxlib cannot load the library, in words for the user; "" if it can."""
+    """The reason why jaxlib cannot load the library, in words for the user; "" if jaxlib can load it."""
     if not LIBRARY.exists():
         return f"{LIBRARY} is missing: install jaxcomm on Linux by pip"
     if environment.get(_MPI, str(LIBRARY)) != str(LIBRARY):
@@ -107,7 +108,7 @@ def why_not(environment: Mapping[str, str]) -> str:
 
 
 def _why_not_now() -> str:
-    """Makes the already loaded jaxlib load the library. Returns why it cannot, in words for the user; "" if it can."""
+    """Makes the already loaded jaxlib load the library. Returns "", or the reason of a failure, for the user."""
     from jaxcomm.backend import loaded_jaxlib  # imports JAX
 
     try:

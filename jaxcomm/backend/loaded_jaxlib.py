@@ -1,8 +1,8 @@
 """Makes an already loaded jaxlib load an MPI library, as jaxlib does when it is imported.
 
 jaxlib reads MPITRAMPOLINE_LIB in a function that no header declares. The function runs once, when jaxlib is loaded.
-The symbol table in jaxlib's file has the function's place in the file. The list of files that are mapped in this
-process then gives the function's address.
+The symbol table in jaxlib's file has the function's offset in the file. This process's list of mapped files has the
+addresses of the file's parts. Both together give the function's address.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-      argv: the words after `jaxcomm`. None takes the words of this process, and lets Ctrl-C end the process.
+      argv: the words after `jaxcomm`. None means this process's own arguments; Ctrl-C then ends the process.
 
     Returns:
       0 on success, 1 when the input or a check failed, 2 on bad usage. Errors go to standard error: as `error: …`, or
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:
             return errors.show(f"{error.filename}: {error.strerror}.\n  Cure: check the path.")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python's flush at exit fails, too
         if isinstance(error, BrokenPipeError):  # the pipe's reader, such as `head`, closed the pipe
             return OK
         return errors.show(f"the output cannot be written: {error.strerror}.\n  Cure: print to another place.")
@@ -104,7 +104,7 @@ def _end_on_interrupt(errors: _Errors) -> None:
         os._exit(INTERRUPTED)
 
     threading.Thread(target=wait, daemon=True).start()
-    signal.signal(signal.SIGINT, lambda *_: None)  # imports may turn a KeyboardInterrupt into other errors
+    signal.signal(signal.SIGINT, lambda *_: None)  # no KeyboardInterrupt: imports may turn it into other errors
 
 
 def _open_streams() -> None:

@@ -1,4 +1,4 @@
-"""`jaxcomm bench`: times jaxcomm's collectives beside lax's or MPI's, or schedules beside each other with a late rank.
+"""`jaxcomm bench`: compares jaxcomm's collectives with lax's or MPI's, or schedules with each other if a rank is late.
 
 In a job, every process runs this command, and the first process prints.
 """
@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Measures and prints."""
+    """Measures all cases, and prints a table in the first process."""
     if args.rounds < 1:
         raise JaxcommError(f"--rounds is {args.rounds}; every side needs at least one turn.\n  Cure: leave it out.")
     if args.late and args.collective != "all_reduce":
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
     from jaxcomm.cli import bench_late, bench_psum
     from jaxcomm.collectives import active_plan
 
-    active_plan.set_trial(False)  # without trials, so that every call runs the timed schedule
+    active_plan.set_trial(False)  # with trials, some calls would run the default schedule
     loaded = plan.load(args.plan, ranks=devices) if args.plan else None
     if loaded and is_job():
         from jaxcomm import init

@@ -1,4 +1,4 @@
-"""Times schedules beside each other on the same executor, from a late rank's arrival to the end."""
+"""Times several schedules in turns on the same executor, from a late rank's arrival to the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def time_plans(
         one plan is needed.
       delays: each late rank's delay in seconds; empty if no rank is late.
       nbytes: bytes of one rank's f32 buffer, rounded up to a multiple of 4.
-      rounds: every plan has one turn for each item. All processes need the same number of items.
+      rounds: an iterable. Every plan has one turn per item. All processes need the same number of items.
 
     Raises:
       JaxcommError: the rank with the longest delay was never the last to arrive.
@@ -67,7 +67,7 @@ def time_plans(
             values[name] = spmd.wait(step(values[name]))  # untimed: another plan's buffers filled the caches
             ffi.reset_stats()
             for _ in range(CALLS):
-                job.barrier()  # otherwise a process that ends a call early is less late in the next call
+                job.barrier()  # without a barrier, a process that ends a call early would be less late in the next call
                 values[name] = spmd.wait(step(values[name]))
             site = psum_loop.recorded(CALLS)
             last = np.full(len(site["arrivals"]), True)

@@ -20,7 +20,7 @@ Buffers = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def by_lax(collective: CollectiveKind) -> Body:
-    """JAX's own collective, on the row of a rank within a `shard_map`."""
+    """Returns JAX's own collective as a function of one rank's row, for a `shard_map`."""
     lax: Any = jax.lax  # untyped in JAX
     bodies: dict[CollectiveKind, Body] = {
         "all_reduce": lambda x: lax.psum(x, spmd.AXIS),
@@ -31,10 +31,10 @@ def by_lax(collective: CollectiveKind) -> Body:
 
 
 def by_mpi(collective: CollectiveKind) -> Body:
-    """MPI's collective in a jitted step, on the row of a process. MPI's ranks are processes, so there is no mesh.
+    """Returns MPI's collective as a jittable function of one process's row. It needs no mesh: ranks are processes.
 
     Raises:
-      JaxcommError: mpi4jax is missing or has no such collective, or MPI's processes are not JAX's.
+      JaxcommError: mpi4jax is missing or lacks the collective, or MPI and JAX number the processes differently.
     """
     if collective == "reduce_scatter":
         raise JaxcommError(
@@ -48,10 +48,12 @@ def by_mpi(collective: CollectiveKind) -> Body:
 
 
 def by_mpi4py(collective: CollectiveKind) -> Callable[[list[Buffers]], list[Buffers]]:
-    """MPI's own allreduce without JAX, on pairs of host buffers. Sums the first buffer into the second and swaps both.
+    """Returns MPI's allreduce without JAX, on pairs of host buffers.
+
+    The second buffer of a pair gets the sum of all processes' first buffers. Then the two buffers are swapped.
 
     Raises:
-      JaxcommError: mpi4py is missing, MPI's processes are not JAX's, or the collective is not all_reduce.
+      JaxcommError: the collective is not all_reduce, mpi4py is missing, or MPI and JAX number processes differently.
     """
     if collective != "all_reduce":
         raise JaxcommError(f"--peer mpi4py is for all_reduce, not for {collective}.\n  Cure: --peer mpi or lax.")

@@ -1,4 +1,4 @@
-"""Times jaxcomm's collectives beside a peer's, and psum beside the least time that memory allows."""
+"""Times jaxcomm's collectives against another library's, and psum also against the floor set by memory bandwidth."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def measure(
     """Times `calls` independent collectives of `nbytes` bytes in one jit. Both sides take turns. Returns one row.
 
     Args:
-      peer: the other side.
+      peer: the library to compare with.
       collective: the kind of collective.
       ranks: number of devices.
       plan: the plan that jaxcomm runs; None: the default schedule.
-      nbytes: bytes of the whole f32 buffer, rounded up to whole elements. If the collective splits the buffer among
-        the ranks, rounded up to equal parts.
+      nbytes: bytes of the whole f32 buffer, rounded up to whole elements. For collectives that split the buffer among
+        the ranks, it is rounded up to equal parts.
       calls: number of collectives.
       rounds: turns of each side.
       each_round: called after every round.
 
     Returns:
-      Median seconds of all calls and of each turn, their ratio, bandwidths, the floor (psum only), and the number of
-      elements that differ from the peer's results on integers.
+      For each side, the median seconds over all calls and over each turn; the ratio of the peer's to jaxcomm's seconds;
+      bandwidths; the floor (psum only); and the number of elements that differ from the peer's results on integers.
 
     Raises:
       JaxcommError: the peer is not available here.
@@ -110,7 +110,7 @@ def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
 def _peer(
     peer: Peer, collective: CollectiveKind, mesh: Mesh, integers: list[jax.Array], zeros: list[jax.Array]
 ) -> tuple[list[np.ndarray[Any, Any]], Side]:
-    """Returns the peer's results on the integers, for this process's part, and the peer's side to time."""
+    """Returns this process's part of the peer's results on the integers, and the peer's side to time."""
     whole = collective == "all_reduce"
     if peer == "mpi4py":
         on_host = bench_peers.by_mpi4py(collective)
@@ -125,7 +125,7 @@ def _peer(
 
 
 def _side(mapped: Step, zeros: list[jax.Array], whole: bool) -> Side:
-    """One side to time, on zeros.
+    """The side that runs `mapped`, starting from zeros.
 
     If outputs have the inputs' sizes (`whole`), they become the next inputs. Otherwise the side keeps its inputs and
     donates its last outputs.

@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Runs all sections, and fails at the end if a section failed."""
+    """Runs the selected sections. Raises an error after the last section if any section failed."""
     kind = importlib.import_module(f"jaxcomm.cli.check_{'cpu' if args.cpu else 'gpu'}")
     names = [*kind.SECTIONS] if args.only is None else [args.only]
     if args.only is not None and args.only not in kind.SECTIONS:

@@ -34,7 +34,7 @@ class Wrong(Exception):
 
 
 def why_off() -> str | None:
-    """Makes JAX show the host devices; returns None, because nothing can be missing."""
+    """Gives JAX the host devices. Returns None, because the CPU sections have no requirements."""
     use_host_devices(RANKS)
     return None
 
@@ -76,12 +76,12 @@ def about() -> dict[str, Any]:
 
 
 def summary() -> str:
-    """The line below the sections."""
+    """The line that is printed after all sections."""
     return f"The CPU core was checked on {RANKS} host devices of this machine."
 
 
 def exact() -> Iterator[Row]:
-    """Compares sums of small whole numbers with jax.lax's sums, and the bits of rounded sums between ranks."""
+    """Compares results on small whole numbers with jax.lax's, and the bits of rounded results between ranks."""
     import jax
 
     yield ["collective", "types", "wrong elements", "ranks with other bits"]
@@ -156,13 +156,13 @@ def speed() -> Iterator[Row]:
 
 
 def collectives() -> Iterator[Row]:
-    """The library that carries collectives in this command's environment."""
+    """The library that runs collectives between CPU processes under this command's environment variables."""
     yield ["carried by", "why not jaxcomm"]
     yield [*jaxlib_variables.implementation()]
 
 
 def _collectives() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
-    """For each collective's name: a function that calls it by jaxcomm or by lax, and its element types."""
+    """By collective name: call(side, x), where `side` is "jaxcomm" or "lax", and the element types to check."""
     import jax
 
     import jaxcomm

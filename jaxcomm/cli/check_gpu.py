@@ -38,12 +38,12 @@ def known() -> str:
 
 
 def run(name: str, elapsed: float) -> Result:
-    """Runs one section. The first section began `elapsed` seconds ago."""
+    """Runs one section. Earlier sections have used `elapsed` seconds of the time budget."""
     return sections.run(name, BUDGET - elapsed)
 
 
 def keep(results: dict[str, Result]) -> None:
-    """Writes these results into the certificate, which keeps its results of other sections on this machine.
+    """Writes these results into the certificate. The results of other sections on this machine stay in the file.
 
     Raises:
       JaxcommError: the file cannot be written.

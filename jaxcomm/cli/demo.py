@@ -33,7 +33,7 @@ EXAMPLE = """
 
 _TRY_S = 10.0  # rough time limit for trying the plan's candidates
 _BLOCK = 5  # steps of one training per turn
-_WARM_UP = 5  # untimed first steps of each training; in them the code is compiled and new memory is touched
+_WARM_UP = 5  # untimed first steps of each training, which compile the code and touch new memory
 _ROUNDS = 5
 _LEAST_SIZES = 4  # minimum number of measured sizes
 _IMAGES = 1797  # scikit-learn's digits
@@ -85,7 +85,7 @@ def run(args: Namespace) -> int:
     from jaxcomm.cli.common import digits
     from jaxcomm.collectives import active_plan
 
-    active_plan.set_trial(False)  # the demo itself compares trainings with and without the plan
+    active_plan.set_trial(False)  # without trials: the demo itself compares trainings with and without the plan
     with progress.Bar(1.0, "1/4 profiling") as bar:
         measured = measure_devices(
             args.devices,
@@ -122,14 +122,14 @@ def run(args: Namespace) -> int:
     if args.json:
         output.print_json("demo", report)
     else:
-        # `make demo` calls a program that is not on the user's PATH.
+        # `make demo` runs a `jaxcomm` that may not be on the user's PATH, so the screen shows its path.
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
         print(demo.screen(report, args.out, called))
     return 0
 
 
 def _sizes(hidden: int) -> tuple[int, ...]:
-    """Sizes up to the first that holds the gradient; at least `_LEAST_SIZES`, to fit α and β."""
+    """The sizes to measure, up to the first that holds the gradient; at least `_LEAST_SIZES` for the fit of α and β."""
     from jaxcomm.cli.common import digits
 
     nbytes = digits.gradient_bytes(hidden)
@@ -137,7 +137,7 @@ def _sizes(hidden: int) -> tuple[int, ...]:
 
 
 def _train(args: Namespace, made: Plan) -> dict[str, Any]:
-    """Runs the trainings in turns of `_BLOCK` steps. Resets the core's statistics first to cover only these steps."""
+    """Runs the trainings in turns of `_BLOCK` steps, after a reset of the core's statistics."""
     import jax
     import jax.numpy as jnp
 
@@ -168,7 +168,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> float:
-    """Predicted mean seconds of a call under the plan `of` after the late rank's arrival, at the costs of `made`."""
+    """Predicted mean seconds of a call under the plan `of`, from the late rank's arrival on. `made` gives the links."""
     schedule = of.schedule_for(nbytes)
     assert measured.timed_schedules and schedule
     costs = simulate.timed_costs(measured.timed_schedules, measured.ranks, made.links, 1)
@@ -177,7 +177,7 @@ def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> f
 
 
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
-    """The content of report.json. The gains are savings over a ring, in the time from the late rank's arrival on."""
+    """The content of report.json. A gain is the saved share of the ring's time from the late rank's arrival on."""
     import jax
     import numpy as np
 

@@ -51,7 +51,7 @@ class Call(NamedTuple):
 
 
 def parse(words: list[str]) -> Call | None:
-    """The command that the words after `jaxcomm` name. If the words ask for help, prints help and returns None.
+    """Returns the command named by the words after `jaxcomm`. If the words ask for help, prints help and returns None.
 
     Raises:
       CommandError: no such command, or invalid arguments.
@@ -85,7 +85,7 @@ def parse(words: list[str]) -> Call | None:
 
 
 def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
-    """Yields the words. Replaces `--flagfile=FILE` by the file's lines, without lines that begin with # or //."""
+    """Yields the words. Replaces `--flagfile=FILE` by the lines of FILE, except comments, which begin with # or //."""
     for word in words:
         option, _, path = word.partition("=")
         if option != "--flagfile":
@@ -100,7 +100,7 @@ def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors."""
+    """A parser that raises errors instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message}\n  Cure: see `{self.prog} --help`.", BAD_USAGE)

@@ -1,4 +1,4 @@
-"""`jaxcomm explain`: a plan in words, and as a picture."""
+"""`jaxcomm explain`: explains a plan in words and as a picture, or the trials of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Explains and draws."""
+    """Prints the explanation, and writes the requested pictures and files."""
     try:
         loaded = plan.load(args.plan)
     except PlanError as error:
@@ -85,7 +85,7 @@ def run(args: Namespace) -> int:
 
 
 def _explain_run(args: Namespace, found: SavedRun) -> int:
-    """Prints the gain that each call site's trial has found."""
+    """Prints the gain measured by each call site's trial."""
     if args.svg or args.trace or args.step_svg or args.explain_json or args.size:
         raise JaxcommError(
             f"{args.plan} is a run; only the trials of its plans can be explained.\n"

@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Exports, writes and shows."""
+    """Exports the byte ranges, writes one file each, and prints the files and the omitted ranges."""
     loaded = plan.load(args.plan)
     form, out = exporters.FORMATS[args.to], Path(args.out)
     entries = range(len(loaded.collectives))

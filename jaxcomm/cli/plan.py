@@ -1,4 +1,4 @@
-"""`jaxcomm plan`: from a profile to a plan file."""
+"""`jaxcomm plan`: makes a plan file from a profile."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Plans, proves, shows and writes."""
+    """Makes and proves the plan, writes the plan file, and prints the summary."""
     measured = network_options.apply(args, profile.load(args.profile))
     files.check_writable(None if args.dry_run else args.out, args.explain_json)
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None

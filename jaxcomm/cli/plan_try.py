@@ -1,4 +1,4 @@
-"""`jaxcomm plan --try`: times the best candidates of each byte range here and puts the fastest into the plan.
+"""`jaxcomm plan --try`: times each byte range's best candidates on this machine. The plan gets the fastest.
 
 This module imports JAX: import it after `job.use_devices`.
 """
@@ -31,7 +31,7 @@ from jaxcomm.schedules.default_schedules import default_schedule
 CANDIDATES: Final = 3  # at most this many schedules are timed in a byte range, beside the default schedule
 MOST_BYTES: Final = 64 << 20  # largest buffer that is timed
 _ROUNDS: Final = 10  # the schedules of a byte range are timed in at most this many turns
-_LEAST_GAIN: Final = 0.02  # another schedule is chosen if its gain over the default schedule is above this share
+_LEAST_GAIN: Final = 0.02  # a schedule must save more than this share of the default schedule's time
 _LATE_PART: Final = 0.5  # share of the time limit that the late ranks' delays may take
 _DEFAULT: Final = "default"
 
@@ -43,8 +43,8 @@ class Tried(NamedTuple):
       plan: the plan with the fastest schedules.
       seconds: duration of --try.
       ranges: number of byte ranges that were timed.
-      left: number of ranges that were not timed: no time was left, the range begins beyond MOST_BYTES, it has a
-        selector, the core does not run its schedule, or it holds only a step's smaller buckets.
+      left: number of ranges that were not timed. Possible reasons: no time was left, the core does not run the range's
+        schedule, or the range begins beyond MOST_BYTES, has a selector or holds only a step's smaller buckets.
       delays: each late rank's delay in seconds.
     """
 
@@ -63,9 +63,9 @@ def tried(
     Args:
       made: the plan for this profile. Entries that the core does not run stay unchanged.
       profile: the profile of the ranks; it names the late ranks.
-      limit_s: time limit in seconds. A range that has begun before the limit still completes its first turns.
+      limit_s: time limit in seconds. A range that begins before the limit still has at least two turns.
       each_range: called after each byte range.
-      nbytes: only the range of this size is timed, with calls of this size; None: all ranges are timed.
+      nbytes: if given, only the range that contains this size is timed, with calls of this size.
 
     Raises:
       JaxcommError: ranks are on other hosts, XLA's collectives run the plan, or no time is left for the first range.
@@ -116,7 +116,7 @@ def tried(
 
 
 def _step(made: Plan, found: Mapping[int, Entry]) -> Step | None:
-    """The plan's step with the schedules of the entries that were timed."""
+    """Returns the plan's step. Each bucket in a timed byte range gets the schedule that was fastest there."""
     if made.step is None:
         return None
 
@@ -131,7 +131,7 @@ def _step(made: Plan, found: Mapping[int, Entry]) -> Step | None:
 
 
 def _size_of(entry: Entry, profile: Profile) -> int:
-    """Bytes of the calls that time a range: the profile's largest bucket in it, or the size for which it was planned.
+    """Size of the calls that time a range: the profile's largest bucket in the range, or the range's reference size.
 
     At most MOST_BYTES, or the range's least bytes if the range begins beyond MOST_BYTES.
     """

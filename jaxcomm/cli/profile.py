@@ -1,4 +1,4 @@
-"""`jaxcomm profile`: measures host devices, GPUs or a job's processes here."""
+"""`jaxcomm profile`: measures this machine's host devices, GPUs or TPUs, or a job's processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Measures, shows and writes."""
+    """Measures, writes the profile, and prints the summary."""
     if profile_xla.is_wanted(args):
         return profile_xla.run(args)
     if is_job():
@@ -120,7 +120,7 @@ def run(args: Namespace) -> int:
 
 
 def _of_a_job(args: Namespace) -> int:
-    """Measures in all processes; shows and writes in the first process."""
+    """Measures in all processes. The first process writes the profile and prints the summary."""
     if args.devices is not None or args.on != "cpu":
         raise JaxcommError(
             "all CPU devices of this job's processes are measured.\n  Cure: leave out --devices and --on."

@@ -1,4 +1,4 @@
-"""`jaxcomm profile drop-bound`: finds the share of its gradients that a training can drop in the same rounds."""
+"""`jaxcomm profile drop-bound`: finds the share of gradients that a training can drop without needing more rounds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Trains, decides, shows and writes."""
+    """Runs the trainings, writes the drop bound into the profile, and prints the study."""
     _check(args)
     before = profile.load(args.out)
     if args.devices is not None:
@@ -108,7 +108,7 @@ def _check(args: Namespace) -> None:
 
 
 def _layers(args: Namespace, before: Profile) -> Sequence[Layer]:
-    """The layers among which a plan will divide the share."""
+    """The layers over which a plan will distribute the dropped share."""
     if args.layers:
         found = functions.function(args.layers)()
         if not (isinstance(found, list) and found and all(isinstance(layer, Layer) for layer in found)):
@@ -132,7 +132,7 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
 
 
 def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Callable[[float, int], int | None]:
-    """Returns a function of a share and a seed that returns the recorded number of rounds, or trains to find it."""
+    """Returns rounds(share, seed), the number of rounds to the target. Trains only if no number is recorded."""
     from jaxcomm.train import Drop
 
     def rounds(share: float, seed: int) -> int | None:

@@ -1,4 +1,4 @@
-"""`jaxcomm profile import`: a profile from another tool's output, or from a run's saved statistics."""
+"""`jaxcomm profile import`: makes a profile from another tool's output, or from a run's saved statistics."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Reads, shows and writes."""
+    """Reads the file, writes the profile, and prints the summary."""
     if bool(args.executor) + bool(args.rail) > bool(args.into):
         raise JaxcommError(
             "--executor and --rail need --into and exclude each other.\n"

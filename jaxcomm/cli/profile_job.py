@@ -45,7 +45,7 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
 
 
 def measure(args: Namespace) -> Measured:
-    """Measures; the first process shows the progress."""
+    """Measures the job in all processes. The first process shows the progress."""
     late = {each.rank: each.seconds for each in args.late}
     with_xla, seconds = _with_xla(args), _seconds(args)
 
@@ -75,7 +75,7 @@ def _seconds(args: Namespace) -> float:
 
 
 def table_of(measured: Measured) -> str:
-    """A table of the times of exchanges in both directions at once, with a row for each kind of pair of ranks."""
+    """A table of exchange times: one row per kind of rank pair, for one pair alone and for all pairs at once."""
     sizes = measured.transfers.sizes
     racks = [rack.ranks for rack in measured.profile.racks]
     rows = [

@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Measures, shows and writes."""
+    """Measures the gradients, writes them into the profile, and prints the table."""
     before = profile.load(args.profile)
     out = args.out or args.profile
     files.check_writable(out)

@@ -20,7 +20,7 @@ _PLACES = {"cpu": "host devices", "cuda": "GPUs", "tpu": "TPUs"}
 
 
 def is_wanted(args: Namespace) -> bool:
-    """Whether to measure XLA's collectives: on request, and by default where no executor of jaxcomm runs.
+    """Whether to measure XLA's collectives: if the options ask for them, or by default if jaxcomm has no executor here.
 
     Raises:
       JaxcommError: the options ask for the core on TPUs, where the core does not run.
@@ -37,7 +37,7 @@ def is_wanted(args: Namespace) -> bool:
 
 
 def run(args: Namespace) -> int:
-    """Measures in all processes; shows and writes in the first process."""
+    """Measures in all processes. The first process writes the profile and prints the summary."""
     sizes, seconds = args.sizes or list(JOB_SIZES), args.seconds or SECONDS
     if is_job():
         if args.devices is not None:

@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Prints the rails. In a job, connects the processes first; then only the first process prints."""
+    """Prints the rails. In a job, all processes connect first, and only the first process prints."""
     planned = _planned(args.plan) if args.plan else None
     chosen = settings.from_environment()
     if is_job():
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     else:
         ends = _of_this_machine(chosen)
         by_process, round_trips = {}, {}
-    # The shares towards the process to which most rails lead.
+    # Show the shares to the process that is reached over the most rails.
     shares = max(by_process.values(), key=lambda each: len(each[0].shares), default=None)
     if shares is None and ends:
         names = [rail.name for rail in ends]

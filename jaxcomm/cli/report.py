@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Reads, writes and prints."""
+    """Reads the run, writes the requested files, and prints the summary."""
     found = run_file.load(args.run)
     files.check_writable(args.svg, args.html, args.trace, args.save_plan)
     made = _plan_in_force(found, args.run) if args.save_plan else None

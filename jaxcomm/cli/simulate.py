@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Predicts, prints and plots."""
+    """Predicts the times, draws the plot if wanted, and prints the table."""
     files.check_writable(args.plot)
     if args.plot:
         require_extras("--plot", "matplotlib")
@@ -83,7 +83,7 @@ def _cells(row: SimulatedTimes, kinds: list[str], has_chunks: bool) -> list[obje
 
 
 def _panels(rows: list[SimulatedTimes]) -> Iterator[list[plots.Panel]]:
-    """The panels of the plot: a row for each delay, and in it a panel for each number of ranks."""
+    """The panels of the plot: one row per delay, one column per number of ranks."""
     for delay in dict.fromkeys(row.late_s for row in rows):
         panels = []
         for ranks in dict.fromkeys(row.ranks for row in rows):

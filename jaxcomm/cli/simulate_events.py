@@ -30,7 +30,7 @@ _HEADER = [
 
 
 class Case(NamedTuple):
-    """Ranks on a network, and their arrivals with one row per step. `late`: the straggler and its delays, if known."""
+    """Ranks on a network. `arrivals` has one row per step. `late` is the late rank with its delays, or None."""
 
     ranks: int
     network: Network

@@ -1,4 +1,4 @@
-"""The rows of `jaxcomm simulate`: each has the times of all schedules for a number of ranks, a size and a delay."""
+"""The rows of `jaxcomm simulate`. A row has the times of all schedules for one number of ranks, size and delay."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _ALL_REDUCES = {
 class SimulatedTimes:
     """Predicted seconds from the late rank's arrival to the end.
 
-    `seconds` has one time for each schedule's name. `chunks` and `covered` belong to the schedule "straggler". `plan_s`
-    is None unless there is a plan for this number of ranks.
+    `seconds` has one time per schedule name. The schedule "straggler" has `chunks` chunks: `covered` chunks follow the
+    straggler schedule, the others a ring. `plan_s` is None if there is no plan for this number of ranks.
     """
 
     ranks: int
@@ -53,7 +53,7 @@ class SimulatedTimes:
 def rows(
     collective: CollectiveKind, given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
 ) -> Iterator[SimulatedTimes]:
-    """Yields a row for each number of ranks, size and delay, nested in this order. Rows are computed when taken."""
+    """Yields a row for each number of ranks, size and delay, nested in this order. Rows are computed lazily."""
     if collective == "all_reduce":
         return _all_reduces(given, sizes, delays, ports)
     return _halves(collective, given, sizes, delays, ports)
@@ -88,7 +88,7 @@ def _halves(
         made = {spec_text(spec): build_half(spec, collective, n, where) for spec in half_specs(setting)}
         for nbytes, delay in product(sizes, delays):
             plan = None
-            if planned and planned.ranks == n:  # a plan without this half runs the direct schedule
+            if planned and planned.ranks == n:  # without a planned schedule, `collective` runs direct
                 plan = planned.half_for(collective, nbytes) or build_half(Plain(kind="direct"), collective, n)
             yield SimulatedTimes(
                 ranks=n,

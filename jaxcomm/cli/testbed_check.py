@@ -1,4 +1,4 @@
-"""`jaxcomm testbed check`: whether this machine can carry a testbed."""
+"""`jaxcomm testbed check`: checks whether this machine can run a testbed."""
 
 from __future__ import annotations
 

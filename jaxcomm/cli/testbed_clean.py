@@ -1,4 +1,4 @@
-"""`jaxcomm testbed clean`: removes the leftovers of testbeds whose owners were killed."""
+"""`jaxcomm testbed clean`: removes the leftovers of testbeds whose `jaxcomm testbed run` was killed."""
 
 from __future__ import annotations
 

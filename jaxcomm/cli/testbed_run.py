@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Makes the testbed, runs the command on it, removes it, and returns the exit status of the first failure."""
+    """Makes a testbed, runs the command on its hosts, and removes the testbed. Raises an error if the command fails."""
     wanted = testbed.load(args.file)
     command = testbed.on_its_host(launch.command(args.command))
     if args.dry_run:
@@ -51,7 +51,7 @@ def run(args: Namespace) -> int:
             try:
                 return _run(layout, command, args)
             finally:
-                _ignore_signals()  # until the testbed is removed
+                _ignore_signals()  # a second signal must not interrupt the removal of the testbed
     except KeyboardInterrupt:
         raise CommandError("interrupted", INTERRUPTED) from None
 
@@ -204,7 +204,7 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = {each: signal.getsignal(each) for each in _SIGNALS}
-    wakeup = signal.set_wakeup_fd(-1)  # otherwise the command line would end the process at once
+    wakeup = signal.set_wakeup_fd(-1)  # otherwise `jaxcomm.cli.main` would end the process at once
     for each, handler in before.items():
         if handler != signal.SIG_IGN:  # background jobs ignore signals
             signal.signal(each, interrupt)

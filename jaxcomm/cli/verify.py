@@ -29,7 +29,7 @@ EXAMPLE = """
 
 _RANKS = "2..32,64,128,256"
 
-# The late rank is in the middle, with other ranks on both sides, so that the proofs cover relabelling.
+# The late rank is in the middle, so that the proofs cover on-time ranks below and above it.
 _KINDS: dict[str, Callable[[int, int], Schedule]] = {
     "ring": lambda ranks, chunks: schedules.ring(ranks),
     "halving_doubling": lambda ranks, chunks: schedules.halving_doubling(ranks),
@@ -82,7 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Proves all named plans and schedules, and fails at the end if a proof failed."""
+    """Proves all named plans and schedules. Raises an error after the last proof if any proof failed."""
     kinds = [*_KINDS] if args.all_schedules else args.schedule
     if not args.files and not kinds:
         raise JaxcommError("nothing to verify.\n  Cure: name a plan file, or --schedule KIND, or --all-schedules")
@@ -138,7 +138,7 @@ def _built_in(kinds: list[str], ranks: list[int], chunks: list[int] | None) -> I
 
 
 def _counts(kind: str, ranks: int) -> list[int]:
-    if kind == "hierarchical":  # proved one transfer at a time, which is slow for many chunks and ranks
+    if kind == "hierarchical":  # the proof visits every transfer, which is slow for many chunks
         return [1, 16]
     return sorted({1, ranks - 1, 2 * ranks + 1})
 

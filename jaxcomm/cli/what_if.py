@@ -1,4 +1,4 @@
-"""`jaxcomm what-if`: predicts times before and after a change of the cluster, each with the best plan for it."""
+"""`jaxcomm what-if`: predicts times on a cluster before and after a change, with a new plan for each cluster."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Prediction:
     """One call under the plan for a profile. `seconds` and `lower_bound` count from the last rank's arrival on.
 
     `straggler` is the rank that is last most often, None if no late rank is known.
-    `lower_bound` assumes that the other ranks can work between the last two arrivals. Under a schedule for late ranks,
-    they can work from the last early rank's arrival to the last late rank's arrival.
+    `lower_bound` assumes that all other ranks can work between the last two arrivals. If the schedule has late ranks,
+    the on-time ranks can work from their own last arrival to the last arrival of all.
     `wait_s` is the mean time from the first to the last arrival.
     `rails` lists each rail's share of the buffer. `rails_seconds` is the time that the rails' measured tables give if
     all ranks arrive together. Both are None without rails.
     `groups_s` is the slowest group's time for the model's bytes. `rho` is the share of the distance from agreement that
-    remains after `groups_period` iterations. All three are None if no link or NIC is slow.
+    remains after `groups_period` iterations. These three fields are None if no link or NIC is slow.
     """
 
     schedule: str
@@ -161,11 +161,11 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
         nccl = made.nccl_seconds(nbytes)
         link = simulate.link_of(schedule, nbytes, links)
         seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, late_ranks, arrivals)
-        # With several late ranks, the early ranks have more time than the gap between the last two arrivals.
+        # With several late ranks, the on-time ranks can work longer than from the last but one arrival to the last.
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, links.alpha, links.beta, ports, links.topology)
         if made.executors and made.executors.nccl:
-            bound = min(bound, made.executors.nccl_seconds(nbytes))  # NCCL may sum in the switches, below the bound
+            bound = min(bound, made.executors.nccl_seconds(nbytes))  # NCCL beats the bound if switches sum
         runs = spec_text(entry_for(made, nbytes).schedule)
         shares = made.rails.split_for(nbytes) if made.rails else ()
         split = (shares_text(shares), rails.seconds(given, shares, nbytes)) if shares else (None, None)

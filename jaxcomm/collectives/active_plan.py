@@ -36,7 +36,7 @@ Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
 
 
 class use_plan:
-    """Sets the plan that this thread's collectives follow: from now on, or in a `with` statement, until it ends.
+    """Sets the plan that this thread's collectives follow: from now on, or until a `with` statement ends.
 
     The plan takes effect when a step is traced; a jitted step is traced again for each plan. `jaxcomm.init(plan=…)`
     sets the plan of all threads that have not called `use_plan`. The first calls try the plan, as described for
@@ -76,7 +76,7 @@ class use_plan:
 class _Scopes(threading.local):
     """The contexts that a `use_plan` has entered in this thread.
 
-    `is_made`: the constructor entered the last context, so the next `__enter__` enters none.
+    `is_made`: the constructor has already entered a context, so the next `__enter__` does not enter another one.
     """
 
     def __init__(self) -> None:
@@ -115,11 +115,11 @@ def follow(hashes: Hashes) -> None:
 def set_trial(tries: bool) -> None:
     """Sets, for all threads, whether calls traced from now on first compare their plan with the default schedule."""
     trying_plans.set_global(tries)
-    trying_plans(tries).__enter__()  # this thread may have had a setting of its own
+    trying_plans(tries).__enter__()  # this thread may have another setting
 
 
 def tries(plan: str) -> bool:
-    """Returns whether calls of this plan first compare it with the default schedule. If so, starts to report trials.
+    """Returns whether calls of this plan first compare it with the default schedule. Starts to report such trials.
 
     Args:
       plan: the plan's hash.
@@ -148,7 +148,7 @@ def network(hashes: Hashes) -> tuple[PlanRails | None, str]:
 
 
 def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
-    """Raises PlanError if the plan that a call was given does not fit groups of these sizes.
+    """Raises PlanError if a call's `plan` does not fit groups of these sizes.
 
     Args:
       plan: the plan's hash.

@@ -28,9 +28,9 @@ def psum(
 ) -> Any:
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
-    All ranks get the same bits. Calls that the core cannot run (8-bit floats, exported steps) run as jax.lax's, with
-    one warning. With check_vma=True, a sum of values that all ranks already share is also logged once, because
-    `jax.grad` itself sums the gradients of parameters that the ranks share.
+    All ranks get the same bits. Calls that the core cannot run (8-bit floats, exported steps) run as jax.lax's
+    collectives, with one warning. With check_vma=True, a sum of values that all ranks already share is also logged
+    once, because `jax.grad` itself sums the gradients of parameters that the ranks share.
 
     Args:
       x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.
@@ -38,8 +38,9 @@ def psum(
       axis_index_groups: groups of indices along the axis, each with a sum of its own. Sizes may differ only with
         check_vma=False, as in lax.
       plan: path of a plan file, a `jaxcomm.plan.Plan`, or a mapping from axes to such values. None: the call runs the
-        active plan (`jaxcomm.use_plan`) if that is for this number of ranks, and otherwise the direct schedule.
-      drop: the part of a gradient's sum that may be left out; None: no part may.
+        active plan (`jaxcomm.use_plan`) if this plan is for the call's number of ranks, and otherwise the direct
+        schedule.
+      drop: the part of a gradient's sum that may be left out; None: no part.
 
     Raises:
       NameError: no such axis here.
@@ -63,7 +64,7 @@ def pmean(
     plan: active_plan.PlanLike = None,
     drop: Drop | None = None,
 ) -> Any:
-    """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors are those of `psum`.
+    """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors as for `psum`.
 
     Groups of unequal sizes raise ValueError.
     """
@@ -79,7 +80,7 @@ def pmean(
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: active_plan.PlanLike = None) -> Any:
     """Takes the maximum of `x` over the ranks of `axis_name`, as `jax.lax.pmax` does. Not differentiable.
 
-    Arguments are those of `psum`. If an element is NaN on any rank, it is NaN in the result on all ranks, as in
+    Arguments as for `psum`. If an element is NaN on any rank, the result's element is NaN on all ranks, as in
     `jax.lax.max`. On CPUs `jax.lax.pmax` may lose the NaN.
     """
     return _call(lax.pmax, plan, x, axis_name, axis_index_groups=axis_index_groups)
@@ -88,7 +89,7 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan:
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: active_plan.PlanLike = None) -> Any:
     """Takes the minimum of `x` over the ranks of `axis_name`, as `jax.lax.pmin` does. Not differentiable.
 
-    Arguments are those of `psum`. NaN is treated as by `pmax`.
+    Arguments as for `psum`, NaN as for `pmax`.
     """
     return _call(lax.pmin, plan, x, axis_name, axis_index_groups=axis_index_groups)
 

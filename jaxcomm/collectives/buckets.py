@@ -27,11 +27,12 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: active_plan.PlanLike
 
     A call waits for its own gradients only, so in a jitted step its sum may start while the backward pass still runs.
     The call runs the plan's schedule for the bucket's bytes. The direct schedule gives the same bits as one call with
-    all gradients. Other schedules may not, because their order of addition depends on an element's place in the buffer.
+    all gradients. Other schedules may give other bits, because their order of addition depends on an element's place in
+    the buffer.
 
     Args:
-      grads: tree of arrays. Their names (`jax.tree_util.keystr` with `simple=True, separator="/"`) and bytes must be
-        those of the gradients in `plan.step`; empty arrays are not compared.
+      grads: tree of arrays. Their names (`jax.tree_util.keystr` with `simple=True, separator="/"`) and bytes must equal
+        the names and bytes of the gradients in `plan.step`; empty arrays are not compared.
       axis_name: axis of the mesh, or several.
       plan: as for `jaxcomm.psum`. The plan must have a step, as every plan from a profile with gradients has.
 
@@ -60,10 +61,10 @@ def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: active_plan.Pla
     If a jitted step's backward pass is a loop over layers, call this function in the loop's body on one layer's
     parameters: the gradients are then averaged inside the loop. In other jitted steps XLA can overlap no more than with
     `pmean_buckets`. Reverse-mode differentiation only. With check_vma, parameters shared by all ranks get the mean
-    gradient, where `jax.grad` alone would sum.
+    gradient, whereas `jax.grad` alone gives the sum.
 
     Args:
-      params: tree of arrays; the gradients' names and bytes must be those in `plan.step`, as for `pmean_buckets`.
+      params: tree of arrays; names and bytes must equal the names and bytes of the gradients in `plan.step`.
       axis_name, plan: as for `pmean_buckets`.
 
     Raises:
@@ -92,7 +93,7 @@ def _averaged(members: Leaves, over: Sequence[Any], average: Callable[[Leaves], 
 
 
 def in_backward(leaves: Leaves, forward: Callable[[Leaves], Leaves], backward: Callable[[Leaves], Leaves]) -> Leaves:
-    """Returns `forward(leaves)`. One call of `backward` maps the cotangents of all results to those of `leaves`."""
+    """Returns `forward(leaves)`. One call of `backward` maps all results' cotangents to the cotangents of `leaves`."""
 
     @jax.custom_vjp
     def hooked(leaves: Leaves) -> Leaves:

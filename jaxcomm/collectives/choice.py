@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 PLANS: Final[dict[str, Plan]] = {}  # the plans that this process has loaded, by hash
-AUTO: Final = "auto"  # stands in place of a plan's hash; calls between processes then follow the run's plan
+AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the run's plan
 
 
 NEVER: Final = -1e300  # seconds; every rank is at least this late, so calls run the second schedule
@@ -36,13 +36,14 @@ class Rule(NamedTuple):
     Attributes:
       rank: the rank that may be late. A call runs the second schedule if this rank entered the previous call `seconds`
         or more after all other ranks. The first calls also run the second schedule. ANY_RANK: any rank may be late, a
-        different one each time. A call runs schedule 1 + r if rank r has still not entered it `seconds` after all other
-        ranks have. NO_RANK: calls run the first schedule, at any lateness.
+        different one each time. A call runs schedule 1 + r if rank r has not entered the call `seconds` after all other
+        ranks. NO_RANK: calls run the first schedule, at any lateness.
       seconds: see `rank`. NEVER where lateness does not matter.
       tries: whether the first calls compare the schedules. If the other schedules gain nothing, later calls run the
         first schedule.
       lost_rails: pairs of a rank and a rail's name, for calls between processes. While only this rank's host lacks this
-        rail, calls run the pair's own schedule. These schedules are the last ones, in the order of the pairs.
+        rail, calls run the pair's own schedule. These schedules come last in `Choice.schedules`, in the order of the
+        pairs.
     """
 
     rank: int
@@ -110,7 +111,7 @@ def choose_messages(call: SizedCall, hosts: Sequence[int]) -> Choice:
     kind, ranks, nbytes = call.kind, call.ranks, call.nbytes
     schedule, source = choose_schedule(call)
     is_planned_direct = source != "direct" and kind == "all_reduce" and schedule.kind == "direct"
-    if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # one round, while "direct" takes two rounds
+    if is_planned_direct and default_schedule(nbytes, hosts) == "flat":  # "flat" takes one round, "direct" takes two
         return Choice((f"all_reduce/flat/{ranks}",), source)
     if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
         return Choice((f"{kind}/direct/{ranks}",), source)
@@ -136,7 +137,7 @@ def executor(call: SizedCall) -> str | None:
 
 
 def choose_schedule(call: SizedCall) -> tuple[Schedule, str]:
-    """The schedule that a call runs, and the start of its plan's hash, or "direct" if no plan has a schedule for it."""
+    """The schedule that a call runs, and the start of the plan's hash; "direct" if no plan has a schedule for it."""
     kind, ranks, nbytes, dtype, plan, where = call
     schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
     if chosen and chosen.ranks != ranks:
@@ -156,8 +157,9 @@ def choose_schedule(call: SizedCall) -> tuple[Schedule, str]:
 def with_others(choice: Choice, call: SizedCall, hosts: Sequence[int] | None, tries: bool) -> Choice:
     """Returns the choice with all schedules from which a call on CPUs selects.
 
-    They are the plan's schedules for late ranks, if it has any. Otherwise they are the plan's schedule, the default
-    schedule during a trial, and between processes the plan's schedules for hosts that lack a rail.
+    If the plan selects by lateness, these are its schedules for early and late ranks. Otherwise these are the plan's
+    schedule, during a trial the default schedule, and between processes the plan's schedules for hosts that lack a
+    rail.
 
     Args:
       choice: the call's choice so far.
@@ -234,7 +236,7 @@ def _compiled(schedule: Schedule) -> str:
     return ffi.register_program(program)
 
 
-@functools.cache  # unbounded, as above
+@functools.cache  # unbounded, like `_compiled`
 def _compiled_messages(schedule: Schedule) -> str:
     return ffi.register_messages(_encoded_messages(schedule))
 

@@ -74,6 +74,6 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
 
 
 def _in_order(request: Request) -> bool:
-    """Whether the ranks are in the order of their devices. A run measures links in the order of devices."""
+    """Whether the ranks are in the order of their devices, as in the links from which plan="auto" plans."""
     devices = [device.number for group in request.groups for device in group]
     return all(low < high for low, high in itertools.pairwise(devices))

@@ -33,8 +33,8 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") 
     """Sums a tree over the ranks of `axis_name` with equal numbers in `groups`; ranks of a group get the same bits.
 
     If ranks pass different `groups`, or a number out of range, the step fails on CPUs; the error says which rank passed
-    which groups. Other platforms run one sum of lax for each group, and return NaN in this case, or for integers the
-    largest value of the type.
+    which groups. Other platforms run one sum of lax for each group. They return NaN, or for integers the largest value
+    of the type, instead of this error.
 
     Args:
       x: tree of arrays.
@@ -54,7 +54,7 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") 
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
-    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # groups' sums differ even for equal operands
+    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # results vary: groups have different sums
     return tree.unflatten(_grouped.bind(groups, *operands, axes=axes, bucket=bucket)[1:])
 
 
@@ -101,7 +101,7 @@ def _as_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, 
 def _in_lax(groups: jax.Array, *leaves: jax.Array, axes: tuple[Any, ...]) -> list[jax.Array]:
     """Runs one masked sum for each group, one after the other.
 
-    So all ranks run the same collectives, and the memory does not grow with the number of groups.
+    All ranks therefore run the same collectives, and the memory does not grow with the number of groups.
     """
     ranks, mine = groups.size, groups[lax.axis_index(axes)]
     low, high = lax.pmin(groups, axes), lax.pmax(groups, axes)

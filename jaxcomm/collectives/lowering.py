@@ -81,7 +81,7 @@ def lower_to_core(
         return call_core(context, operands, request)
     if request.site and not _is_partitioned(scope.mesh, scope.manual_axes):
         return call_core(context, operands, dataclasses.replace(request, drop=drop))
-    # Within a process, and in a step that XLA still partitions, nothing is lost.
+    # Within a process, and in a step that XLA still partitions, no part is dropped.
     return [operands[0], *call_core(exact, operands[1:], request)]
 
 

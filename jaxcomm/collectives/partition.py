@@ -1,7 +1,7 @@
 """Collectives in steps that XLA still partitions over the axes that `shard_map` left automatic.
 
-XLA would gather the operands of a custom call that it cannot partition. So these collectives are custom calls with a
-partitioner of ours, which keeps each operand's sharding and returns the call on one shard.
+XLA would gather the operands of a custom call that it cannot partition. These collectives are therefore custom calls
+with our own partitioner, which keeps each operand's sharding and returns the call on one shard.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The modules that lower sums on platforms other than CPUs, found by name when a step needs them.
 
-So this package does not depend on these modules, and a run on CPUs imports none of them.
+This package therefore does not depend on these modules, and a run on CPUs imports none of them.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str,
 
 
 def _primitive(lax: Primitive) -> Primitive:
-    """Our primitive for `lax`. Its rules apply lax's rule to each operand, with our collectives in place of lax's."""
+    """Our primitive for `lax`. Its rules apply lax's rule to each operand, with lax's collectives replaced by ours."""
     ours = Primitive(f"jaxcomm_{lax.name}")
     ours.multiple_results = True
 
@@ -218,6 +218,6 @@ def _abstract_eval(
     return list(results), set().union(*effects)
 
 
-PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # lax's primitive → ours, in steps
+PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # lax's primitive → our traced primitive
 VARY = _primitive(jax_compat.lax_pvary())  # casts many operands; one call sums their cotangents
-CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # lax's primitive → ours, in compilation
+CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # lax's primitive → our compiled primitive

@@ -36,7 +36,7 @@ def replace_types(names: Collection[str]) -> None:
     """Makes the core run lax's collectives of these element types, in all steps that are compiled for CPUs.
 
     Args:
-      names: names of types that XLA cannot pass to the library that runs XLA's collectives.
+      names: the element types that XLA cannot pass to the library that runs its collectives.
     """
     _types.update(names)
     _register()
@@ -76,7 +76,7 @@ def _lower(
         results = rule(context, operand, **params)
         return results
     plan, where = active_plan.plan_hash(None, axes), jax_compat.source_line(context)
-    with replacing_lax(False):  # our primitive may itself be lowered to lax's
+    with replacing_lax(False):  # our primitive may itself be lowered to lax's primitive
         if collective.kind == "all_reduce" and platforms == ("cpu",):
             return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
         bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "drop": None}, params)

@@ -15,7 +15,7 @@ def reroute(function: Callable[..., Any], replacements: Mapping[Primitive, Repla
     """Returns `function` with the binds of some primitives replaced by calls of `replacements`.
 
     Traces `function` and repeats its operations, one for one, in the caller's own trace. Independent binds with the
-    same primitive and parameters, such as those of a tree of arrays, become one call.
+    same primitive and parameters, such as the binds for the arrays of a tree, become one call.
 
     Args:
       function: the function to run. Results other than arrays, such as the sizes of axes, are returned as they are.

@@ -33,7 +33,7 @@ class _Watch:
     """A thread that polls the core for ended trials, until the process ends."""
 
     def __init__(self) -> None:
-        self._reported: dict[str, int] = {}  # by site, its number of trials at the last report
+        self._reported: dict[str, int] = {}  # number of trials of each site at the last report
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="jaxcomm trials", daemon=True)
         self._thread.start()

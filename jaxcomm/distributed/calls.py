@@ -15,7 +15,7 @@ from jaxcomm.distributed.connect import members
 from jaxcomm.ffi.arguments import MessageRun
 from jaxcomm.ffi.cpu import CPU
 
-_NUMBERS = 0x6A61_7863_0000_0000  # first number; communicators' numbers are hashes, so clashes are improbable
+_NUMBERS = 0x6A61_7863_0000_0000  # the first call's number; other communicators have hashes, so clashes are improbable
 
 
 def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]], values: NDArray[Any]) -> float:
@@ -32,7 +32,7 @@ def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]],
       Seconds from the last rank's arrival to the end, as measured by this process.
 
     Raises:
-      JaxcommError: the processes cannot be connected, or a process is gone or did not arrive before the deadline.
+      JaxcommError: the processes cannot be connected, or a process has left, failed or missed the deadline.
     """
     members.connected()
     processes, devices = (np.array(each, np.uint32) for each in zip(*ranks, strict=True))
@@ -45,7 +45,7 @@ def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]],
 
 @store.cached
 def measurements() -> Iterator[int]:
-    """Returns the counter of the job's measurements. The counter starts anew with each job, so all processes agree.
+    """Returns the counter that numbers the job's measurements. Each job counts from 0, so all processes agree.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized.

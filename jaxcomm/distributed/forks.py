@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 class _Closable(Protocol):
     def close(self) -> None:
-        """Closes the descriptor, and does nothing else that another process could notice."""
+        """Closes the descriptor. Must have no other effect that another process could notice."""
 
 
 _T = TypeVar("_T", bound=_Closable)
@@ -24,7 +24,7 @@ _own: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
 
 def close_in_children(made: _T) -> _T:
-    """Registers a socket, file or selector, and returns it. Forked children close all that are registered."""
+    """Registers a socket, file or selector, and returns it. Forked children close all registered objects."""
     _own.add(made)
     return made
 

@@ -1,7 +1,7 @@
 """The C++ core: its C functions, and the registration of its custom calls with XLA.
 
 `core` loads and calls a shared object. `cpu` lists the functions of the core for CPUs. Other back ends register
-themselves by `add_backend`. Those that have custom calls on segments also call `segments.add_platform`. Importing this
+themselves by `add_backend`. Back ends with custom calls on segments also call `segments.add_platform`. Importing this
 package loads nothing; the first call loads the core. The package may import errors.
 """
 
@@ -43,26 +43,26 @@ class Backend(Protocol):
     """An executor of programs on devices other than CPUs. It registers itself by `add_backend`."""
 
     def register_program(self, name: str, data: bytes) -> None:
-        """As `jaxcomm.ffi.register_program`, under the given name."""
+        """Registers a program under a name. `jaxcomm.ffi.register_program` calls this."""
 
     def set_deadline(self, seconds: float) -> None:
-        """As `jaxcomm.ffi.set_deadline`."""
+        """Sets the deadline of calls. `jaxcomm.ffi.set_deadline` calls this."""
 
     def sites(self) -> list[dict[str, Any]]:
-        """As `jaxcomm.ffi.sites`."""
+        """Returns the records of call sites. `jaxcomm.ffi.sites` calls this."""
 
     def reset_stats(self) -> None:
-        """As `jaxcomm.ffi.reset_stats`."""
+        """Forgets the records of call sites. `jaxcomm.ffi.reset_stats` calls this."""
 
 
 _backends: list[Backend] = []
-_programs: dict[str, bytes] = {}  # the core's programs, for back ends added later
-_DEADLINE_S = 60.0  # the deadline until one is set; equals the one in cc/base/default_deadline.h
+_programs: dict[str, bytes] = {}  # the core's programs, by name; `add_backend` passes them to a new back end
+_DEADLINE_S = 60.0  # the default deadline, as in cc/base/default_deadline.h
 _deadlines: list[float] = []  # the deadline that was set last; empty if none was set
 
 
 def add_backend(backend: Backend) -> None:
-    """Gives a back end the core's programs and deadline, now and after every later change."""
+    """Adds a back end. Passes the core's programs and deadline to the back end, now and at every later change."""
     for name, data in _programs.items():
         backend.register_program(name, data)
     for seconds in _deadlines:
@@ -124,13 +124,13 @@ def sites(*, spans: bool = False) -> list[dict[str, Any]]:
 
 
 def rails() -> list[dict[str, Any]]:
-    """The records of rails, as in `jaxcomm.stats()`, but with the core's times."""
+    """The records of rails, as in `jaxcomm.stats()`, but with times in microseconds of the monotonic clock."""
     found: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))
     return found
 
 
 def gone() -> list[dict[str, Any]]:
-    """The records of processes that are gone, as in `jaxcomm.stats()`, but with the core's times."""
+    """The records of processes that have left or failed, as in `jaxcomm.stats()`, but with times as in `rails`."""
     found: list[dict[str, Any]] = json.loads(CPU.text("job_gone"))
     return found
 
@@ -148,7 +148,7 @@ class Comparison(NamedTuple):
     Attributes:
       first_s: trimmed mean of the first way's seconds.
       second_s: trimmed mean of the second way's seconds.
-      least_s: the difference of the two means that chance may explain; only a larger difference counts.
+      least_s: the largest difference of the two means that chance may explain. Only a larger difference counts.
     """
 
     first_s: float
@@ -187,7 +187,7 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
       ranks: the number of buffers.
       nbytes: the bytes of each buffer.
       dtype: float16, bfloat16, float32 or float64.
-      writes: the number of buffers to which the sum is stored; None: all.
+      writes: the number of buffers to which the sum is stored; None stands for all buffers.
 
     Raises:
       JaxcommError: `dtype` is another type, or the system lacks the memory or the threads.
@@ -198,13 +198,13 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
 
 
 def delay(x: Any, seconds: jax.Array | float) -> Any:
-    """Returns `x` after `seconds`, which makes a rank late on purpose.
+    """Returns `x` after a delay of `seconds`, to make a rank late on purpose.
 
-    On CPUs the core waits, by a timer; on other platforms a thread of the host sleeps.
+    On CPUs a timer of the core delays the result. On other platforms a thread of the host sleeps.
 
     Args:
       x: an array or a tree of arrays; the result is the same.
-      seconds: a scalar from 0 to 86400 (a day), read when the step runs; another value is an error in that run. Inside
+      seconds: a scalar from 0 to 86400 (a day), read when the step runs. Another value makes the step fail. Inside
         `shard_map` the value may differ from rank to rank:
         `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
     """
@@ -222,7 +222,7 @@ def delay(x: Any, seconds: jax.Array | float) -> Any:
 def _delay_in_core(leaves: list[Any], seconds: jax.Array) -> list[Any]:
     import jax
 
-    # The results' types are the operands' own, so that they vary over the same axes.
+    # The results have the operands' types, so that the results vary over the same mesh axes.
     types = [jax.typeof(leaf) for leaf in leaves]
     call = jax.ffi.ffi_call(_DELAY, types, input_output_aliases={i: i for i in range(len(leaves))})
     return list(call(*leaves, seconds))
@@ -240,8 +240,9 @@ def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
         time.sleep(float(seconds))
         return np.bool_(True)
 
-    # The callback takes and returns values that XLA cannot foresee, so XLA cannot move either end of the wait.
-    # `io_callback` has an effect, and JAX would call a step with an effect by a slower path, on CPUs too.
+    # The callback reads the leaves, and the results depend on the callback's value. So XLA can neither start the wait
+    # early nor return the leaves before its end. `io_callback` is not used, because it has an effect, and JAX calls
+    # steps with effects by a slower path, on CPUs too.
     there = [leaf.ravel()[:1] for leaf in leaves]
     waited = jax.pure_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)
     return [jnp.where(waited, leaf, jnp.zeros_like(leaf)) for leaf in leaves]

@@ -13,7 +13,7 @@ class Struct(ctypes.Structure):
     """A C struct that keeps alive the arrays to which it points."""
 
     def __init__(self, *values: Any) -> None:
-        """Takes a value for each field: a number, a text, a struct, or a contiguous array for a pointer."""
+        """Takes a value for each field: a number, a text, a struct, or, for a pointer, a contiguous array."""
         super().__init__(*map(_plain, values))
         self._kept = values
 

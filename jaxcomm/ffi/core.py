@@ -1,7 +1,7 @@
 """Loads a shared object of jaxcomm, calls its C functions, and registers its custom calls with XLA.
 
-The C functions follow cc/base/c_function.h: each returns 0, or another number after writing the text of its error to
-the buffer that is its last argument.
+The C functions follow cc/base/c_function.h. A function returns 0 on success. On failure it returns another number and
+writes the error's text to its last argument, a buffer.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Core:
         Args:
           name: the shared object's name in error texts.
           path: the path of the shared object's file.
-          functions: for each C function, the types of all arguments but the last one, which is for the error. The keys
-            are the functions' names without the prefix "jaxcomm_".
+          functions: for each C function, the types of all arguments except the last, the error's buffer. The keys are
+            the functions' names without the prefix "jaxcomm_".
           cure: the cure if the file cannot be loaded.
         """
         self.path = path
@@ -69,7 +69,7 @@ class Core:
 
         Raises:
           JaxcommError: the shared object cannot be loaded.
-          JaxcommError, or `raises`: the function's error.
+          `raises`: the C function has failed.
         """
         if (error := self.failure(function, *arguments)) is not None:
             raise raises(error)
@@ -133,5 +133,5 @@ class Core:
         found = self.text("failure", text.encode(errors="replace"))
         try:
             return json.loads(found) if found else None
-        except ValueError:  # no JSON, because another process may have sent any bytes
+        except ValueError:  # not JSON: the record may contain bytes that another process sent
             return None

@@ -1,8 +1,8 @@
 """The core's operations on segments of a gradient: computing their importance, packing, unpacking and scaling them.
 
-A segment is `segment_bytes` of one flat array; the array's last segment may be shorter. On platforms without a core,
-JAX's operations do the same. The GPU core has only the importance. These functions are for gradients and are not
-differentiable.
+A segment is `segment_bytes` bytes of one flat array; the array's last segment may be shorter. The core for CPUs has all
+these operations, and the CUDA core has only `importance`. Elsewhere JAX's operations compute the same. These functions
+are for gradients and are not differentiable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _platforms = ["cpu"]  # platforms on which "jaxcomm_importance" is called
 
 
 def add_platform(name: str) -> None:
-    """Makes one more platform call "jaxcomm_importance", which the platform's back end has registered with XLA.
+    """Makes `importance` use the custom call "jaxcomm_importance" on one more platform.
+
+    The platform's back end must have registered this custom call with XLA.
 
     Args:
       name: JAX's name of the platform.
@@ -64,8 +66,8 @@ def pack(x: jax.Array, indices: jax.Array, segment_bytes: int) -> jax.Array:
     """The segments with these ascending indices, one after the other. The last segment of `x` is padded with zeros.
 
     Raises:
-      JaxRuntimeError: on CPUs, indices that do not ascend or do not exist. On other platforms the step goes on, and
-        another segment takes the place of a segment that does not exist.
+      JaxRuntimeError: on CPUs, the indices do not ascend, or an index is too large. On other platforms the step does
+        not fail, and another segment takes the place of a segment that does not exist.
     """
     shape = (indices.size * segment_bytes // x.dtype.itemsize,)
     call = _call("pack", _like(x, shape, x.dtype), segment_bytes=np.int64(segment_bytes))

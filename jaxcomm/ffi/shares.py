@@ -17,7 +17,7 @@ class SharesFrom(NamedTuple):
 
 
 class PlanRail(NamedTuple):
-    """A rail of a plan: its name, its transport, and the bytes per second of a large all-reduce on it alone."""
+    """A rail of a plan: its name, its transport, and the bytes per second of a large all-reduce on this rail alone."""
 
     name: str
     transport: str

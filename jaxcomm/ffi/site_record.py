@@ -28,12 +28,14 @@ class SiteRecord(NamedTuple):
       name, axes, plan: for error texts and statistics.
       kind: "all_reduce", "reduce_scatter" or "all_gather".
       reduction: "sum", "max" or "min".
-      groups_by_operand: whether the first operand divides each of `groups` further, by a number for every rank.
+      groups_by_operand: whether the first operand divides each of `groups` further. The operand then has the number of
+        each rank's group.
       groups: the groups of ranks.
       rule: the fields of a `Rule` of `jaxcomm/collectives/choice.py`: rank, seconds, tries and lost_rails.
-      drop: for a sum that may lose packets, the share of each leaf that may be lost, and the bytes of a segment.
+      drop: for a sum that may lose packets, the share of each leaf that may be lost, and the bytes of a segment; None
+        for other calls.
       between: for a call between processes, the fields that identify the call in all these processes: module, lowering,
-        number and the user's line.
+        number and the user's line; None for other calls.
     """
 
     name: str

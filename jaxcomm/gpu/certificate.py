@@ -1,6 +1,7 @@
-"""The certificate of this machine's GPUs. `jaxcomm check` writes it, and sums over GPUs use exactly what it allows.
+"""The certificate of this machine's GPUs: the state of each section of `jaxcomm check`, which writes the file.
 
-A certificate is valid only for the devices and versions with which it was made.
+Sums over GPUs use an executor only if all sections that the executor needs have passed. A certificate is valid only for
+the devices and versions with which it was made.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jaxcomm.gpu import core, nccl
 FORMAT, VERSION = "jaxcomm-check", 1
 PASSED = "passed"
 
-# For each use, the sections that must have passed: sums over the GPUs of one process, and sums between processes.
+# The sections that each use needs: "process" is sums over the GPUs of one process, "nccl" is sums between processes.
 NEEDS: dict[str, tuple[str, ...]] = {"process": ("exact", "types", "deadline", "devices"), "nccl": ("nccl",)}
 
 
@@ -36,7 +37,7 @@ def path() -> Path:
 
 @functools.cache
 def here() -> dict[str, Any]:
-    """Describes this machine for a certificate: the kinds of this process's GPUs, and every version that matters."""
+    """Describes this machine for a certificate: the kinds of this process's GPUs, and the versions of the software."""
     import jax
 
     driver = Path("/proc/driver/nvidia/version")
@@ -67,7 +68,7 @@ def sections_for(made_for: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def why_not(use: str) -> str | None:
-    """The reason why this use ("process" or "nccl") was not shown to work on this machine; None if it was."""
+    """The reason why the certificate does not allow this use ("process" or "nccl") here; None if it allows the use."""
     try:
         document = _read()
     except ValueError as error:
@@ -80,7 +81,7 @@ def why_not(use: str) -> str | None:
 
 
 def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
-    """The first section that this use needs and that has not passed, with its state; None if all have passed."""
+    """The first section that this use needs and that has not passed, with its state; None if all sections passed."""
     for name in NEEDS[use]:
         state = sections.get(name, {}).get("state", "has not run")
         if state != PASSED:
@@ -112,7 +113,7 @@ def _answer(use: str, process: int) -> str:
 
 
 def _read() -> dict[str, Any]:
-    """The document in the file; raises a ValueError that says in words what is wrong with it."""
+    """Reads the certificate's file. Raises ValueError with the reason if the file is not a valid certificate."""
     file = path()
     try:
         document = json.loads(file.read_bytes())

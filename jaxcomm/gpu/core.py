@@ -1,6 +1,6 @@
-"""The part of the core for NVIDIA's GPUs: its C functions, the reason why it is off, and its custom calls.
+"""The CUDA core, for NVIDIA's GPUs: its C functions, the reason why it is not used, and its custom calls.
 
-This part is a separate shared object. An installation may lack it. It also loads on machines without a GPU.
+The CUDA core is a separate shared object. An installation may lack it. It also loads on machines without a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import TEXT, Core
 
-_PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, the bytes, and their number
+_PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, the bytes, and the number of bytes
 CUDA: Final = Core(
     "CUDA core",
     Path(__file__).parent / "jaxcomm_cuda13.so",
@@ -42,7 +42,7 @@ CUDA: Final = Core(
 
 
 def library() -> Path:
-    """Path of the shared object, which exists if this installation has it."""
+    """Path of the shared object. The file exists only if this installation has the CUDA core."""
     return CUDA.path
 
 

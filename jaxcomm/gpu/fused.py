@@ -1,7 +1,7 @@
 """The fused executor: all-reduces over the GPUs of one process, and over the rows of an array on one GPU.
 
-`jaxcomm.psum` on GPUs becomes an all-reduce over GPUs, with the same custom-call name as on CPUs. In an all-reduce over
-rows, each row is the operand of a virtual rank. It is for tests and measurements on one GPU.
+`jaxcomm.psum` on GPUs becomes an all-reduce over GPUs, with the same custom-call name as on CPUs. An all-reduce over
+rows is for tests and measurements on one GPU: each row is the operand of a virtual rank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALIGNMENT = 16  # a row is padded to a multiple of this number of bytes
 def virtual_psum(
     x: jax.Array, schedule: Schedule, *, reduction: str = "sum", delays_us: jax.typing.ArrayLike | None = None
 ) -> jax.Array:
-    """Reduces over the first axis as if each row were the operand of a rank. Every row becomes the result.
+    """Reduces over the first axis as if each row were the operand of a rank. Every row of the output is the result.
 
     Args:
       x: [ranks, ...]; row r is rank r's operand.
@@ -62,7 +62,7 @@ def virtual_psum(
 
 
 def check() -> None:
-    """Raises the error of a failed call, once. First wait for this call's result.
+    """Raises the error of a failed call, once. The caller must have waited for the call's result.
 
     Raises:
       JaxcommError: "DeadlineError: …" with the ranks that did not arrive.
@@ -78,8 +78,8 @@ def set_deadline(seconds: float) -> None:
 def sites() -> list[dict[str, Any]]:
     """Statistics as in `jaxcomm.stats`. Times are by the devices' clocks, which are compared through the host's clock.
 
-    Does not wait for devices, so a call that still runs is included next time. If more than 64 calls have run since the
-    statistics were last read, only the last 64 of them count.
+    Does not wait for devices, so the next read includes a call that still runs. If more than 64 calls have run since
+    the statistics were last read, only the last 64 calls count.
     """
     sites: list[dict[str, Any]] = json.loads(CUDA.text("fused_stats"))
     return sites
@@ -94,7 +94,7 @@ def register_program(name: str, data: bytes) -> None:
     """Registers an encoded program with the core. A custom call finds the program by `name`.
 
     Raises:
-      PlanError: the core's decoder refuses the program; the text names the word.
+      PlanError: the core's decoder refuses the program; the error text names the invalid word.
     """
     CUDA.call("fused_register", name, data, len(data), raises=PlanError)
 

@@ -36,7 +36,7 @@ from jaxcomm.log import say_once
 def lower(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    """The lowering rule on GPUs of jaxcomm's counterpart of the primitive `lax`."""
+    """The GPU lowering rule of the jaxcomm primitive that replaces the primitive `lax`."""
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
 
@@ -104,7 +104,7 @@ def register_segments() -> None:
 
 
 def check_at_exit() -> None:
-    """Logs the error of a failed call that no caller has received yet."""
+    """Logs the error of a failed call if no caller has received this error."""
     try:
         fused.check()
     except JaxcommError as error:
@@ -129,7 +129,7 @@ def _why_not(use: str, members: Sequence[int]) -> str | None:
 
 
 def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, Any]:
-    """The attributes of the fused kernel's custom call. They are equal on all processes."""
+    """The attributes of the fused kernel's custom call, equal in all processes."""
     choices = {
         ranks: choice.choose(choice.SizedCall(request.kind, ranks, nbytes, dtype, request.plan, request.call))
         for ranks in {*request.sizes} - {1}
@@ -147,7 +147,7 @@ def _attributes(request: Request, nbytes: int, dtype: str | None) -> dict[str, A
 
 
 def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
-    """Makes one call, and so one kernel, for each element type. Leaves of the same type are concatenated."""
+    """Makes one call, and thus one kernel, for each element type. Concatenates the leaves of a type."""
     results: list[Any] = [None] * len(leaves)
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]

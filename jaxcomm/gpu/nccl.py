@@ -1,8 +1,9 @@
 """All-reduces between GPUs of several processes: one custom call runs a whole schedule over NCCL on XLA's stream.
 
-Ranks queue their messages in the program's order and never block. There is no deadline. NCCL is the copy that JAX has
-loaded. All processes must lower the same steps in the same order, because their devices then join one communicator per
-group. The processes exchange the group's id through the key-value store of `jaxcomm.distributed`.
+Ranks queue their messages in the program's order and never block. Calls have no deadline. NCCL is the copy that JAX has
+loaded. All processes must lower the same steps in the same order, because a group's devices join the group's
+communicator during the lowering. The processes exchange the group's id through the key-value store of
+`jaxcomm.distributed`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from jaxcomm.schedules import Schedule
 
 TARGET = "jaxcomm_nccl"
 ID_BYTES = 128
-JOIN_S = 60.0  # deadline of NCCL for connecting processes that have all arrived
+JOIN_S = 60.0  # seconds in which NCCL must connect the ranks, after all processes have arrived
 
 
 def why_off() -> str | None:
@@ -59,7 +60,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: R
     """Lowers an all-reduce to the custom call. The call's communicators exist when this function returns.
 
     Raises:
-      PlanError: the plan's schedule cannot be sent.
+      PlanError: the plan's schedule cannot run as messages.
       JaxcommError: a process does not arrive, or NCCL cannot connect the ranks before the deadline.
     """
     avals: Sequence[Any] = context.avals_in
@@ -156,7 +157,7 @@ def _join(groups: Groups, axes: str) -> str:
     digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
     name, here = f"{axes} {digest[:8]}", jax.process_index()
     _joins[digest] += 1
-    prefix = f"{digest}/{_joins[digest]}"  # equal in all processes, because a join fails in all of them
+    prefix = f"{digest}/{_joins[digest]}"  # equal in all processes, because a join fails in all processes or in none
     mine = [
         (index, rank, device)
         for index, group in enumerate(groups)
@@ -164,7 +165,7 @@ def _join(groups: Groups, axes: str) -> str:
         if process == here
     ]
     indices = sorted({index for index, _, _ in mine})
-    # Waits here for processes that still compile something else, so that NCCL's deadline does not include this time.
+    # Waits for processes that still compile other programs, so that this wait does not count against NCCL's deadline.
     store.publish(f"{prefix}/here/{here}", "")
     for process in sorted({process for index in indices for process, _ in groups[index]}):
         store.lookup(f"{prefix}/here/{process}", f"process {process} has not reached a call over '{axes}'")
@@ -180,6 +181,6 @@ def _join(groups: Groups, axes: str) -> str:
         index, rank, device = member
         join(name, ranks=len(groups[index]), rank=rank, id=ids[index], device=device)
 
-    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each thread waits for ranks that may be in this process
+    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # a join waits for ranks that may be in this process
         list(pool.map(join_one, mine))
     return name

@@ -1,4 +1,4 @@
-"""Measures what profiles hold: links, lost packets, late ranks, a step's gradients, a training's tolerance of drops.
+"""Measures values for profiles: links, lost packets, late ranks, a step's gradients, a training's tolerated drops.
 
 May be imported by auto_plan, cli and train; imports profile, program, the packages that run collectives, and the
 calls between processes.

@@ -38,11 +38,11 @@ def measure_by_xla(
 ) -> Profile:
     """Profiles sums that XLA's own collectives run: schedules by permutes, late joins, and `lax.psum`.
 
-    The host's clock times these sums by turns, with no rank late and with one rank late. The late rank is the latest in
-    `late`, or the last rank if `late` is empty. The core does not time XLA's collectives, so the host's clock also
-    takes the `arrivals`. In each step all ranks pass a barrier, and each process then times how long its devices take
-    until their next sum would begin. Here that time is only the delay in `late`. All processes call this function, and
-    get the same profile.
+    The host's clock times these sums by turns, with no rank late and with one rank late. The late rank is the rank with
+    the longest delay in `late`, or the last rank if `late` is empty. The core does not time XLA's collectives, so the
+    host's clock also takes the `arrivals`. In each step all ranks pass a barrier, and each process then times how long
+    its devices take until their next sum would begin. In this measurement that time is only the delay in `late`. All
+    processes call this function, and get the same profile.
 
     Args:
       devices: ranks n, at least 2, in a job of one process; None: all devices of the job.
@@ -50,7 +50,7 @@ def measure_by_xla(
       steps: rows of `arrivals`, at least 1.
       late: by rank, the seconds by which to make the rank late on purpose, in the steps only.
       on: the devices' platform.
-      are_asked: whether the user gave the sizes. If so, no size is left out.
+      are_asked: whether the user gave the sizes. Sizes that the user gave are never left out.
       seconds: time for the schedules, roughly. If it does not suffice, sizes are left out, the largest first.
       progress: called with the finished share, from 0 to 1.
 
@@ -97,7 +97,7 @@ def measure_by_xla(
 
 
 def _arrivals(mesh: Any, late: Mapping[int, float], steps: int) -> Floats:
-    """For each step and rank, the seconds from a barrier of all ranks to the end of the rank's own part.
+    """For each step and rank, the seconds from a barrier of all ranks to the end of the rank's delay.
 
     The earliest rank's seconds are subtracted, so each row has a zero.
     """

@@ -1,9 +1,9 @@
 """Clocks for sums in a jitted loop: the core's record of each sum, or the host's clock around the loop.
 
 The host's clock is used where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a maximum
-of one element, so the next sum begins after the previous sum has ended on all ranks. A loop without sums runs just
-before. Its time contains the same barriers, the ranks' own parts and their lateness, so the difference of the two
-loops' times is the time of the sums. Clocks of different processes are not compared, and JAX's dispatch cancels out.
+of one element, so the next sum begins after the previous sum has ended on all ranks. Just before, a loop without sums
+runs the same barriers, buffer writes and delays. The difference of the two loops' times is therefore the time of the
+sums. Clocks of different processes are not compared, and JAX's dispatch cancels out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxcomm.measure import psum_loop
 from jaxcomm.plan import Plan
 from jaxcomm.profile.timed_schedules import TimedExecutor
 
-LEAST_S: Final = 1e-6  # the minimum time that the host's clock measures
+LEAST_S: Final = 1e-6  # minimum seconds of a sum by the host's clock
 _FEW_BYTES: Final = 1 << 20  # smaller sums are too short to be timed in few calls
 _MORE: Final = 4  # factor on the number of calls of smaller sums, if no rank is late
 
@@ -31,14 +31,14 @@ class Clock(ABC):
 
     @abstractmethod
     def loop(self, plan: Plan) -> Any:
-        """A jitted, donated loop of psums under a plan. Takes buffers, each rank's wait, and the number of calls."""
+        """A jitted, donated loop of psums under a plan. Arguments: buffers, each rank's wait, number of calls."""
 
     @abstractmethod
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
         """Runs one turn; returns the buffers, a sum's seconds, and the seconds from the first to the last arrival.
 
-        The sum's seconds are from the last arrival to the end, in the process that ends last. The arrivals differ
-        because ranks do not finish writing their buffers at the same time.
+        The sum's seconds count from the last arrival to the end of the sum, in the process that ends last. The arrivals
+        differ because ranks do not finish writing their buffers at the same time.
 
         Args:
           loop: a loop of this clock.
@@ -55,9 +55,9 @@ class Clock(ABC):
 
 
 class CoreClock(Clock):
-    """The core's own times: the median over the calls of a turn in which the late rank arrived last.
+    """The median of the core's times of a turn's calls. If a turn has several calls, the first call does not count.
 
-    If a turn has several calls, the first one does not count.
+    If a rank is made late, only the calls in which it arrived last count, unless there are no such calls.
     """
 
     def __init__(self, mesh: Any) -> None:
@@ -107,7 +107,7 @@ class HostClock(Clock):
             start = time.perf_counter()
             x = each(x, seconds, calls).block_until_ready()
             times.append(time.perf_counter() - start)
-        return x, max(LEAST_S, longest((times[1] - times[0]) / calls)), 0.0  # the barrier lets all ranks start at once
+        return x, max(LEAST_S, longest((times[1] - times[0]) / calls)), 0.0  # all ranks start at once, at the barrier
 
 
 def agreed(value: float) -> float:

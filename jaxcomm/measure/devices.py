@@ -41,24 +41,24 @@ def measure_devices(
     """Profiles the first `devices` CPU devices or GPUs of this process.
 
     The core times a call from the last rank's arrival to the end, without JAX's dispatch. On CPUs whole schedules are
-    timed by turns, with no rank late and with one rank late. The late rank is the latest in `late`, or the last rank if
-    `late` is empty. α and β are fitted to the direct schedule with no rank late. On GPUs the fused executor runs the
-    psum, and each size's sample is the median of 40 warm calls in a jitted loop. The psum and NCCL's allreduce also
-    take turns there, in loops of 40 calls. The arrivals come from `steps` further calls at the largest timed size.
-    Their loop has no other work, so only the machine and `late` make ranks late.
+    timed by turns, with no rank late and with one rank late. The late rank is the rank with the longest delay in
+    `late`, or the last rank if `late` is empty. α and β are fitted to the direct schedule with no rank late. On GPUs
+    the fused executor runs the psum, each size's sample is the median of 40 warm calls in a jitted loop, and the psum
+    and NCCL's allreduce take turns in loops of 40 calls. The arrivals come from `steps` further calls at the largest
+    timed size. Their loop has no other work, so only the machine and `late` make ranks late.
 
     Args:
       devices: ranks n, at least 2; JAX must have n devices.
       sizes: bytes per rank, each at least 4; rounded down to whole float32.
       steps: rows of `arrivals`, at least 1.
-      late: maps ranks to seconds. In the steps, and only there, each of these ranks is delayed by its seconds.
+      late: maps ranks to seconds. Each of these ranks is delayed by its seconds, in the steps only.
       on: "cpu" or "cuda".
-      are_asked: whether the user gave the sizes. If so, no size is left out.
+      are_asked: whether the user gave the sizes. Sizes that the user gave are never left out.
       seconds: time for the schedules on CPUs, roughly. If it does not suffice, sizes are left out, the largest first.
       progress: called with the finished share, from 0 to 1.
 
     Returns:
-      The profile. Its α and β are those of the direct schedule, which the psum runs.
+      The profile. α and β are fitted to the times of the direct schedule, which the psum runs.
 
     Raises:
       ProfileError: invalid arguments, too few devices, or GPUs that cannot run plans.

@@ -1,4 +1,4 @@
-"""Measures when in a training step each gradient is ready."""
+"""Measures the time in a training step at which each gradient is ready."""
 
 from __future__ import annotations
 

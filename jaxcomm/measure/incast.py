@@ -23,7 +23,7 @@ def measure(found: PairTimes, sums: Sums) -> float | None:
     """Returns a byte's time in the direct schedule, divided by its time in a ring, for one rank per host; at least 1.
 
     Both schedules carry the same bytes between hosts, but in a ring each host sends to one host only. Only the first 32
-    hosts take part. Returns None if there are fewer than three hosts.
+    hosts are measured. Returns None if there are fewer than three hosts.
 
     Args:
       found: the times of the exchanges of pairs.

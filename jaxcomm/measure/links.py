@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 from jaxcomm.measure import incast, placement
 from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
-# An exchange of the second size takes longer than the queueing delay that other flows cause in a switch.
+# The second size is so large that its exchange takes longer than the queueing delay that other flows cause in a switch.
 _FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)
 _FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
 _ALONE: Final = 120  # number of pairs measured alone if there are more ranks
-_SHUFFLES: Final = 3  # rank orders for rounds in which all ranks exchange; one order with more than _ALL_PAIRS ranks
+_SHUFFLES: Final = 3  # number of rank orders for rounds in which all ranks exchange; 1 above _ALL_PAIRS ranks
 _MATCHINGS: Final = 63  # maximum number of rounds of disjoint pairs per rank order
 _TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
 _MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
-# Minimum ratio of the largest size's time to the smallest size's. Below it, noise decides the time per byte.
+# Minimum ratio of the largest size's time to the smallest size's time. Below this ratio, noise dominates the time per
+# byte.
 _LEAST_GROWTH: Final = 4.0
-_CALLS: Final = 2**20  # call numbers that one measurement may use
+_CALLS: Final = 2**20  # number of call numbers reserved for each measurement
 
 Progress = Callable[[float], object]
 
@@ -44,7 +45,7 @@ def measure_links(
       measurement: a number that all processes give to this measurement only. None: each process counts its own
         measurements, and after an error the processes' counts may differ.
       devices: CPU devices of several processes, all of which call this function; (): all devices of the job.
-      with_incast: whether to measure incast, too, for another second.
+      with_incast: whether to measure incast as well, for another second.
 
     Raises:
       JaxcommError: a process ended, or missed the deadline.
@@ -88,7 +89,7 @@ class MeasuredJob:
         Returns each pair's seconds per exchange, and the first process's seconds for the whole call.
         """
         start = time.monotonic()
-        numbers = [next(self._numbers) for _ in pairs]  # pairs of other processes also use up numbers
+        numbers = [next(self._numbers) for _ in pairs]  # also for pairs of other processes: numbers must agree
         mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
         run = self._threads.map if self._threads and len(mine) > 1 else map
         found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
@@ -124,8 +125,8 @@ class MeasuredJob:
         """Returns the seconds of each of `calls` sums of all ranks, and a rank's mean CPU seconds for all these sums.
 
         The sums run back to back, by the default schedule. The hosts' clocks time them, because the core's clock
-        starts at the last arrival. Small buffers are sent in one round, so at its arrival the last rank already has
-        the other ranks' bytes, and the core's time would lack the latency.
+        starts at the last arrival. Small buffers are sent in one round. The last rank therefore has the other ranks'
+        bytes when it arrives, and the core's time would lack the latency.
         """
         from jaxcomm.distributed import calls as core_calls
         from jaxcomm.schedules.default_schedules import default_schedule

@@ -43,7 +43,7 @@ class PairTimes(NamedTuple):
       hosts: the name of each rank's host.
       alone: rounds in which a single pair exchanged.
       loaded: rounds in which all ranks exchanged at once.
-      incast: the time of a byte where a host exchanges with several hosts, divided by its time where the host
+      incast: the time of a byte if a host exchanges with several hosts, divided by the time of a byte if the host
         exchanges with one host; None: not measured.
     """
 
@@ -85,8 +85,8 @@ def describe(found: PairTimes) -> dict[str, Any]:
     `link` describes two ranks on one host if a host has several ranks, otherwise two hosts of one rack. It is fitted to
     the median times of such pairs while all ranks exchange, as in a collective. A host's ranks count as sharing its NIC
     if n exchanges at once take more than √n times the time of one exchange alone. An uplink's rate counts all bytes
-    through the uplink, in the rounds with the most exchanges between its rack and other racks. Of these exchanges, only
-    those with one other rack are used: the rack with which they are fastest.
+    through the uplink, in the rounds with the most exchanges between its rack and other racks. Among these exchanges,
+    only the exchanges with the fastest other rack are used.
     """
     names = [*dict.fromkeys(found.hosts)]
     host = [names.index(name) for name in found.hosts]
@@ -175,7 +175,7 @@ def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
 
 
 def mean_per_byte(sizes: Sequence[int], rounds: Sequence[PairRound], place: Sequence[int]) -> Floats:
-    """Mean seconds per byte between each two places; NaN if none of their ranks met. Rank r is at `place[r]`."""
+    """Mean seconds per byte between each two places; NaN if no ranks of two places met. Rank r is at `place[r]`."""
     places = max(place) + 1
     total, count = np.zeros((places, places)), np.zeros((places, places))
     for pairs, seconds in rounds:
@@ -209,7 +209,7 @@ def _nic(found: PairTimes, host: Sequence[int]) -> tuple[Literal["host", "rank"]
 
 def _uplinks(found: PairTimes, home: Sequence[int], remote: float) -> list[float]:
     """For each rack, the time of a byte through its uplink, divided by the time of a byte between hosts of one rack."""
-    rounds = []  # for each round: the number of cross-rack pairs of each rack, and these pairs' racks and times
+    rounds = []  # for each round: how many pairs of each rack cross racks, and the racks and time of each such pair
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
         times = zip(racks, per_byte(found.sizes, seconds).tolist(), strict=True)

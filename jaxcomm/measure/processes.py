@@ -130,7 +130,7 @@ def measure_processes(
 def _of_first(job: MeasuredJob, document: dict[str, Any]) -> Any:
     """Returns the first process's document in all processes, so that all time the same schedules.
 
-    Their own documents differ in psums and rails.
+    The processes' own documents differ in psums and rails.
     """
     from jaxcomm.distributed import store
 
@@ -161,7 +161,7 @@ def _count_lost_packets(job: MeasuredJob, found: PairTimes) -> dict[str, Any]:
             hosts[process] = name
     if len(hosts) < 2:
         return {}
-    rates: dict[frozenset[str], float] = {}  # each two hosts' highest rate, because packet loss lowers TCP's rates
+    rates: dict[frozenset[str], float] = {}  # the highest rate of each two hosts, as packet loss lowers rates
     for each in (*found.alone, *found.loaded):
         for (one, other), seconds in zip(each.pairs, each.seconds, strict=True):
             if len(ends := frozenset((found.hosts[one], found.hosts[other]))) == 2:

@@ -43,7 +43,7 @@ def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
 
 
 def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
-    """A jitted, donated loop of psums under a plan. Takes buffers, each rank's wait, and the number of calls.
+    """A jitted, donated loop of psums under a plan. The loop takes buffers, each rank's wait, and the number of calls.
 
     Each rank writes its buffer just before a psum, like a step that computes gradients, so parts of the buffer are in
     the caches.
@@ -61,7 +61,7 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
 
 
 def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
-    """Like `timed_loop`, for buffers of zeros, with a barrier of all ranks after each psum. Plan None: no psums."""
+    """Like `timed_loop`, for buffers of zeros, with a barrier of all ranks after each psum. `plan` None: no psums."""
     import jax
 
     from jaxcomm import collectives, ffi
@@ -154,8 +154,8 @@ def wrong_late_ranks(late: Mapping[int, float], ranks: int) -> list[str]:
 def recorded(calls: int) -> dict[str, Any]:
     """Waits until the core has recorded all calls since the statistics were reset, and returns the record.
 
-    In a job of several processes, a call may be recorded shortly after its end. So even the last call before the reset
-    may be recorded after the reset.
+    In a job of several processes, a call may be recorded shortly after its end. The last call before the reset may
+    therefore be recorded after the reset.
 
     Args:
       calls: number of calls, all at one call site.

@@ -1,4 +1,4 @@
-"""Finds the links between ranks in known racks, for groups that cross an uplink one at a time.
+"""Finds the links between ranks in known racks, for groups that take turns on an uplink.
 
 Pure functions of the measured times.
 """
@@ -17,13 +17,13 @@ Racks = Sequence[Sequence[int]]
 
 
 class RackLinks(NamedTuple):
-    """The links of racks; a link slower by less than a quarter counts as equal.
+    """The links of racks. A link that is slower than typical links by less than a quarter counts as equally fast.
 
     Attributes:
       racks: the ranks of each rack.
       uplinks: for each rack, the time of a byte to another rack, divided by the time of a byte within a rack. The
-        transfer runs alone, to the rack that is reached fastest. So with two racks, both have the value of the slower
-        uplink.
+        transfer runs alone, to the rack that is reached fastest. With two racks, both therefore have the value of the
+        slower uplink.
       nics: for each rank, the time of a byte through its NIC, divided by the median of all ranks' times.
       alpha_s: seconds of a transfer within a rack.
       beta_s_per_byte: seconds per byte within a rack.
@@ -39,8 +39,8 @@ class RackLinks(NamedTuple):
 def rack_links(found: PairTimes, racks: Racks) -> RackLinks | None:
     """Returns the measured links between ranks in these racks.
 
-    If the times suggest other racks, and a byte takes less time within them than within the given racks by a factor
-    above 1.25, the suggested racks replace the given ones.
+    The times may suggest other racks. If a byte within the given racks takes more than 1.25 times as long as within the
+    suggested racks, the suggested racks replace the given racks.
 
     Args:
       found: the measured times.

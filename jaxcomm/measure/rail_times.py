@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxcomm.distributed.connect.membership import Membership
 
 SIZES: Final = tuple(2**power for power in range(12, 27, 2))
-SHARE: Final = 0.15  # share of the time for transfers and schedules, if there are several rails
+SHARE: Final = 0.15  # the rails' share of the time for transfers and schedules, if there are several rails
 _FEWEST, _MOST = 2, 20  # minimum and maximum number of timed calls; an untimed call first warms the connections up
 _PART = 16  # a size may use a sixteenth of the time left, but always gets _FEWEST calls
 
@@ -30,9 +30,9 @@ def measure(job: MeasuredJob, seconds: float, progress: Progress = lambda share:
     """Returns a job's rails with their times; empty unless several rails lead from each process to all others.
 
     To time a rail alone, all of every buffer is sent over this rail. The fastest of several calls counts, because noise
-    only adds time. Then all rails together get shares by these times. `slowdown` is the time of a sum over all rails,
-    divided by the greatest time that a rail alone takes for the bytes that it carried in this sum. The job's own shares
-    are restored afterwards, even after an error.
+    only adds time. Then sums over all rails are timed, with shares in proportion to the rails' speeds. `slowdown` is
+    the time of a sum over all rails, divided by the greatest time that a rail alone takes for the bytes that it carried
+    in this sum. The job's own shares are restored afterwards, even after an error.
 
     Args:
       job: the measured ranks; all of their processes call this.
@@ -96,8 +96,8 @@ def _slowdown(
 ) -> float:
     """The time of a sum over all rails, divided by the greatest time that a rail alone takes for the bytes it carried.
 
-    Of the two largest sizes the lower ratio counts, because noise only adds time. The bytes are those that each rail
-    really carried, because a few segments cannot be divided exactly by the shares.
+    The lower ratio of the two largest sizes counts, because noise only adds time. `carried` has each rail's measured
+    share of the bytes, because a few segments cannot be divided exactly by the planned shares.
     """
     curves = [Curve.of(sizes, without_noise(table).tolist()) for table in tables]
     ratios = [

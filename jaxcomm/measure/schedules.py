@@ -37,18 +37,18 @@ FINALISTS: Final = 4  # number of schedules that get more turns: the default and
 FEWEST: Final = 3  # minimum number of turns of each schedule
 FEWEST_OF_FINALISTS: Final = 5  # minimum turns of a finalist; a gain in all five turns excludes chance at 95 %
 MOST: Final = 10  # maximum number of turns of a finalist
-LEAST_TURNS: Final = 2  # turns of each schedule if the time does not suffice for more
-LEAST_SCHEDULES: Final = 2  # schedules if the time does not suffice for more: the default and the most promising
-MUCH_LONGER: Final = 1.5  # sizes are left out if even the fewest turns take longer than `seconds` by this factor
+LEAST_TURNS: Final = 2  # number of turns of each schedule if the time does not suffice for FEWEST
+LEAST_SCHEDULES: Final = 2  # minimum number of schedules: the default and the most promising one
+MUCH_LONGER: Final = 1.5  # sizes are left out if the fewest turns of all sizes exceed `seconds` by this factor
 SLOW_S: Final = 0.05  # longer calls run once per turn: cold caches and thread wake-ups hardly change their times
 _CALLS: Final = 2  # timed calls in a turn of shorter calls; one untimed call precedes them
 _FEW_BYTES: Final = 1 << 20  # for buffers below this size, a call's time does not depend on the size
-_LATE: Final = 1.1  # lateness divided by a call's time, so that early ranks finish all work that needs no late rank
+_LATE: Final = 1.1  # lateness divided by a call's time; above 1, early ranks finish all work that needs no late rank
 LEAST_LATE_S: Final = 0.01  # minimum lateness: long enough for threads to sleep
 MOST_LATE_S: Final = 0.02  # upper limit of `Lateness.least_s`
 
 Candidates = Callable[[int], Sequence[ScheduleName]]
-_single: Final = functools.lru_cache(maxsize=256)(single)  # cached, because one plan serves all sizes
+_single: Final = functools.lru_cache(maxsize=256)(single)  # cached: one plan serves all sizes
 
 
 class Name(NamedTuple):
@@ -61,7 +61,7 @@ class Name(NamedTuple):
 class TurnTimes(NamedTuple):
     """A plan's times, one per turn: seconds of a call from the last arrival to the end in the process that ends last.
 
-    In the turns of `together` no rank is late. In those of `late` one rank is late; `late` is empty if no rank is ever
+    In the turns of `together` no rank is late. In the turns of `late` one rank is late; `late` is empty if no rank is
     made late. `late_by_s` is the lateness in the last turn.
     """
 
@@ -71,7 +71,7 @@ class TurnTimes(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """The rank that is made late. Its lateness is a little more than a call's time, from `least_s` to `most_s`."""
+    """The rank that is made late: by a little more than a call's time, and by `least_s` to `most_s` seconds."""
 
     rank: int
     least_s: float = LEAST_LATE_S
@@ -83,9 +83,10 @@ class Lateness(NamedTuple):
 
     @classmethod
     def of(cls, late: Mapping[int, float], ranks: int) -> Lateness:
-        """Makes the latest rank in `late` late, or the last rank if `late` is empty.
+        """Makes the rank with the longest time in `late` late, or the last rank if `late` is empty.
 
-        The rank is late by a little more than a call takes. `least_s` is its time in `late`, clipped to 10 to 20 ms.
+        The rank is late by a little more than a call takes. `least_s` is the rank's time in `late`, clipped to [10 ms,
+        20 ms].
         """
         rank = max(late, key=lambda each: late[each], default=ranks - 1)
         return cls(rank, min(MOST_LATE_S, max(LEAST_LATE_S, late.get(rank, 0.0))))
@@ -95,7 +96,8 @@ class Offers(NamedTuple):
     """The schedules worth timing.
 
     `candidates` returns them for a size: the default first, then the schedules that are expected to be the fastest.
-    Without `candidates`, `schedules_of` names them. `topology` is the network, for schedules that are made for hosts.
+    Without `candidates`, `schedules_of` returns the schedules. `topology` is the network, for schedules that are made
+    for hosts.
     """
 
     candidates: Candidates | None = None
@@ -119,13 +121,13 @@ def time_schedules(
     """Times whole schedules by turns. The largest size comes first: trainings spend most time on large buffers.
 
     If the time does not suffice for all schedules, only the first candidates are timed at each size, at least two. If
-    even two per size would take much longer than `seconds`, the largest sizes are left out. For each executor, the
+    two schedules per size would take much longer than `seconds`, the largest sizes are left out. For each executor, the
     default and the three fastest schedules get more turns, because plans choose among these schedules.
 
     Args:
       mesh: the ranks, along one axis "data"; all processes of these ranks call this function.
-      executors: the executor that runs the ranks' sums. "xla" is added if XLA's collectives take turns with this
-        executor; the host's clock then times both.
+      executors: the executor that runs the ranks' sums; then "xla" if XLA's collectives take turns with this executor.
+        With "xla", the host's clock times both.
       lateness: the rank to make late; None: no rank is made late.
       sizes: bytes per rank.
       may_skip: whether sizes may be left out.
@@ -229,7 +231,7 @@ class _Budget:
             x = loop(x, np.zeros(mesh.size), calls).block_until_ready()
             return agreed(time.monotonic() - start)
 
-        spent(clock.loop(plan), 0)  # so that the extra time of a process's first compilation does not count
+        spent(clock.loop(plan), 0)  # compiles once before: a process's first compilation takes longer
         loop = clock.loop(plan)
         compile_s, call_s = spent(loop, 0), spent(loop, 1)
         return cls(compile_s, spent(loop, 1) if call_s < 10 * SLOW_S else call_s, nbytes, lateness)
@@ -348,7 +350,7 @@ def take_turns(
                 running = _finalists(found, turns.finalists or len(plans), groups or [0] * len(plans))
                 round_s = agreed(time.monotonic() - started) * len(running) / len(plans)
                 left = agreed(seconds - (time.monotonic() - begun))
-                wanted = FEWEST_OF_FINALISTS if calls > 1 else turns.least  # the times of long calls deviate less
+                wanted = FEWEST_OF_FINALISTS if calls > 1 else turns.least  # times of long calls vary less
                 rounds = int(min(turns.most, max(turns.least, wanted, turns.least + left // round_s)))
     return found
 

@@ -84,7 +84,7 @@ class Trainings:
         return key in self._runs
 
     def rounds(self, share: float, seed: int, train: Callable[[], int | None]) -> int | None:
-        """Returns the kept number of rounds. If no number is kept, runs `train` and keeps its result."""
+        """Returns the kept number of rounds. If the number is missing, runs `train` and keeps its result."""
         if (share, seed) not in self._runs:
             self._runs[share, seed] = FinishedTraining(share=share, seed=seed, rounds=train())
             kept = Kept(setting=self.setting, runs=list(self._runs.values()))
@@ -95,10 +95,10 @@ class Trainings:
 def rounds_to_target(
     train: Train, drop: Drop | None, seed: int, setting: TrainingKey, each_round: Callable[[int, float], object]
 ) -> int | None:
-    """Trains until the metric reaches the target; returns the number of rounds, from 1, or None.
+    """Trains until the metric reaches the target, and returns the number of rounds, at least 1.
 
-    None means that a training with drops did not reach the target. A metric that is not finite ends the training. The
-    training then counts as not reaching the target.
+    Returns None if a training with drops does not reach the target. A metric that is not finite ends the training,
+    which counts as not reaching the target.
 
     Args:
       train: yields the metric after each round.

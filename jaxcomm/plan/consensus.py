@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 AGREED: Final = 1e-6  # with a period's ρ below this, all ranks count as agreed: training does not notice the rest
-DONE: Final = 1e-9  # the series is cut off when no entry of its periods' product is larger than this
+DONE: Final = 1e-9  # the series ends when no entry of the product of its periods is larger than this
 
 
 def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:
     """ρ of one period, see `Groups`.
 
-    W_1 = U Uᵀ, where U has one orthonormal column per group of the first iteration. The product therefore has the same
-    norm as W_B ⋯ W_2 (U − J U), a matrix with fewer columns. LAPACK computes all singular values, because an iterative
-    method might stop early.
+    W_1 = U Uᵀ, where U has one orthonormal column per group of the first iteration. W_B ⋯ W_1 − J therefore has the
+    same norm as W_B ⋯ W_2 (U − J U), a matrix with fewer columns. LAPACK computes all singular values, because an
+    iterative method might stop early.
     """
     first = iterations[0]
     columns = np.zeros((ranks, len(first)))

@@ -72,13 +72,13 @@ class Buffer(Value):
 
 
 class Drops(Value):
-    """The parts of its gradients that training may drop. They are dropped only if a training asks for it.
+    """The parts of its gradients that a training may drop. Nothing is dropped unless the training asks for drops.
 
     No layer drops more than the share `bound`, which comes from `source`. All layers together drop at most the share
     `budget`. Segments have `segment_bytes` bytes, and the share `small_share` of them is small. `rounds` is the
     predicted number of extra steps if the budget is used up and small gradients are dropped first (null: not measured).
     Summing a step's gradients takes `bsp_seconds` by rings that lose nothing, and `seconds` with this policy. `status`
-    and `gap` are the solver's.
+    and `gap` are the solver's results.
     """
 
     bound: Share
@@ -129,7 +129,7 @@ class Drops(Value):
         return self
 
     def mistakes(self) -> Iterator[str]:
-        """The values that contradict the priorities' formula, the bounds, the buffer or the predicted drops."""
+        """Yields a text for each value that contradicts a priority, a bound, the buffer or the predicted drops."""
         yield from self._layer_mistakes()
         yield from self._buffer_mistakes()
 

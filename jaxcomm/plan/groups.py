@@ -70,7 +70,7 @@ class Groups(Value):
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of its
     group in iteration t, and J replaces it by the mean of all ranks. For every x, `|x − mean|` therefore shrinks by at
     least the factor `rho` in every period of B iterations. The paper takes the second largest eigenvalue instead. The
-    product is not symmetric, so this eigenvalue is at most `rho`, and it bounds the rest only after many periods.
+    product is not symmetric, so this eigenvalue is at most `rho`, and bounds the distance only after many periods.
     """
 
     bytes: Count

@@ -25,11 +25,11 @@ class Delay(Value):
 class TimedBasis(Value):
     """The whole schedules that were timed on an executor. The choice of schedules is based on their times.
 
-    `schedules` schedules were timed at `sizes` sizes from `smallest` to `largest` bytes. The share of another
-    schedule's time that a schedule must save depends on the deviation between the turns of its timing; `margins` are
-    the least and the greatest such share. `model_error` is the median relative error of modelled times for schedules to
+    `schedules` schedules were timed at `sizes` sizes from `smallest` to `largest` bytes. The required saving, as a
+    share of another schedule's time, depends on the deviation between the turns of a timing. `margins` are the least
+    and the greatest required saving. `model_error` is the median relative error of modelled times for schedules to
     which the model was not fitted. For sums of up to `same_bytes` bytes, no schedule that uses the delay saves enough
-    (null: one does at every size, or no rank is late). A sum of `same_bytes` bytes takes `same_s` seconds.
+    (null: such a schedule does at every size, or no rank is late). A sum of `same_bytes` bytes takes `same_s` seconds.
     """
 
     executor: Literal["memory", "messages", "xla"]

@@ -20,7 +20,7 @@ from jaxcomm.schedules.halves import Half
 def verify(subject: Plan | Schedule) -> Proof:
     """Proves that a schedule, or every schedule of a plan, gives every rank the sum.
 
-    For a plan, it also proves the groups and the drop policy.
+    For a plan, the proof also covers the groups and the drop policy.
 
     Args:
       subject: a schedule, or a plan.
@@ -77,10 +77,9 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The decisions of a plan beside its schedules, each with a summary of its proof. Only groups and drops are proved
-    here.
+    """The decisions of a plan beside its schedules, each with a summary of its proof.
 
-    The values of rails and the step were checked when the plan was constructed.
+    Groups and drops are proved here. The values of rails and the step were checked when the plan was constructed.
 
     Raises:
       PlanError: see `verify`.
@@ -120,7 +119,7 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
 def verify_embedded(plan: Plan) -> None:
     """Proves the parts that a plan file itself defines: groups, solved schedules, and the template as schedules use it.
 
-    Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
+    All other schedules come from the constructors in `jaxcomm.schedules`, so a valid plan file cannot make them wrong.
 
     Raises:
       PlanError: a solved schedule or the template does not spread every chunk to every rank, or groups are wrong.

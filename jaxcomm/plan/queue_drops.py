@@ -18,7 +18,7 @@ corrections:
 - 1 − ρₖ is below 0 in an overloaded queue. Here this factor is the share of the time that the queue is empty. This
   share is positive.
 - The paper splits each queue into one of θS for the small gradients and one of L − θS for the large ones. In fact both
-  share one queue, in which dropping small gradients leaves room for large ones. Hence the chain.
+  share one queue, in which dropping small gradients leaves room for large ones. The chain models this queue.
 - The paper's sum is over the N queues but takes the impact functions of the M layers. It must be over the layers.
 """
 
@@ -59,7 +59,7 @@ def queue_drops(load: float, small_share: float, small: Any, large: Any) -> Queu
         return QueueDrops(np.zeros_like(small), np.zeros_like(large))
     every, few = np.log(load), np.log((1 - small_share) * load)
     with np.errstate(divide="ignore", under="ignore"):
-        above = _log_sum(few, large - small + 1)  # weights of the states from `small` on, relative to `small`
+        above = _log_sum(few, large - small + 1)  # weights of the states from `small` on, divided by that of `small`
         total = np.logaddexp(above, _log_sum(every, small) - small * every)
         return QueueDrops(np.exp(above - total), np.exp(few * (large - small) - total))
 

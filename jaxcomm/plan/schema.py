@@ -1,7 +1,7 @@
-"""The plan: which schedule every size of allreduce runs, as a frozen value that is always consistent.
+"""The plan: the schedule of every size of allreduce, as a frozen value that is always consistent.
 
-Late ranks are named by role, and `roles` binds each role to a rank. If the straggler moves, the plan need not be solved
-again.
+Late ranks are named by role, and `roles` binds each role to a rank. If another rank becomes the straggler, the plan
+need not be solved again.
 """
 
 from __future__ import annotations

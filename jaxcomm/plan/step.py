@@ -19,7 +19,7 @@ _ROUNDED: Final = 1e-6  # relative difference that rounding of times may cause
 class Gradient(Value):
     """A gradient, or a bucket of several gradients in the profile.
 
-    `ready_s` is the time at which the ranks that are not late have it.
+    `ready_s` is the time at which the ranks that are not late have the gradient.
     """
 
     name: Annotated[str, Field(max_length=4096)]
@@ -28,7 +28,7 @@ class Gradient(Value):
 
 
 class Span(Value):
-    """A span in which the network works on something, in seconds from the step's start."""
+    """A time span in which the network works on a bucket, in seconds from the step's start."""
 
     start_s: Seconds
     end_s: Seconds
@@ -52,8 +52,8 @@ class Planned(Value):
 class Accepted(Value):
     """The step's time with its planned buckets if a training accepts the plan's drop policy, its groups, or both.
 
-    The step then takes `seconds`, and the exact step takes `exact_seconds`. Both times are for links that lose packets
-    or join racks as the profile says. `Step.seconds` is for links that do neither.
+    In this case the step takes `seconds`; the exact step takes `exact_seconds`. Both times are for links that lose
+    packets or join racks as the profile says. `Step.seconds` is for links that do neither.
     """
 
     relaxation: Relaxation
@@ -73,8 +73,8 @@ class Step(Value):
     the time with the profile's `buckets` and schedules that use no delay. `scheduled_seconds` is the time with the same
     buckets and the best schedule for each of their sizes. `seconds` is the time with the `planned` buckets. No choice
     of boundaries, order and schedules takes less than `lower_bound_seconds`. `status` and `gap` are the solver's
-    results for the boundaries and schedules that it was offered. `accepting` has the times with other mathematics,
-    which the plan never chooses by itself.
+    results for the boundaries and schedules that it was offered. `accepting` has the times with drops or groups, which
+    the plan never chooses by itself.
     """
 
     buckets: Count

@@ -1,4 +1,4 @@
-"""The names of timed schedules in plans, and plans of a single schedule. Schedules are timed with such plans."""
+"""Converts names of timed schedules to specs and back, and makes plans of one schedule, by which it is timed."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class LateJoin(Value):
 
 
 class Hierarchical(Value):
-    """Sums within the hosts of `network.topology`, then across hosts and racks.
+    """Sums within the hosts of `network.topology`, then between hosts and racks.
 
     Before the `late` ranks arrive, the other ranks of their host sum their parts of `within` chunks, and the other
     hosts sum their parts of `across` chunks.
@@ -192,7 +192,7 @@ class Alternative(Value):
       window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides the call
       calls_only       worthwhile alone, but a bucket of the step has this size, and steps are planned without chains
       too_many_ports   needs more peers at once than `assumptions.ports`
-      ideal_delay      not available: its time if the delay always covered the other ranks' part
+      ideal_delay      not available: the time if the delay always hid the other ranks' work before the arrival
     """
 
     schedule: Spec
@@ -247,10 +247,10 @@ ANY_RANK: Final = "any"  # the role of whichever rank arrives last at a call
 class ScheduleSelector(Value):
     """Two schedules, of which each call runs one, depending on the lateness of `rank`.
 
-    If the rank arrived less than `lateness_s` seconds after all others, the next call runs `early`, otherwise `late`.
-    The first calls run `late`. With the rank "any", a call runs `late` for the rank that is missing `lateness_s`
-    seconds after all others arrived, or `early` if no rank is missing then. `seconds` is the predicted mean time of a
-    call of the entry's reference size, from the late rank's arrival on.
+    If the rank arrived less than `lateness_s` seconds after all others, the second call after that runs `early`,
+    otherwise `late`. The first calls run `late`. With the rank "any", a call runs `late` for the rank that is
+    missing `lateness_s` seconds after all others arrived, or `early` if no rank is missing then. `seconds` is the
+    predicted mean time of a call of the entry's reference size, from the late rank's arrival on.
     """
 
     rank: RoleName
@@ -268,7 +268,7 @@ class ScheduleSelector(Value):
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    If ranks can know how late others were in the call before, `selector` replaces `schedule`. With `executor` "xla",
+    If ranks know how late others were in an earlier call, `selector` replaces `schedule`. With `executor` "xla",
     XLA's own collective-permutes run the schedule on any platform. With null, the platform's own executor runs it; on
     CPUs this is the core.
     """
@@ -296,7 +296,7 @@ class Matches(Value):
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
-    topology: None = None  # part of the file format; a topology could not be checked here
+    topology: None = None  # part of the file format; always null, because a topology could not be checked
 
 
 class Rotation(Value):

@@ -1,4 +1,4 @@
-"""Divides all sizes into few ranges, for every decision by size.
+"""Divides all sizes into few ranges, for all decisions that depend on the size.
 
 Each range has one choice, which is close to the best choice at every size of the range.
 """
@@ -22,11 +22,12 @@ class Choices(NamedTuple, Generic[Choice]):
     Attributes:
       choose: the best choice for one size.
       kind: only choices of the same kind share a range; a range ends at the exact byte where the kind changes.
-      serves: whether a choice, at a size, takes little longer than the best choice there.
+      serves: serves(choice, nbytes, best): whether `choice` takes little longer than the best choice at `nbytes`.
       turns: the sizes within a range at which the time of a choice, or the best time, changes its slope; empty if the
         sizes at which the search begins are close enough together.
       finest: a range is not divided further if its last size is less than this multiple of its first size.
-      step: ranges are divided at multiples of `step`. A multiple's best choice holds down to the multiple before it.
+      step: ranges are divided at multiples of `step`. The best choice at a multiple also holds for the sizes below it,
+        down to the previous multiple.
     """
 
     choose: Callable[[int], Choice]
@@ -113,7 +114,7 @@ def _joined(
 
 
 def _behind(choices: Choices[Choice], choice: Choice, low: int, high: int) -> int | None:
-    """The first size in `choices.turns` within a range that the choice does not serve, or None."""
+    """The first size of `choices.turns` that the choice does not serve; None if the choice serves all these sizes."""
     for nbytes in choices.turns(choice, low, high):
         if not choices.serves(choice, nbytes, choices.choose(nbytes)):
             return nbytes
@@ -146,8 +147,8 @@ def _lows(choices: Choices[Choice], sizes: Sequence[int], progress: Progress) ->
 def _common(choices: Choices[Choice], sizes: Sequence[int], best: Sequence[Choice]) -> int | None:
     """The index of a choice that serves all the sizes, or None.
 
-    The middle choice is tried first, then the last choice, which is more robust if the delay barely covers the other
-    ranks' part.
+    The middle choice is tried first, then the choice for the largest size. The latter is more robust if the delay is
+    barely long enough for the other ranks' work before the arrival.
     """
     for index in (len(sizes) // 2, len(sizes) - 1, 0):
         if all(choices.serves(best[index], nbytes, each) for nbytes, each in zip(sizes, best, strict=True)):

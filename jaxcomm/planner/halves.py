@@ -1,4 +1,4 @@
-"""The decision about reduce-scatters and all-gathers by size.
+"""Chooses the schedules of reduce-scatters and all-gathers by size.
 
 All-gathers run the schedules of reduce-scatters reversed, in equal time. Delays are ignored, because no schedule for a
 late rank would gain (see `jaxcomm.schedules.halves`).
@@ -20,7 +20,7 @@ from jaxcomm.simulate import clock
 
 
 def decide(setting: Setting) -> tuple[HalfEntry, ...] | None:
-    """The plan's entries for every size, timed by the clock of all-reduces.
+    """The plan's entries for every size. Their times are computed as for all-reduces.
 
     Returns None if direct is best at every size. Also returns None if XLA's collectives run the plan, because only
     their all-reduces were timed.

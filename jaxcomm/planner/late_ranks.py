@@ -1,4 +1,4 @@
-"""The late ranks and their delays, as all decisions use them."""
+"""The late ranks and their delays, which all decisions use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LateRanks:
 
     Attributes:
       roles: the rank of each role. It binds "straggler" if a rank is known to be late, and is empty otherwise.
-      delays: how late the last rank is.
+      delays: the distribution of the last rank's lateness over the steps.
       lateness: how late the last rank is in each step, in step order; empty if several ranks are late.
       order: the roles of several late ranks in order of arrival; () if at most one rank is late.
       releases: releases[i, step] is the time at which all ranks but the late ranks i, i + 1, … have arrived, in seconds
@@ -48,7 +48,7 @@ class LateRanks:
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
-        """The late ranks of a profile. If α is assumed there are none, as relying on a delay may then lose time."""
+        """The late ranks of a profile; none if α is assumed, because relying on a delay could then lose time."""
         last = find_straggler(profile) if profile.arrivals and not profile.link.alpha_assumed else None
         if last is None:
             return cls()
@@ -73,7 +73,8 @@ class LateRanks:
     def arrivals(self) -> NDArray[np.float64]:
         """Times in seconds after the last arrival, with one column per step.
 
-        In the first row, all ranks that are not late have arrived. Each further row is the arrival of a late rank.
+        The first row is the time at which all ranks that are not late have arrived. Each further row is the arrival of
+        a late rank.
         """
         if self.order:
             return self.releases
@@ -83,14 +84,14 @@ class LateRanks:
 
     @property
     def window(self) -> Delays:
-        """The times that the ranks that are not late wait for the last rank."""
+        """For each step, the time that the ranks that are not late wait for the last rank."""
         return Delays(-self.releases[0]) if self.order else self.delays
 
     @property
     def stages(self) -> NDArray[np.float64]:
         """Times in seconds after the arrival of the ranks that are not late.
 
-        In row i, i late ranks have arrived. The columns are the steps, sorted by the last arrival.
+        Row i is the time at which i late ranks have arrived. The columns are the steps, sorted by the last arrival.
         """
         if not self.order:
             return np.array([np.zeros_like(self.delays.seconds), self.delays.seconds])
@@ -98,6 +99,6 @@ class LateRanks:
         return after[:, after[-1].argsort(kind="stable")]
 
     def stage(self, spec: Spec) -> int:
-        """The stage at which the precondition of a schedule for one late rank, or several together, can start."""
+        """The row of `stages` at which the precondition of `spec` can start: all but its late ranks have arrived."""
         together = len(spec.late) if isinstance(spec, Stragglers | Hierarchical) else 1
         return max(1, len(self.order)) - max(1, together)

@@ -1,4 +1,4 @@
-"""The decision about hosts that lose a rail: a schedule for each case, made in advance."""
+"""Chooses schedules, in advance, for the case that a host loses a rail."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from jaxcomm.profile.cluster import Topology
 from jaxcomm.simulate import LinkCosts
 from jaxcomm.simulate.clock import TIMED
 
-SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes; the last also covers all larger sizes
-LARGE: Final = 1 << 26  # bytes of the buffer at which a rail's loss is timed
-SLOWER: Final = 1.25  # the minimum slowdown that justifies another schedule, as for NICs that a profile measures
+SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes at which ranges begin; the last range has no end
+LARGE: Final = 1 << 26  # bytes of the buffer for which times with and without a rail are compared
+SLOWER: Final = 1.25  # minimum slowdown by a rail's loss; NICs in a profile count as slow from the same factor on
 ALIKE: Final = 1.02  # the schedule of larger sizes is reused if its time divided by the least time is at most this
 
 
 def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[LostRail, ...]:
-    """The schedules for each host and rail, for the time in which only this host lacks the rail.
+    """The schedules for each pair of host and rail, to run while only this host lacks the rail.
 
-    The host's bytes then take longer, and the other hosts sum its share of the chunks, as for unlike NICs. A schedule
-    must save `min_gain` of the time that the entry's schedule takes without the rail. It must save this share at its
-    size and at all larger sizes, both without a late rank and with the setting's delays. Each host must have one rank,
-    or the network must be known.
+    Without the rail the host's bytes take longer, so the other hosts sum more of the chunks, as for unlike NICs. A
+    schedule must save `min_gain` of the time that the entry's schedule takes without the rail. It must save this share
+    at its size and at all larger sizes, both without a late rank and with the setting's delays. If the network is
+    unknown, each host must have exactly one rank.
 
     Args:
       profile: a profile with rails, or with the shares of the job's rails.
       setting: the plan's setting.
       split: the split over the plan's rails.
-      entries: the plan's entries. Sizes with a selector or another executor are left out.
+      entries: the plan's entries. An entry with a selector or another executor ends the search towards small sizes.
 
     Returns:
-      At most MAX_LOST_RAILS lost rails; none for one or two hosts, which cannot gain, or for too many hosts and rails.
+      At most MAX_LOST_RAILS lost rails. Empty for one or two hosts, which cannot gain, or for too many hosts and rails.
     """
     network = setting.links.topology or _network(profile)
     slower = {rail: ratio for rail, ratio in _slower(profile, split).items() if ratio >= SLOWER}
@@ -64,7 +64,7 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
 
 
 def _network(profile: Profile) -> Topology | None:
-    """A network of alike hosts with one rank each; None unless the profile says that each rank has its own host."""
+    """A network of alike hosts with one rank each; None if ranks share a host or the hosts are unknown."""
     names = {*profile.hosts}
     alone = len(names) == profile.ranks
     return Topology(hosts=tuple(range(profile.ranks)), nic="rank", slow=1.0) if alone else None
@@ -88,14 +88,14 @@ def _slower(profile: Profile, split: Rails | None) -> Mapping[str, float]:
 
 
 def _lacking(network: Topology, host: int, ratio: float) -> Topology:
-    """The network in which the time of a byte through the NICs of `host` is multiplied by `ratio`."""
+    """The network with the time per byte of the NICs of `host` multiplied by `ratio`."""
     nics = network.nics or (1.0,) * len(network.hosts)
     slowed = (nic * (ratio if at == host else 1) for nic, at in zip(nics, network.hosts, strict=True))
     return network.model_copy(update={"nics": tuple(min(1e6, nic) for nic in slowed)})
 
 
 def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[LostRailRange, ...]:
-    """The schedules of a network that lacks a rail, starting at the least size from which all of them gain."""
+    """The schedules for the network `lacking`, starting at the smallest size from which all of them gain."""
     links = replace(setting.links, topology=lacking)
     late = replace(setting, links=links, executors=None, timed=None)
     own = replace(late, late=LateRanks(), template=None)
@@ -115,7 +115,7 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
             size: (own.seconds(spec, size), costs.cost(setting.schedule(entry.schedule), size))
             for size in (low, nbytes)
         }
-        # A spec builds a different schedule on each network; `late` builds it for the network that lacks the rail.
+        # `late` builds both specs on the network that lacks the rail. Equal specs would tie there, so none is compared.
         others = times if spec != entry.schedule else ()
         waiting = [(late.seconds(spec, size), late.seconds(entry.schedule, size)) for size in others]
         if any(seconds >= (1 - setting.min_gain) * otherwise for seconds, otherwise in (*times.values(), *waiting)):

@@ -33,8 +33,8 @@ from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
 from jaxcomm.simulate.between_hosts import timed_costs
 
-LEAST_GAIN: Final = 0.02  # a schedule using a delay must save at least this share, however well the link is known
-MOST_GAIN: Final = 0.9  # upper limit of the share that it must save, however badly the link is known
+LEAST_GAIN: Final = 0.02  # minimum saving required of a schedule that uses a delay, however small the residual is
+MOST_GAIN: Final = 0.9  # upper limit of the required saving, however large the residual is
 
 
 def plan(
@@ -55,21 +55,21 @@ def plan(
 
     Each allreduce size gets the schedule with the least mean time over the profiled delays. A schedule that uses the
     late rank's delay must save at least `min_gain` of the time of the best schedule that uses no delay, so that the
-    gain exceeds the model's errors. Otherwise the schedule is refused, and the entry says so. If the link's α is
+    gain exceeds the model's errors. Otherwise the entry lists the schedule as refused. If the link's α is
     assumed, no schedule that uses a delay is considered. Reduce-scatters and all-gathers get schedules too, unless
     direct is best at every size. The gradient buckets of a step share one delay, so they are planned together with
-    their boundaries (see `planner.step`). Equal arguments give equal bytes.
+    their boundaries (see `planner.step`). Equal arguments give byte-identical plans.
 
     Args:
       profile: the measurements.
       time_limit: approximate seconds for each of three searches: schedules of the step's buckets as they are, other
-        bucket boundaries, and schedules of a topology. It limits the searches' work, equally on every
-        machine. Splits over rails need no limit: their search is exact and bounded (see `planner.rails.split`).
+        bucket boundaries, and schedules of a topology. The limit counts work, so it is equal on every machine. Splits
+        over rails need no limit: their search is exact and bounded (see `planner.rails.split`).
       seed: seed of the searches, from 0 to 2³¹ − 1.
-      min_gain: minimum saving, as a share in [0, 1), that justifies a schedule which asks more of the network. None:
-        the residual of the link's fit, or the chance deviation of timed schedules, but at least 2 %. Splits over rails
-        are compared by measured tables; for them None stands for `rails.MIN_GAIN`.
-      ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
+      min_gain: minimum saving, as a share in [0, 1), for which the plan departs from a default choice, for example to a
+        schedule that uses a delay, or to several rails. None: for rails, `rails.MIN_GAIN`; otherwise the residual of
+        the link's fit, or the chance deviation of timed schedules, but at least 2 %.
+      ports: peers that a rank can exchange with at once at full speed; the direct schedule needs `ranks - 1`.
       drop_bound: the share of each gradient that may be lost; None: chosen by `planner.drops.decide`.
       drop_budget: the share of all gradients together that may be lost; None: the bound.
       model: the architecture, to look up the published bound; empty: the profile's architecture.
@@ -88,7 +88,7 @@ def plan(
     _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
     digest = profile.hash
     profile, executed = choose_executor(profile)
-    error = 0.0 if profile.timed_schedules else profile.link.residual  # timed schedules have errors of their own
+    error = 0.0 if profile.timed_schedules else profile.link.residual  # timed schedules have their own errors
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, error)) if min_gain is None else min_gain
     setting = _setting(profile, executed, ports, least_gain, min_gain is not None)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
@@ -187,7 +187,7 @@ def _tried(profile: Profile, late: LateRanks) -> dict[Spec, list[TriedSchedule]]
 
 
 def _timed(profile: Profile) -> list[TimedSchedules | None]:
-    """The timed schedules of the ranks' own executor, and the timed schedules of XLA's collectives; None if missing."""
+    """The schedules timed on the ranks' own executor, and those timed on XLA's collectives; either may be None."""
     found = list(profile.timed_schedules.by_executor().values()) if profile.timed_schedules else []
     return [*found, None, None][:2]
 
@@ -202,7 +202,10 @@ def _with_xla(setting: Setting, profile: Profile) -> WithXla | None:
 
 
 def _saves(both: WithXla, by_xla: Step, own: Step) -> bool:
-    """Whether XLA's collectives shorten a step by the greatest share that one of the step's calls must save."""
+    """Whether XLA's collectives save enough of a step's time.
+
+    The required share is the greatest of the shares that the step's calls must save.
+    """
     least = max(both.least_gain(each.schedule, each.bytes, choose(both.own, each.bytes)) for each in by_xla.planned)
     return by_xla.seconds < (1 - least) * own.seconds
 

@@ -1,4 +1,4 @@
-"""The decision for TCP or for UDP between hosts."""
+"""Chooses TCP or UDP between hosts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Final
 from jaxcomm.plan.transport import Transport
 from jaxcomm.profile import Profile
 
-UDP_FROM: Final = 3e-3  # share of packets lost; from this loss on, TCP beat UDP only for 1 MiB in 9 000-byte packets
+# Minimum share of lost packets for UDP. With this or more loss, TCP was faster only for 1 MiB in 9 000-byte packets.
+UDP_FROM: Final = 3e-3
 
 
 def decide(profile: Profile) -> Transport | None:
     """UDP if the worst path loses so many packets that TCP slows down, otherwise TCP.
 
-    Returns None if the loss is unknown, if all ranks are on one host, or if several rails connect the hosts. Loss is
-    measured on only one rail, but all rails use the same protocol.
+    Returns None if the loss is unknown, if all ranks are on one host, or if several rails connect the hosts: loss is
+    measured on one rail, but all rails must use the same protocol.
     """
     if profile.packet_loss is None or len({*profile.hosts}) == 1 or len(profile.rails) > 1:
         return None
@@ -23,7 +24,7 @@ def decide(profile: Profile) -> Transport | None:
 
 
 def with_resends(profile: Profile, chosen: Transport | None) -> Profile:
-    """The profile with the chosen transport's retransmission timeout: one round trip over UDP."""
+    """The profile with the chosen transport's retransmission timeout, which is one round trip with UDP."""
     if profile.packet_loss is None or chosen is None or chosen.protocol == "tcp":
         return profile
     round_trip = profile.packet_loss.model_copy(update={"timeout_s": 2 * profile.link.alpha_s})

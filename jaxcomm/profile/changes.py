@@ -22,8 +22,8 @@ from jaxcomm.profile.straggler import find_straggler
 from jaxcomm.profile.timed_schedules import TriedSchedule
 from jaxcomm.profile.tolerance import Layer
 
-# Least bytes of a sum in two rounds. Smaller sums take one round, and their time from the last arrival on does not
-# include the transfer.
+# Least bytes of a sum in two rounds. Smaller sums take one round, and their time from the last arrival to the end does
+# not include the transfer.
 _TWO_ROUNDS = 1 << 16
 # The cure for a profile without rails, and for a profile without racks.
 _GIVES = {
@@ -96,8 +96,8 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Profile) -> Pr
       profile: the profile of the cluster that has the rail.
       name: the rail's name, such as the name of its interface.
       transport: the rail's protocol, such as "tcp".
-      timed: a profile with allreduces that were timed on this rail alone. They are in the table of its rail `name`, in
-        its link, or, if a job measured them, in the timed sums by a default schedule.
+      timed: a profile with allreduces that were timed on this rail alone. They are read from its rail `name`. Without
+        such a rail, they are read from its link or, if a job measured them, from its timed sums by a default schedule.
 
     Raises:
       ProfileError: `timed` has another number of ranks than `profile`, or no allreduces.

@@ -1,4 +1,4 @@
-"""The cluster as profile, planner, plan and simulator all describe it: hosts, racks, uplinks, NICs.
+"""The description of a cluster that profile, planner, plan and simulator share: hosts, racks, uplinks, NICs.
 
 All packages except `schedules` may import this module. It imports `files`.
 """
@@ -16,9 +16,9 @@ from pydantic import Field
 
 from jaxcomm.files import Value
 
-SOLVED: Final = 16  # schedules are solved for networks of up to this many ranks
+SOLVED: Final = 16  # largest number of ranks for which a solver computes schedules for a network
 
-STAGES: Final = 4  # shared links on a message's path: NIC and uplink at the sender, uplink and NIC at the receiver
+STAGES: Final = 4  # places of shared links on a path: NIC and uplink at the sender, uplink and NIC at the receiver
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ class Topology(Value):
 
     @property
     def host_slowness(self) -> tuple[float, ...]:
-        """For each host, the time of a byte through all its NICs together, divided by its time within a host."""
+        """For each host, the time of a byte through all its NICs, divided by the time of a byte within a host."""
         nics = self.nics or (1.0,) * len(self.hosts)
         found = []
         for host in range(max(self.hosts) + 1):
@@ -139,7 +139,7 @@ class Cluster:
         return self.nics or (self.topology.nics if self.topology else ())
 
     def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
-        """Marks the messages to other hosts. They use a NIC instead of the port for messages within the host."""
+        """Marks the messages to other hosts. Such messages use a NIC instead of the port within the host."""
         if self.topology is None:
             return np.zeros(len(src), bool)
         host = np.array(self.topology.hosts)
@@ -176,7 +176,7 @@ class Cluster:
             between *= self.topology.slow
             if self.topology.nic == "host":
                 remote, host = self.remote(src, dst), np.array(self.topology.hosts)
-                several = np.bincount(host)[host] > 1  # with a single rank, the NIC is that rank's port
+                several = np.bincount(host)[host] > 1  # the NIC of a host with one rank is that rank's port
                 nic = np.array(self._nics or [1.0] * len(host))
                 for stage, end in ((0, src), (3, dst)):
                     link[stage] = np.where(remote & several[end], host[end], -1)

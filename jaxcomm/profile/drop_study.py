@@ -7,10 +7,10 @@ The 90 % interval of the cost is mean ± t·s/√n. Here s is the standard devia
 point of Student's distribution with n − 1 degrees of freedom. The source below has n = 10.
 
 The margin is a given share of the mean of rounds(0). A share p is tolerated if the interval's upper end is at most the
-margin: with 95 % confidence, losing p costs no more rounds than the margin. It would not be enough that the interval
-contains 0, because an interval from too few trainings contains 0 as well. If a training never reaches the target, the
-share is not tolerated. Shares are tried in ascending order up to the first that is not tolerated, so the confidence
-holds for all shares together without a correction.
+margin: with 95 % confidence, losing p costs no more rounds than the margin. An interval that contains 0 is no evidence,
+because an interval from too few trainings contains 0 as well. If a training never reaches the target, the share is not
+tolerated. Shares are tried in ascending order up to the first share that is not tolerated, so the confidence holds for
+all shares together without a correction.
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 3.2, tables 1 and
 5, where ten trainings with drops take the same rounds to the same target. The margin and the interval are ours.
@@ -36,8 +36,8 @@ Verdict = Literal["tolerated", "too much", "undecided"]
 class Trial(Value):
     """Trainings that lose the share `share`.
 
-    `rounds` has the rounds to the target for each seed. null means that the target was not reached; no further seed was
-    tried then.
+    `rounds` has the rounds to the target for each seed. null: the target was not reached, and no further seed was
+    tried.
     """
 
     share: Annotated[Share, Field(gt=0)]
@@ -53,8 +53,8 @@ class Trial(Value):
 class Excess(NamedTuple):
     """The extra rounds that a dropped share costs, their 90 % interval, the tolerated margin, and the verdict.
 
-    `mean`, `low` and `high` are None if a training never reached the target. The verdict is "too much" in that case and
-    if even `low` is above the margin. It is "undecided" if the interval contains the margin.
+    `mean`, `low` and `high` are None if a training never reached the target. The verdict is "too much" if a training
+    never reached the target, or if `low` is above the margin. It is "undecided" if the interval contains the margin.
     """
 
     mean: float | None
@@ -92,7 +92,7 @@ class Trials(Value):
 
     @property
     def bound(self) -> float:
-        """The greatest share up to which all tried shares are tolerated; 0 if the least tried share is not."""
+        """The greatest share up to which all tried shares are tolerated; 0 if no tried share is tolerated."""
         found = 0.0
         for trial in self.trials:
             if self.excess(trial).verdict != "tolerated":

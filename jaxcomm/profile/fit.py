@@ -16,7 +16,7 @@ from jaxcomm.profile.schema import Link, OpName, ScheduleName
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10
 LEAST_RATIO: Final = 2  # minimum ratio of the largest size to the smallest at which α and β can be separated
-LEAST_S: Final = 1e-12  # seconds; a call with a shorter time counts as not measured
+LEAST_S: Final = 1e-12  # minimum seconds of a timed call; shorter times raise ProfileError
 LEAST_TURN: Final = 1e-9  # the search for α and β ends when their logarithms change by no more than this
 
 Floats = NDArray[np.float64]
@@ -30,14 +30,15 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     of the other collectives. The logarithms of the times are fitted. Relative errors therefore count alike at small and
     large sizes, and a sample of twice the model's time counts like a sample of half the model's time.
 
-    With only one size, or sizes less than a factor of two apart, α and β cannot be separated. Then α is assumed to be
-    3 µs (a GPU launch and one NVLink or InfiniBand hop), or less where α of all rounds would exceed half of the
-    shortest time. β explains the rest, and the link and its `source` say that α is assumed.
+    With only one size, or sizes less than a factor of two apart, α and β cannot be separated. In this case α is
+    assumed: 3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the shortest time divided by the
+    number of rounds. β is computed from the rest of the time. The link's `alpha_assumed` and `source` say that α is
+    assumed.
 
     Args:
       samples: one or more timed calls; several of one size are welcome.
       op: the collective that the samples timed.
-      ranks: the number of ranks that took part.
+      ranks: the number of ranks of each call.
       source: a note on the samples' origin, to which a note on the fit is added.
       schedule: the schedule that the collective ran: "ring", or "direct", in which all ranks exchange at once.
 
@@ -120,7 +121,7 @@ def _least_log_squares(terms: Floats) -> tuple[float, float]:
 
     `terms` has one row per sample. At the optimum, either one of α and β is 0, or both are above 0. If one is 0, the
     mean of the logarithms gives the other. If both are above 0, Gauss–Newton steps in log α and log β find them,
-    beginning at the linear least-squares solution. A step that does not gain is halved.
+    beginning at the linear least-squares solution. A step that does not reduce the error is halved.
     """
     alone = [np.exp(-np.mean(np.log(column))) * unit for column, unit in zip(terms.T, np.eye(2), strict=True)]
     best = min(alone, key=lambda values: _log_errors(terms, values))
@@ -182,6 +183,6 @@ class Curve(NamedTuple):
 
 
 def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
-    """The times, in order of size, without noise. Noise only adds time, so each is capped at those of larger sizes."""
+    """The times, in order of size, without noise. Noise only adds time: a time is at most the times of larger sizes."""
     least: NDArray[np.float64] = np.minimum.accumulate(np.asarray(times, np.float64)[::-1])[::-1]
     return least

@@ -42,8 +42,8 @@ def with_network(profile: Profile, found: Profile) -> Profile:
 
     Args:
       profile: any profile.
-      found: describes one host, and every host of `profile` is like it; or describes the hosts of `profile`, by name or
-        in their order; or describes the same ranks.
+      found: a profile of one host that all hosts of `profile` resemble; or a profile with one rank for each host of
+        `profile`, by name or in the order of the hosts; or a profile of the same ranks.
 
     Raises:
       ProfileError: `found` has no hosts or racks, or describes other ranks or hosts.

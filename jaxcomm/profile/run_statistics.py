@@ -38,9 +38,9 @@ def from_stats(
 
     The arrivals come from one call site: the site named `site`, or else the site whose calls together move the most
     bytes. The first recorded call of this site counts as warm-up. α and β are fitted to times from the last arrival to
-    the end of a call: the median of every site that sums without a plan among the same number of ranks. If these sites
-    have only one size, α is assumed (see `fit`), and a plan considers no schedule that uses a delay. The profile has
-    the shares of the run's rails. It has hosts if each rank is on its own host.
+    the end of a call: one median for each site that sums without a plan among the same number of ranks. If these sites
+    have only one size, α is assumed (see `fit`), and plans from this profile treat no rank as late. The profile has the
+    shares of the run's rails. It names hosts if each rank is on its own host.
 
     Args:
       stats: the result of `jaxcomm.stats()`, or the file that `jaxcomm.stats().save(path)` wrote; None: the current
@@ -116,7 +116,7 @@ def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profi
 def trials(run: SavedRun, ranks: int) -> list[TriedSchedule]:
     """The completed trials of plans' schedules for all-reduces among `ranks` ranks.
 
-    Trials of entries with a selector are left out. Of several trials of one schedule and size, the trial of the site
+    Trials of entries with a selector are left out. If one schedule and size has several trials, the trial of the site
     with the most calls is kept.
     """
     found: dict[object, tuple[int, TriedSchedule]] = {}
@@ -158,7 +158,7 @@ def _hosts(run: SavedRun, ranks: int) -> list[str]:
 
 
 def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
-    """The site whose arrivals are used."""
+    """The site from which the profile takes the arrivals."""
     sums = _sums(run)
     if not sums:
         problem = "holds no sum that was called twice"

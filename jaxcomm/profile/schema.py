@@ -1,4 +1,4 @@
-"""The profile: measurements of a cluster, as frozen values that can only be valid.
+"""The profile: measurements of a cluster, as frozen and validated values.
 
 Times are in seconds, sizes in bytes. The module `files` reads, checks and writes profiles.
 """
@@ -58,9 +58,9 @@ class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
     `alpha_assumed` says that `alpha_s` was not measured, so no plan may rely on it. `residual` is the rms residual of
-    the fit to the logarithms of times (0 if nothing was fitted). These are the times of the `samples`, or the times
-    that `source` names. `op` is the collective that the samples timed, and `schedule` is the schedule that the
-    collective is assumed to have run. `source` is a note on how α and β were found, and on which of them was assumed.
+    the logarithms of the fitted times (0 if nothing was fitted). The fitted times are the times of the `samples`, or
+    the times that `source` names. `op` is the collective that the samples timed, and `schedule` is the schedule that
+    the collective is assumed to have run. `source` notes how α and β were found, and which of them was assumed.
     """
 
     alpha_s: Seconds
@@ -74,7 +74,7 @@ class Link(Value):
 
 
 class Bucket(Value):
-    """A gradient bucket: its size, and when in the step it is ready to be reduced."""
+    """A gradient bucket: its size, and the time in the step from which it can be reduced."""
 
     name: Text
     bytes: Bytes
@@ -102,16 +102,16 @@ class Profile(Value):
 
     `arrivals` has one row per step and one column per rank, in seconds after the first rank of that step ([]: unknown).
     `warmup_dropped` counts the warm-up steps that were left out. `hosts[r]` is the name of rank r's host ([]: unknown).
-    With a `topology`, `link` is the link of two ranks on one host. Without a topology, see `network`. `racks` are the
-    ranks under each switch. `nics[r]` is the factor by which a byte takes longer through rank r's NIC; other ranks may
-    use the same NIC ([]: no NIC is slower). `incast` is the factor by which a byte between hosts takes longer if a
-    host exchanges with several other hosts, unlike in a ring (null: not measured). `packet_loss` is the packet loss of
-    the worst link, and is assumed for all links. `rail_shares` has the share of a large buffer that each rail of the
-    job carried while the job's links were measured ({}: the job had one rail). The `rails` were each timed alone.
-    `cpu_cores` is the number of cores that all rails together may use (null: no limit). `executors` has allreduces
-    timed on CUDA devices: our schedules as one kernel ("fused") or by sends and receives ("messages"), and NCCL's own
-    allreduce ("nccl"). `timed_schedules` are whole schedules that were timed on the ranks' own executor. `trials` are
-    schedules that runs have tried beside the default one.
+    With a `topology`, `link` is the link between two ranks on one host. `network` says how the other links differ.
+    `racks` are the ranks under each switch. `nics[r]` is the factor by which a byte takes longer through rank r's NIC
+    ([]: no NIC is slower). Several ranks may use one NIC. `incast` is the time of a byte between hosts if a host
+    exchanges with several hosts at once, divided by its time in a ring (null: not measured). `packet_loss` is the
+    packet loss of the worst link, and is assumed for all links. `rail_shares` has the share of a large buffer that each
+    rail of the job carried while the job's links were measured ({}: the job had one rail). The `rails` were each timed
+    alone. `cpu_cores` is the number of cores that all rails together may use (null: no limit). `executors` has
+    allreduces timed on CUDA devices: our schedules as one kernel ("fused") or by sends and receives ("messages"), and
+    NCCL's own allreduce ("nccl"). `timed_schedules` are whole schedules that were timed on the ranks' own executor.
+    `trials` are schedules that runs have tried beside the default one.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -194,9 +194,9 @@ class Profile(Value):
     def network(self) -> Topology | None:
         """The differences between the links that a call of all ranks uses; None if no difference is known.
 
-        If the profile has a topology, this is the topology with its hosts in the racks. Otherwise each rack counts as a
-        host whose ranks share a NIC, and every uplink counts as slow as the slowest uplink. If NICs are unlike, each
-        rank counts as a host instead.
+        A profile with a topology gives that topology, with its hosts placed in the profile's racks. Without a topology,
+        each rack counts as a host whose ranks share a NIC, and every uplink counts as slow as the slowest uplink. If
+        NICs are unlike, each rank counts as a host instead.
         """
         found = self._network
         if len({*self.nics}) < 2:

@@ -12,9 +12,9 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile.schema import Profile
 
 MOST_LATE: Final = 8  # a plan distinguishes at most this many late ranks
-_JITTER: Final = 3.0  # a late rank is behind the bulk by more than this factor times the bulk's own spread
+_JITTER: Final = 3.0  # minimum lateness after the bulk (see `late_ranks`), divided by the bulk's spread
 _SHARE: Final = 0.1  # minimum lateness of another late rank, as a share of the latest rank's lateness
-LEAST_LATENESS: Final = 0.1  # minimum lateness, as a share of a call's time; less is usual and gains nothing
+LEAST_LATENESS: Final = 0.1  # minimum lateness, as a share of a call's time; less is normal, and no plan gains from it
 SIGNIFICANCE: Final = 0.05  # below this probability, chance does not explain which rank was last
 _LEAD: Final = 0.5  # minimum lead of a late rank over the next rank, as a share of the bulk's spread
 
@@ -51,12 +51,12 @@ def find_straggler(profile: Profile) -> Straggler:
     """The rank that is last in most steps, its delay after the next-slowest rank in every step, and whether it is late.
 
     The rank is late if two conditions hold. First, if all ranks were alike, one of them would be last this often with a
-    probability below 5 % (a binomial test, times the number of ranks). Second, in the steps in which it was last, its
-    median lead over the next rank is at least half of the bulk's spread: the median time from a step's first arrival
-    until half of the ranks have arrived. Ranks that are late together (see `late_ranks`) are each compared with the
-    ranks that are not late. With fewer steps than the test needs (five for two ranks, two for eight), the rank must be
-    last in all steps, and its lead must be at least 3 times the time from the others' first arrival to their last. With
-    two ranks a single step always meets this condition, so one step is too little evidence.
+    probability below 5 % (a binomial test, times the number of ranks). Second, in the steps in which the rank was last,
+    the rank's median lead over the next rank is at least half of the bulk's spread: the median time from a step's first
+    arrival until half of the ranks have arrived. Ranks that are late together (see `late_ranks`) are each compared with
+    the ranks that are not late. With fewer steps than the test needs (five for two ranks, two for eight), the rank must
+    be last in all steps, and its lead must be at least 3 times the time from the others' first arrival to their last.
+    With two ranks a single step always meets this condition, so one step is too little evidence.
 
     Args:
       profile: a profile with arrivals.

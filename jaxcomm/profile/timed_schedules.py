@@ -46,7 +46,7 @@ _PARAMETERS: Final = {
 
 
 class ScheduleSample(Value):
-    """The times of one schedule for one size. Each is the median over one turn's calls, from last arrival to end.
+    """The times of one schedule for one size. Each is the median over a turn's calls, from the last arrival to the end.
 
     In the turns of `together` no rank is late. In the turns of `late` one rank is late, in the last turn by `late_by_s`
     seconds ([]: no rank was made late).
@@ -69,14 +69,14 @@ class ScheduleSample(Value):
 
     @property
     def after(self) -> Turns:
-        """The turns in which one rank is late. If no rank was made late, the turns of `together`."""
+        """The turns in which one rank is late; the turns of `together` if no rank was made late."""
         return self.late or self.together
 
 
 class ScheduleName(Value):
     """A schedule by its kind and its parameters, as in a plan's entry; null for parameters that the kind lacks.
 
-    A hierarchical schedule with `within` and `across` is for the late rank.
+    Only a hierarchical schedule that is made for a late rank has `within` and `across`.
     """
 
     kind: TimedKind
@@ -109,7 +109,7 @@ class ScheduleName(Value):
 class TimedSchedule(ScheduleName):
     """A schedule that was timed. Its samples are in order of size.
 
-    With `executor` "xla", XLA's own collectives ran the schedule; with null, the executor of `TimedSchedules` did.
+    If `executor` is "xla", XLA's own collectives ran the schedule; if null, the executor of `TimedSchedules` ran it.
     """
 
     executor: Literal["xla"] | None = None
@@ -117,7 +117,7 @@ class TimedSchedule(ScheduleName):
 
 
 class TriedSchedule(ScheduleName):
-    """A schedule that a run has tried beside the default one, and the mean time of calls of `bytes` bytes by each.
+    """A schedule that a run has compared with the default schedule: the mean times of calls of `bytes` bytes by each.
 
     `late` is the schedule's late rank (null: no late rank). `error_s` is the standard error of the difference of the
     two times. `is_kept` says whether the run went on with the schedule.
@@ -152,8 +152,8 @@ class TimedSchedules(Value):
     or "xla". XLA runs rounds as collective-permutes and "late_join" as whole collectives; its default schedule is
     "lax", which is `lax.psum`. With "memory" and "messages", single schedules may name the executor "xla". `late` is
     the rank that was made late. If there was not enough time for all schedules, `left_out` says for each size how many
-    were timed, and `seconds_for_all` is the time that all would take. `others` is the share of processor time that
-    other programs took meanwhile, on the machine where they took most.
+    were timed, and `seconds_for_all` is the time that timing all schedules would take. `others` is the share of
+    processor time that other programs took meanwhile, on the machine where they took most.
     """
 
     executor: TimedExecutor
@@ -204,7 +204,7 @@ class TimedSchedules(Value):
 
     @property
     def defaults(self) -> tuple[TimedKind, ...]:
-        """The kinds of schedule that run without a plan. Between processes there are two, and the size decides."""
+        """The kinds of schedule that run without a plan. Between processes, the size selects one of two kinds."""
         return _DEFAULTS[self.executor]
 
     @property

@@ -21,8 +21,8 @@ Cells = NDArray[np.int64]  # indices rank · count + chunk - first
 class Contributions:
     """The values of the chunks `first`, `first + 1`, … at each rank: initially the rank's own contributions.
 
-    In an all-gather a rank initially holds only its own chunk; the other chunks are garbage. A value is the set of
-    ranks whose contributions were added up in it, each once. Or it is garbage, which no transfer may read.
+    In an all-gather a rank initially holds only its own chunk; the other chunks are garbage. A value is either the set
+    of ranks whose contributions were added up in it, each once, or garbage, which no transfer may read.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class Contributions:
     def check_complete(self) -> None:
         """Raises PlanError unless every rank holds every chunk with the contribution of every rank.
 
-        After a reduce-scatter only a rank's own chunk counts. After an all-gather chunk c must be as rank c had it.
+        After a reduce-scatter only a rank's own chunk counts. After an all-gather chunk c must be the value that rank c
+        had at the start.
         """
         expected = np.broadcast_to(self._full, self._held.shape)
         if self._collective == "all_gather":

@@ -166,7 +166,7 @@ class _Chunk:
         self._touched: dict[int, int] = {}  # rank -> the last step that reads or writes the rank's value
 
     def round(self, round_: int, together: list[tuple[int, int, int]]) -> None:
-        """Takes the transfers (src, dst, op) of one round in an order that loses no value from before the round."""
+        """Lowers the transfers (src, dst, op) of one round. Values are read before a transfer overwrites them."""
         into: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for src, dst, op in together:
             into[dst].append((src, op))
@@ -202,7 +202,7 @@ class _Chunk:
             self._add(round_, (dst, src), (src,), {dst}, ())
 
     def _exchange(self, round_: int, into: dict[int, list[tuple[int, int]]]) -> None:
-        """Takes one exchange out of `into`. Every receiver in `into` is also a sender of this round."""
+        """Lowers one exchange and removes it from `into`. All receivers in `into` also send in this round."""
         sources = {dst: [src for src, _ in arrivals] for dst, arrivals in into.items()}
         for a, arrivals in into.items():
             b = arrivals[0][0]

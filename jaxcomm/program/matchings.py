@@ -12,7 +12,7 @@ _Peers = dict[int, dict[int, int]]  # rank -> permutation -> peer
 def matchings(messages: Mapping[Pair, Sized]) -> list[list[Pair]]:
     """Divides the pairs into permutations, as few as possible.
 
-    By König's theorem their number is the greatest number of peers that a rank has in one direction.
+    By König's theorem the number of permutations is the greatest number of peers that a rank has in one direction.
 
     Args:
       messages: messages by pair. The longest messages are placed first, so that the messages of a permutation have

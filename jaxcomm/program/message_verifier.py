@@ -101,7 +101,7 @@ def _check_round(each: RankMessages, index: int, round_: Round) -> None:
 
 
 def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
-    """For every rank and round, its messages with both ends. The sends and receives of two ranks match in order."""
+    """The matches by rank and round. The i-th send from one rank to another matches the i-th receive there."""
     sends: dict[tuple[int, int], list[tuple[int, Send]]] = defaultdict(list)
     receives: dict[tuple[int, int], list[tuple[int, Receive]]] = defaultdict(list)
     for each in messages:

@@ -23,7 +23,7 @@ from jaxcomm.schedules import Schedule
 
 Numbers = NDArray[np.int32]
 
-NOTHING: Final = -1  # in place of a chunk
+NOTHING: Final = -1  # in the place of a chunk's number: no chunk
 ADD: Final = -1  # the place of a chunk that is added to the rank's own chunk on arrival
 UNROLLED: Final = 16  # a program with at most this number of permutes has no loops
 _LONGEST = 2  # longest period of a loop, divided by the number of ranks
@@ -122,7 +122,8 @@ class _Draft(NamedTuple):
 def _draft(together: Sequence[Round], most: int) -> _Draft:
     """Returns a round with its messages in permutes.
 
-    If a sum has only the rank's own chunk and one arriving chunk, it is made on arrival.
+    A sum of the rank's own chunk and one arriving chunk is computed on arrival, unless a later permute of the round
+    still sends the rank's own chunk.
     """
     messages: dict[Pair, list[tuple[int, int]]] = defaultdict(list)
     for rank, round_ in enumerate(together):

@@ -19,8 +19,8 @@ class ChunkRun:
         self._holds = [frozenset([rank]) for rank in range(ranks)]
         self._bits = list(range(ranks))  # equal numbers stand for equal bits
         self._sums: dict[tuple[int, ...], int] = {}  # the bits added up, in this order -> the bits of the sum
-        self._ops: list[int] = []  # indices in the program; bit i of the following sets is the i-th of them
-        self._finished: dict[int, int] = {}  # op -> the operations that have finished when this op has
+        self._ops: list[int] = []  # indices in the program; bit i of the sets below stands for the i-th index
+        self._finished: dict[int, int] = {}  # op -> the operations that have finished when this op has finished
         self._writer = [0] * ranks
         self._readers = [0] * ranks  # the operations that have read the chunk since the last write
 

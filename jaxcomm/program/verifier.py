@@ -119,7 +119,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
     Args:
       program: the program, or its encoding.
       schedule: the schedule that the program implements. Sizes must agree. The sums of the schedule's precondition must
-        come from operations that do not involve the late rank, and that do not wait for an operation that does.
+        come from operations that neither involve the late rank nor wait for an operation that involves it.
 
     Raises:
       PlanError: the mistake, with the operations, the rank and the chunk.
@@ -210,8 +210,8 @@ def _compose(schedule: Schedule) -> Proof:
     ranks, late, *sizes = schedule.parameters
     counts = {"rounds": schedule.num_rounds, "chunks before": schedule.num_chunks}
     if schedule.kind == "broadcast":
-        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`. There fewer
-        # ranks have the others' sum beforehand, so the proof of `straggler` covers this case.
+        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`. In `straggler`
+        # fewer ranks have the others' sum beforehand, so the proof of `straggler` covers this case.
         parts = [straggler(ranks, late, 1)] + ([ring(ranks - 1)] if ranks > 2 else [])
     elif schedule.kind == "hybrid":
         chunks, covered, template = sizes

@@ -22,12 +22,12 @@ def document(width: float, height: float, title: str, parts: Iterable[str]) -> s
 
 
 def text(x: float, y: float, words: str, size: float = 12, look: str = "") -> str:
-    """Words whose baseline begins at a point."""
+    """A text whose baseline begins at (`x`, `y`). `look` has further SVG attributes."""
     return f'<text x="{x:.6g}" y="{y:.6g}" font-size="{size:g}" {look}>{escaped(words)}</text>'
 
 
 def box(kind: str, x: float, y: float, width: float, height: float, fill: str, title: str = "", look: str = "") -> str:
-    """A rectangle of an SVG class."""
+    """A rectangle with the class `kind`."""
     shape = (
         f'<rect class="{kind}" x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}" fill="{fill}" {look}'
     )
@@ -35,7 +35,7 @@ def box(kind: str, x: float, y: float, width: float, height: float, fill: str, t
 
 
 def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: str = "", title: str = "") -> str:
-    """A straight line of an SVG class between the two points of `ends`."""
+    """A straight line with the class `kind` between two points; `ends` is x1, y1, x2, y2."""
     x1, y1, x2, y2 = ends
     shape = (
         f'<line class="{kind}" x1="{x1:.6g}" y1="{y1:.6g}" x2="{x2:.6g}" y2="{y2:.6g}" stroke="{stroke}" '
@@ -45,7 +45,7 @@ def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: 
 
 
 def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str) -> str:
-    """A line of an SVG class through points; empty text for fewer than two points."""
+    """A line with the class `kind` through points. Returns "" for fewer than two points."""
     if len(points) < 2:
         return ""
     where = " ".join(f"{x:.6g},{y:.6g}" for x, y in points)

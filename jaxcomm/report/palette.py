@@ -20,9 +20,9 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; background and hatching of its absence
+ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; background and stripes until this rank arrives
 
-# If a name contains several of these words, the word that comes first in this table counts.
+# If a name contains several of these words, the first of them in this table decides.
 _MEANINGS: Final = {
     "no plan": PLAIN,
     "direct": PLAIN,
@@ -39,9 +39,10 @@ _OTHERS: Final = (PLAN, RING, HALVING, LATE, LAX, PLAIN, BROADCAST, BOUND)
 
 
 def of_names(names: Iterable[str]) -> dict[str, str]:
-    """The colour for each line of a plot: the colour of its meaning or, if that is taken, one that no other line has.
+    """Returns a colour for each line of a plot.
 
-    If all colours are taken, lines share colours.
+    A line gets the colour of its meaning or, if another line has this colour, an unused colour. If all colours are
+    used, lines share colours.
 
     Args:
       names: names of the lines, such as `ring`, `jaxcomm.pmean, no plan` or `old rail`.

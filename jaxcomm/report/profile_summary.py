@@ -13,7 +13,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import fit_text, nobody_late_text
 
 _SHOWN = 8  # greatest number of hosts, or of NICs, that a row lists
-MUCH = 0.1  # the CPU time used by other programs is mentioned if it is at least this share
+MUCH = 0.1  # the summary mentions other programs if they used at least this share of the CPU time
 
 
 def summary(measured: Profile) -> str:
@@ -29,7 +29,7 @@ def summary(measured: Profile) -> str:
 
 
 def _missing(measured: Profile) -> list[str]:
-    """Names of the facts that the profile lacks, because neither a run's record nor another profile provided them."""
+    """Names of the facts that the profile lacks. Neither the run's record nor another profile provided them."""
     known = {
         "hosts": measured.hosts or measured.topology,
         "rails": measured.rail_shares or measured.rails,
@@ -64,7 +64,7 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     if nics := [f"rank {rank} {nic:.3g} × slower" for rank, nic in enumerate(measured.nics) if nic > 1]:
         more = f" and {len(nics) - _SHOWN} more" if len(nics) > _SHOWN else ""
         yield "NICs", ", ".join(nics[:_SHOWN]) + more
-    elif measured.incast is not None:  # a job measured its links, and so its NICs
+    elif measured.incast is not None:  # incast is known only if a job measured its links, and thus its NICs
         yield "NICs", "alike: differences below a quarter count as none"
     for rail in measured.rails:
         yield f"rail {rail.name}" if rail.name else rail_name(rail.name), _rail_text(rail)
@@ -125,7 +125,7 @@ def _rail_text(rail: Rail) -> str:
 
 
 def _counted(hosts: Sequence[str]) -> str:
-    """The names of hosts. A host with several ranks has their number in brackets."""
+    """The names of the hosts, with the number of ranks in brackets if a host has several."""
     counts = Counter(hosts)
     shown = [f"{name} ({count} ranks)" if count > 1 else name for name, count in counts.items()]
     rest = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""

@@ -1,4 +1,4 @@
-"""Traces for ui.perfetto.dev and chrome://tracing: the calls of a run, the rounds of a schedule, and parts of traces.
+"""Traces for ui.perfetto.dev and chrome://tracing: a run's calls, a schedule's rounds, and the parts of other traces.
 
 The format is Chrome's JSON: complete events ("X") with times in microseconds, and metadata ("M") that names tracks.
 """
@@ -40,8 +40,8 @@ def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
 def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
     """The trace of a schedule's predicted rounds. Each rank has a track, with one slice per round in which it receives.
 
-    The late rank arrives when the others have finished the rounds that they run without it. A phase's time is divided
-    among its rounds in the proportions of equal links.
+    The late rank arrives when the other ranks have finished all rounds before its arrival. A phase's time is divided
+    among the phase's rounds as if all links were alike.
 
     Args:
       schedule: any schedule.
@@ -116,7 +116,7 @@ def track_name(process: int, track: int, name: str) -> Event:
 
 
 def slice_of(name: str, kind: str, process: int, track: int, start: float, seconds: float, **about: object) -> Event:
-    """A slice of a track, in seconds; `kind` groups slices."""
+    """A slice of a track. `start` and `seconds` are in seconds. Viewers group slices by `kind`."""
     times = {"ts": round(1e6 * start, 3), "dur": round(1e6 * seconds, 3)}
     return {"ph": "X", "name": name, "cat": kind, "pid": process, "tid": track, **times, "args": about}
 

@@ -51,7 +51,7 @@ def verdict_text(plan: Plan, entry: Entry, offer: Alternative) -> str:
         return _VERDICTS[offer.verdict]
     saves = f"not sure enough: saves {more:.1%} of the chosen one"
     least = plan.assumptions.min_gain
-    # Timed schedules have their own margins, by size. If `more >= least`, such a margin decided, not `min_gain`.
+    # Timed schedules have their own margins, by size. If `more >= least`, that margin decided, not `min_gain`.
     return f"{saves}, must save {least:.1%}" if more < least else f"{saves}, within the error of the times"
 
 
@@ -68,7 +68,7 @@ def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) ->
 
     Args:
       who: the rank that is last most often, such as `rank 3`.
-      late: how often that rank was last, and by how much.
+      late: number of steps in which rank `who` was last, and its delays.
       ranks: number of ranks.
     """
     if not late.late_steps:
@@ -89,7 +89,7 @@ def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
 
 
 def timed_text(timed: TimedBasis) -> str:
-    """The measurements on which a choice among timed schedules rests."""
+    """Describes the measurements from which the planner chose among timed schedules."""
     where = {"memory": "in memory that all ranks share", "messages": "between processes", "xla": "by XLA's collectives"}
     return (
         f"{timed.schedules} whole schedules were timed {where[timed.executor]}, with no rank late and with one rank "
@@ -129,7 +129,7 @@ def range_text(entry: EntryRange) -> str:
 
 
 def runs_text(runs: Entry | Alternative) -> str:
-    """A schedule with its parameters. The executor follows if it is not the platform's own."""
+    """A schedule with its parameters, followed by the executor if XLA's collectives run the schedule."""
     return spec_text(runs.schedule) + ", by XLA" * (runs.executor == "xla")
 
 

@@ -23,9 +23,9 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     schedule goes on as `straggler`.
 
     The second-to-last late rank sends everything except its own share. This takes the same time as a ReduceScatter of
-    all ranks but the last. In `straggler` these ranks wait for each other and then run such a ReduceScatter. So a chain
-    ends no sooner after the last arrival. But in a chain the early ranks have done their own part before, and their
-    ports are free meanwhile.
+    all ranks but the last. In `straggler` all ranks but the last wait for each other and then run such a ReduceScatter.
+    So a chain ends no sooner after the last arrival than `straggler`. But in a chain the early ranks have done their
+    own part before, and their ports are free meanwhile.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -110,7 +110,7 @@ def _join_table(ranks: int, late: tuple[int, ...], index: int, chunks: int) -> T
 
 
 def _volume(old: Sequence[int], new: Sequence[int], rank: int, chunks: int) -> int:
-    """The sum over the owners of the chunks that `rank` sends to the owner or gets from it, whichever are more."""
+    """Sum over the owners of the larger of two numbers: chunks from `rank` to the owner, and chunks from the owner."""
     before, given = np.resize(old, chunks), np.resize(new, chunks) == rank
     kept, got = (np.bincount(before[which]) for which in (~given, given))
     width = max(len(kept), len(got))

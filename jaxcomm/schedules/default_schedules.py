@@ -20,7 +20,7 @@ def default_schedule(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "dire
     In small all-reduces every rank sends its whole buffer to all ranks at once. The limit is higher on one host than
     between hosts. Large all-reduces use a ring if there are several hosts and the ranks of each host are consecutive.
     In a ring only one rank of each host sends to other hosts, and every NIC gets packets from one sender only. Packets
-    from several senders would queue, and some would get lost.
+    from several senders would queue, and some would get lost. All other all-reduces use `direct`.
 
     Args:
       nbytes: bytes of the whole buffer.

@@ -9,7 +9,7 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 
 
 def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
-    """AllReduce in which one late rank exchanges with all others at once, after these have reduce-scattered.
+    """AllReduce in which one late rank exchanges with all others at once, after the others have reduce-scattered.
 
     In each round the late rank exchanges one chunk with every other rank, and every other rank copies its sum of the
     previous round to the rest. With `k = m(n-1)` chunks this takes `m + 1` rounds and moves `1 + (n-2)/k` buffers after

@@ -22,13 +22,13 @@ def template(ranks: int) -> Template:
     """
     if ranks & (ranks - 1) == 0 or ranks & (ranks + 1) == 0:
         return _closed_form(ranks)
-    from jaxcomm.schedules.template_solver import search  # the only use of OR-Tools
+    from jaxcomm.schedules.template_solver import search  # only this search needs OR-Tools
 
     return search(ranks)
 
 
 def _closed_form(ranks: int) -> Template:
-    """Builds the template by a walk down the circle of offsets, in steps from one reception to the next.
+    """Builds the template by a walk down the circle of offsets. Each step leads from one reception to the next.
 
     A rank takes the same walk from round to round. If it receives a chunk at age a < L, it keeps the chunk until it has
     passed the chunk on at age L, so the step has length L − a. Offsets at which no step starts receive a chunk of age
@@ -38,7 +38,7 @@ def _closed_form(ranks: int) -> Template:
     pairwise = ranks & (ranks - 1) == 0
     starts = [0] + [age for age in range(1, last) for _ in range(1 << (age - 1))]
     if not pairwise:
-        starts.pop()  # this rank returns the finished chunk to the late rank instead
+        starts.pop()  # in place of this step a rank returns the finished chunk to the late rank
     holders: dict[int, list[int]] = {age: [] for age in range(1, last + 1)}
     receivers: dict[int, list[int]] = {age: [] for age in range(last + 1)}
     idle = set(range(others))

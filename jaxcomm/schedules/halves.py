@@ -2,8 +2,9 @@
 
 Neither half has a schedule for a late rank, because such a schedule would save no time. After its arrival the late rank
 must still send its parts of the others' n - 1 chunks, or receive these chunks. Its port is then busy for as long as a
-whole call in which all ranks arrive together. In a reduce-scatter the late rank's host must also still send its parts
-to other hosts. In an all-gather, the other ranks' chunks have reached the late rank's host by then, in any schedule.
+whole call in which all ranks arrive together. In a reduce-scatter the late rank's host must also still send the late
+rank's parts to other hosts. In an all-gather, any schedule brings the other ranks' chunks to the late rank's host
+before the arrival.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ def half(collective: Half, whole: Schedule) -> Schedule:
 
 
 def hierarchical_half(collective: Half, links: HostLinks) -> Schedule:
-    """ReduceScatter that sums within hosts, then within racks, then across racks; or its reverse, an all-gather.
+    """ReduceScatter that sums within hosts, then within racks, then between racks; or its reverse, an all-gather.
 
     A host sends one message per chunk to other hosts, instead of one message per rank. So `(h-1)/h` of the buffer
     leaves each of h hosts. The rank that sends a chunk out of its host has the same place in this host as the chunk's
-    owner has in its own. Each host begins with the chunks of other hosts, so that NICs and links within hosts work at
-    the same time.
+    owner has in the owner's host. Each host begins with the chunks of other hosts, so that NICs and links within hosts
+    work at the same time.
 
     Args:
       collective: the half to return.

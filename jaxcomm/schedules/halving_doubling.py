@@ -19,8 +19,8 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into p chunks.
-      order: the rank at every place. Two ranks exchange half the buffer if their places differ in the first of log2(p)
-        bits, and a p-th of the buffer if their places differ in the last bit. Default: ascending ranks.
+      order: the rank at every place. Two ranks exchange half the buffer if their places differ only in the first of
+        log2(p) bits, and a p-th of the buffer if their places differ only in the last bit. Default: ascending ranks.
 
     Raises:
       ValueError: fewer than two ranks, or an order that is not a permutation of the ranks.
@@ -38,9 +38,9 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
 
 
 def orders_by_host(hosts: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Returns orders by name.
+    """Returns orders of the ranks for `halving_doubling`, by name.
 
-    In some orders the ranks of one host exchange the most bytes with each other, in other orders the least.
+    In some orders the ranks of one host exchange the most bytes with each other, in other orders the fewest.
 
     "by_host" lists host after host, so places of different hosts differ in the first bits. "dealt_out" takes one rank
     of each host in turn, so places of different hosts differ in the last bits. The reversed orders reverse the bits of
@@ -70,7 +70,7 @@ def _table(ranks: int, order: tuple[int, ...] = ()) -> Table:
     for bit in range(log):
         distance = 1 << bit
         peer, low = rank ^ distance, np.arange(distance)
-        # A rank's half consists of the chunks whose numbers agree with the rank's in all bits from `bit` upwards.
+        # A rank keeps the chunks whose numbers agree with the rank's number in all bits from `bit` upwards.
         parts.append(rows(fold + log - 1 - bit, rank, peer, (peer & -distance) | low, Op.REDUCE))
         parts.append(rows(fold + log + bit, rank, peer, (rank & -distance) | low, Op.COPY))
     parts.append(rows(fold + 2 * log, extra - p, extra, chunks, Op.COPY))

@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce, also with late ranks. Sums within and across hosts run at once for different chunks."""
+"""Hierarchical all-reduce, also with late ranks. Sums within and between hosts run at once for different chunks."""
 
 from __future__ import annotations
 

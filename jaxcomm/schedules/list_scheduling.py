@@ -24,7 +24,8 @@ _EXCHANGE: Final = 2  # the core's code for an exchange; all other codes are tho
 class PendingMove(NamedTuple):
     """A transfer of a chunk. An exchange transfers the same chunk in both directions at once.
 
-    The move of least `priority` starts first among those that can. It arrives after `seconds` and occupies `ports`.
+    If several moves can start, the move of least `priority` starts first. A move arrives after `seconds` and occupies
+    `ports`.
     """
 
     priority: tuple[float, int]
@@ -56,7 +57,7 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     Args:
       moves: the moves, in an order that gives correct values.
       late: ranks that arrive later than the others.
-      delay: the late ranks' lateness; infinite if by then the others have done all moves that need no late rank.
+      delay: the late ranks' lateness; infinite if the others do all moves that need no late rank before the arrival.
     """
     rows = np.array([(move.src, move.dst, move.chunk, move.op, move.exchange) for move in moves], np.int64)
     src, dst, chunk, op, exchange = columns = rows.reshape(-1, 5).T.copy()

@@ -1,9 +1,8 @@
-"""Trees along which chunks are summed where links have unlike rates. With them all links finish at the same time.
+"""Trees along which chunks are summed where links have unlike rates. All links then finish at the same time.
 
 A chunk is summed along a tree of ranks, and its sum returns along the same tree. Ranks with faster links sum more of
-the chunks. A host's ranks may first sum their parts within the host, and then one of them sends the sum on. This takes
-load off the host's shared links. Or each rank may send its part to another host itself. This takes load off the links
-within the host.
+the chunks. If a host's ranks first sum their parts within the host, and one of them sends the sum on, the host's shared
+links carry less. If instead each rank sends its part to another host itself, the links within the host carry less.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from jaxcomm.schedules.ports import HostLinks, Port
 # A link's price per second is its load with one more chunk, divided by the greatest such load of any link, to the power
 # of 2^5. So almost only the busiest links count.
 _SQUARINGS: Final = 5
-_DEEPER: Final = 0.001  # a move outside the tree in tiers must be cheaper by at least this price
+_DEEPER: Final = 0.001  # an edge that is not in the tree of `_in_tiers` must be cheaper by at least this price
 _TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
 
 Prices = list[list[tuple[float, float]]]  # by tier and rank: the prices of receiving a chunk and of sending a chunk
@@ -34,14 +33,14 @@ class Tree(NamedTuple):
 class TreeFinder:
     """Finds the trees of chunks, one by one. Each tree is the cheapest at prices that rise with the links' loads.
 
-    The time of the busiest link tends to the least time of any all-reduce. If the prices per second sum to 1, the price
-    of an all-reduce is at most its time. The messages that gather a chunk's parts contain a tree, and the messages that
-    spread the sum contain another tree. So an all-reduce costs at least the price of the cheapest tree in both
-    directions.
+    With many chunks the time of the busiest link tends to the least time of any all-reduce. If the prices per second
+    sum to 1, the price of an all-reduce is at most its time. The messages that gather a chunk's parts contain a tree,
+    and the messages that spread the sum contain another tree. So an all-reduce costs at least the price of the cheapest
+    tree in both directions.
     """
 
     def __init__(self, links: HostLinks, late: Set[int] = frozenset()) -> None:
-        """Takes the links and the late ranks. The first sums of early chunks do not wait for the late ranks."""
+        """Takes the links and the late ranks, for which the first sums of early chunks (see `next`) do not wait."""
         self._links, self._late, self._ranks = links, late, range(len(links.hosts))
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
         racks = [links.racks[host] for host in links.hosts]
@@ -64,13 +63,13 @@ class TreeFinder:
                 (("uplink out", "uplink in"), rack, uplink),
             ):
                 self._seconds.update({(name, index): seconds for name in names})
-        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no other rank can
+        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no others can
         self._reluctance = [(rank in late) + (host in hosts) for rank, host in enumerate(links.hosts)]
 
     @property
     def load(self) -> float:
-        """Load of the busiest link, in units of a chunk's transfer within a host. Early chunks count only what remains
-        after the late ranks arrive."""
+        """Load of the busiest link, in units of a chunk's transfer within a host. An early chunk
+        counts only with its messages after the late ranks' arrival."""
         return max(self._all_loads().values(), default=0.0)
 
     def next(self, early: bool = False) -> Tree:
@@ -122,11 +121,11 @@ class TreeFinder:
         return made
 
     def _spanning(self, prices: Prices) -> Tree:
-        """The cheapest of all trees, except that moves of the tree in tiers are preferred if they cost little more.
+        """The cheapest of all trees, except that edges of `_in_tiers`' tree are preferred if they cost little more.
 
-        The tree in tiers is less deep. The cost of a move is the sum of the costs of its two ranks. So a move between
-        parts can be in the tree only if one of its ranks is the cheapest of all, or the cheapest outside the part of
-        the cheapest rank.
+        The tree of `_in_tiers` is less deep. The cost of an edge is the sum of the costs of its two ranks. So an edge
+        between parts can be in the tree only if one of its ranks is the cheapest of all, or the cheapest outside the
+        part of the cheapest rank.
         """
         costs = [[into + out for into, out in tier] for tier in prices]
         edges: list[tuple[float, int, int]] = []

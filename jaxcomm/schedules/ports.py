@@ -49,7 +49,7 @@ class HostLinks(NamedTuple):
           hosts: the host of every rank, numbered as they appear.
           nic: whether each rank has a NIC, or all ranks of a host share one.
           slow: the time of a chunk between hosts, divided by its time within a host.
-          racks: the rack of every host; () means that all are in one.
+          racks: the rack of every host; () means that all hosts are in one rack.
           nics: by rank, a factor on `slow` for the NIC that the rank uses; () means that all NICs are alike.
           uplinks: by rack, a factor on `slow` for the rack's uplink; () means that all uplinks are alike.
 

@@ -14,7 +14,7 @@ def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Sched
 
     Args:
       ranks: number of ranks n = N + 1, the late one included.
-      late: the rank that takes no part.
+      late: the late rank, which neither sends nor receives.
       chunks: the number of chunks that are reduced.
       num_chunks: pieces that the buffer is cut into, at least `chunks`.
     """
@@ -26,12 +26,12 @@ def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Sched
 def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...], chunks: int) -> Schedule:
     """ReduceScatter of the N ranks that are not late, in which only some of them sum chunks.
 
-    The i-th of these ranks sums chunk c, with i = owners[c mod len(owners)]. In each of the N − 1 rounds every one of
-    them sends another one its parts of all chunks that the receiver sums.
+    The i-th of these ranks sums chunk c, with i = owners[c mod len(owners)]. In each of the N − 1 rounds every rank
+    sends a different receiver its parts of all chunks that the receiver sums.
 
     Args:
       ranks: number of ranks, the late ones included.
-      late: the ranks that take no part.
+      late: the late ranks, which neither send nor receive.
       owners: indices in [0, N), ascending by rank.
       chunks: pieces of the buffer.
     """

@@ -16,7 +16,7 @@ from jaxcomm.schedules.template import Template
 Table = NDArray[np.int32]
 CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 
-ALIGNMENT: Final = 64  # bytes; the executor cuts buffers at multiples of it
+ALIGNMENT: Final = 64  # bytes; the executor cuts buffers at multiples of this number
 
 
 class Op(IntEnum):
@@ -163,7 +163,7 @@ class Schedule:
 def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: ArrayLike) -> NDArray[np.float64]:
     """Returns the bytes of a volume that is given in chunks. The executor cuts the buffer at multiples of 64 bytes.
 
-    The result is exact if each message is one chunk. To a message of several chunks, alignment adds bytes only once.
+    The result is exact if each message is one chunk. Alignment adds bytes only once to a message of several chunks.
     All arguments except `nbytes` may be arrays.
     """
     total, messages = np.asarray(volume, np.float64), np.maximum(messages, 1)

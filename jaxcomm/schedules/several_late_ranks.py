@@ -16,13 +16,13 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
     """AllReduce in which q late ranks join together after the others have reduce-scattered.
 
-    Every rank is the root of one chunk in n. The root adds the late ranks' parts. A late root also adds the partial sum
-    of the early ranks. The chunk's owner, an early rank, sends this partial sum to the root. The root's sum is then
-    passed on so that every rank sends and receives n − 1 + q messages per n chunks. With many chunks the time tends to
-    (n−1+q)/n times the time of the buffer through one port. No schedule with one port per rank can beat that. The time
-    of the first n chunks is up to about three times the time of n later chunks (3.3 times with 82 ranks, one of them
-    late). Half of the first n chunks take hardly less time, so fewer than n chunks do not pay. For one late rank use
-    `straggler`.
+    Each rank is the root of one chunk in every n chunks. The root adds the late ranks' parts. A late root also adds the
+    partial sum of the early ranks. The chunk's owner, an early rank, sends this partial sum to the root. The root's sum
+    is then passed on so that every rank sends and receives n − 1 + q messages per n chunks. With many chunks the time
+    tends to (n−1+q)/n times the time of the buffer through one port. No schedule with one port per rank can beat that.
+    The time of the first n chunks is up to about three times the time of n later chunks (3.3 times with 82 ranks, one
+    of them late). Half of the first n chunks take hardly less time, so fewer than n chunks do not pay. For one late
+    rank use `straggler`.
 
     Args:
       ranks: number of ranks n, at least 2.

@@ -129,7 +129,7 @@ def _sends(model: Any, moves: list[_Move], times: list[Any], others: int) -> dic
 
 
 def _closed_walk(moves: list[_Move], times: list[int]) -> list[int]:
-    """An Euler circuit (Hierholzer) that takes each move `times` times. The move from the late rank is the first."""
+    """An Euler circuit (Hierholzer) that takes move i `times[i]` times. The move from the late rank is the first."""
     left: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, (move, count) in enumerate(zip(moves, times, strict=True)):
         if move.received:

@@ -1,4 +1,4 @@
-"""The moves of a hierarchical all-reduce, chunk by chunk: sums within hosts and across them, then copies back."""
+"""The moves of a hierarchical all-reduce, chunk by chunk: sums within and between hosts, then copies back."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Tiers:
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
         self._racks = [[g for g, rack in enumerate(links.racks) if rack == r] for r in sorted({*links.racks})]
         self._late_hosts = {hosts[rank] for rank in late}
-        # Where a host can spare a rank, its late rank sends no sums of the host. Otherwise the late rank would send
-        # more than any other rank.
+        # `_spare` is 1 if every host can sum without one of its ranks. The late rank then sends no sums of its host,
+        # because with these sums it would send more than any other rank.
         least = min(map(len, self._members))
         self._spare = 0
         if (
@@ -154,7 +154,7 @@ class Tiers:
             self._move(parent, child, chunk, Op.COPY, (time + self._pace / 4 * (depth[child] + step), 1 + step))
 
     def _by_turns(self, chunk: int, ends: Sequence[int], turn: int) -> None:
-        """Adds the moves across hosts and racks. The hosts of a rack take turns as its root, and so do the racks."""
+        """Adds the moves between hosts and racks. Hosts take turns as the root of a rack, racks as the root of all."""
         early = chunk < min(self._within, self._across)
         heads, spreads = [], []
         for members in self._racks:
@@ -181,7 +181,7 @@ class Tiers:
                 self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
-        """Adds the moves across hosts by the schedule for one late rank, in which each host takes the part of a rank.
+        """Adds the moves between hosts by the schedule for one late rank, in which each host stands for a rank.
 
         Before these moves, the hosts that are not late sum their parts.
         """

@@ -98,7 +98,7 @@ class Trees(NamedTuple):
 
 
 def improve(schedule: Schedule, links: MessageSeconds, late: int, delay: float, tries: int, seed: int) -> Schedule:
-    """Returns the schedule with other trees and another order of messages. By the search's clock a call ends sooner.
+    """Returns a schedule with the best trees and order of messages found, by the search's clock.
 
     Args:
       schedule: the schedule from which the search starts.

@@ -1,7 +1,8 @@
 """Times of one synchronisation of all ranks over racks, by the formulas of Wang et al., "DS-Sync", Table II.
 
-Their symbols: C racks of G workers each, N = CG; a model of S bytes sent in L parts; α per hop, β₁ per byte within a
-rack and β₂ between racks. Each cost is (latency, transfer) as in the table. Where the table is imprecise:
+Symbols: C racks of G workers each, N = CG; a model of S bytes sent in L parts; α seconds per hop, β₁ seconds per byte
+within a rack and β₂ between racks. Each cost is (latency, transfer) as in the table. The table is imprecise in four
+places, where this module assumes:
 
   PS            There is one server. The traffic between racks is the traffic of (C − 1)G workers. The latency counts
                 the workers one after the other.

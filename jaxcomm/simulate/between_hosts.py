@@ -16,13 +16,13 @@ from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TimedCosts
 
-# Bytes bound the times of all schedules if a buffer's bytes take this factor times α times the number of ranks.
+# If a buffer of n bytes has nβ ≥ BOUND_BY_BYTES · ranks · α, its bytes bound the times of all schedules.
 BOUND_BY_BYTES: Final = 10
 TINY_S: Final = 1e-9  # seconds, less than the time of any call
 
 
 def timed_costs(timed: TimedSchedules, ranks: int, links: Cluster, hosts: int) -> TimedCosts:
-    """The costs of the executor that was timed, for ranks on this number of hosts; see `TimedCosts.of`."""
+    """The costs of the timed executor for `ranks` ranks on `hosts` hosts; see `TimedCosts.of`."""
     kind = BetweenHosts if timed.executor == "messages" and hosts > 1 else TimedCosts
     return kind.of(timed, ranks, links)
 
@@ -31,11 +31,11 @@ def timed_costs(timed: TimedSchedules, ranks: int, links: Cluster, hosts: int) -
 class BetweenHosts(TimedCosts):
     """Schedules between hosts take the modelled time of their links, multiplied by a measured factor.
 
-    At a timed size the factor is the schedule's own factor. If the schedule was not timed, the factor is the median of
-    its kind or, if no schedule of this kind was timed, the median of all schedules. Between two timed sizes the factor
-    is interpolated. For other sizes it is the factor of the nearest timed size: bytes bound the times of large sizes.
-    If the timed sizes are too small for that, the factor is 1 from the size on at which bytes bound the times, because
-    links were measured with large messages.
+    A factor is measured seconds divided by modelled seconds. A timed schedule has its own factor at each timed size.
+    For other schedules the factor is the median of the schedule's kind or, if no schedule of this kind was timed, the
+    median of all schedules. Between timed sizes the factor is interpolated. Below the smallest and above the largest
+    timed size, the factor of the nearest timed size holds. But if bytes do not bound the times at the largest timed
+    size, the factor is 1 from the size at which they do, because links were measured with large messages.
     """
 
     @classmethod
@@ -52,7 +52,7 @@ class BetweenHosts(TimedCosts):
 
     @property
     def between_hosts(self) -> bool:
-        """True: links between hosts bound the times."""
+        """True, because links between hosts bound the times."""
         return True
 
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
@@ -66,7 +66,7 @@ class BetweenHosts(TimedCosts):
         return True
 
     def _of(self, schedule: Schedule) -> tuple[dict[int, float], dict[int, float]]:
-        """A schedule's factors by size: first with no late rank, then with one late rank."""
+        """Returns a schedule's factors by size: of calls with no late rank, and of calls with one."""
         own = {sample.bytes: _timed_to_links(self.model, schedule, sample) for sample in self.samples(schedule) or ()}
         found = {**self._of_kinds[""], **self._of_kinds.get(schedule.kind, {}), **own}
         together, late = ({size: each[column] for size, each in found.items()} for column in (0, 1))

@@ -1,8 +1,8 @@
-"""A schedule's time on links that differ, for any latency and size, from cached runs message by message.
+"""A schedule's time on links that differ, for any latency and size, from cached simulations of single messages.
 
-The planner, predictions and what-if questions use this clock. A message of b bytes occupies both its ports for α + bβ:
-all its chunks are sent together, and a port starts its next message when the one before has arrived. With more than
-`TIMED` ranks, a round takes the time of its busiest port, and a round begins when the round before has ended.
+A message of b bytes occupies both its ports for bβ, and arrives α later. A port starts its next message of the same
+round when the port is free, and a message of a later round when the previous message has arrived. With more than
+`TIMED` ranks, a round takes the time of its busiest port, and begins when the previous round has ended.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.simulation import Simulation
 
-STRAIGHT: Final = 2e-3  # the greatest distance of a point from its line, as a share of the time
-ALIKE: Final = 1e-2  # times that differ by at most this share are joined by a line without that check
-LARGE, LOOSE = 4096, 10.0  # with more than LARGE transfers, both limits are multiplied by LOOSE
+STRAIGHT: Final = 2e-3  # greatest distance of a simulated time from the interpolated time, as a share of the time
+ALIKE: Final = 1e-2  # times that differ by at most this share are interpolated without the check of STRAIGHT
+LARGE, LOOSE = 4096, 10.0  # with more than LARGE transfers, STRAIGHT and ALIKE are multiplied by LOOSE
 TIMED: Final = 128  # greatest number of ranks for which a schedule is run message by message
-JUMPS: Final = 2.5  # with shared links both limits are multiplied by JUMPS: overtaking changes times by about 1 %
-TIE: Final = 1e-9  # the minimum α, because with α = 0 messages that follow each other would have equal times
-DEPTH, COARSE = 20, 10  # greatest number of halvings: without shared links, and with shared links, where times jump
+JUMPS: Final = 2.5  # with shared links, STRAIGHT and ALIKE grow by this factor: overtaking changes times by about 1 %
+TIE: Final = 1e-9  # the minimum α: with α = 0, consecutive messages would have equal times
+DEPTH, COARSE = 20, 10  # greatest number of halvings of the range of shares: without shared links, and with them
 
 Floats = NDArray[np.float64]
 Comers = tuple[frozenset[int], ...]
@@ -37,18 +37,18 @@ def left_seconds(
     """Seconds to the end: from the start if all ranks arrive together, and from the arrival of each set of late ranks.
 
     Args:
-      schedule: any schedule; even a schedule that names no late rank has messages that do not depend on late ranks.
+      schedule: any schedule. Messages that need no late rank run early, even if the schedule names no late rank.
       nbytes: size of the buffer.
       alpha: seconds per message.
       beta: seconds per byte within a host.
       topology: the hosts and racks.
-      comers: sets of late ranks, each a subset of the previous set. When a set arrives, all other ranks have done all
-        that they can.
+      comers: sets of late ranks, each a subset of the previous set. When a set arrives, the ranks outside the set have
+        done all that they can without the set.
 
     Returns:
-      One time more than there are sets. No time is longer than the time before it. Let the last rank outside all sets
-      arrive at `r[0]`, and the last rank of the i-th set at `r[i]`. Then the schedule ends at the greatest of
-      `r[i] + time[i]`, unless at a shared link a message of a late rank waits for a message of a rank that is not late.
+      A time for no late rank, then a time per set, in descending order. Let the last rank outside all sets arrive at
+      `r[0]`, and the last rank of the i-th set at `r[i]`. The schedule ends at the greatest of `r[i] + time[i]`, except
+      if a late rank's message waits at a shared link for a message of a rank that is not late.
     """
     per_byte = nbytes * beta
     if not alpha + per_byte:
@@ -62,13 +62,13 @@ def left_seconds(
 
 
 def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology) -> tuple[float, ...]:
-    """Each phase's part of the time from its ranks' arrival to the end of the schedule."""
+    """The seconds that each phase adds to the time to the end of the schedule; see `differences`."""
     comers = tuple(phase.late_ranks for phase in schedule.phases[1:])
     return differences(left_seconds(schedule, nbytes, alpha, beta, topology, comers))
 
 
 def differences(left: tuple[float, ...]) -> tuple[float, ...]:
-    """Each stage's part of the times `left` to the end: its time to the end minus the next stage's time to the end."""
+    """The seconds that each stage adds: the stage's time to the end, from `left`, minus the next stage's."""
     return tuple(here - after for here, after in itertools.pairwise((*left, 0.0)))
 
 
@@ -84,11 +84,12 @@ def _curve(schedule: Schedule, topology: Topology, comers: Comers) -> _Curve:
 
 
 class _Curve:
-    """`left_seconds` in units in which a message of the whole buffer takes 1 second.
+    """`left_seconds`, interpolated. The unit of time is the time of a message of the whole buffer.
 
-    `share` is the bytes' share of that second; the rest is α. Without shared links, a time is a sum along the longest
-    chain of messages, and so the greatest of several linear functions of the share. Checking the middle of a line is
-    then enough. Where messages overtake each other at a shared link, times may jump, so the quarters are checked, too.
+    `share` is the bytes' share of this unit; the rest is α. Between two simulated shares, times are interpolated if the
+    time in the middle is close to the line. This check is enough without shared links: a time is the length of the
+    longest chain of messages, and so the maximum of linear functions of the share. At a shared link, messages may
+    overtake each other and times may jump, so the quarters are checked, too.
     """
 
     def __init__(self, schedule: Schedule, topology: Topology, comers: Comers) -> None:
@@ -133,7 +134,7 @@ class _Curve:
         found = [float(scaled.run().finish_s.max())]
         for late in self._comers:
             arrivals = np.zeros(self._schedule.ranks)
-            arrivals[sorted(late)] = found[0]  # by then the others have done all they can without the late ranks
+            arrivals[sorted(late)] = found[0]  # at this time, the other ranks have done all that they can
             found.append(float(scaled.run(arrivals.tolist()).finish_s.max()) - found[0])
         return np.minimum.accumulate(np.array(found))
 

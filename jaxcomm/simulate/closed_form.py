@@ -1,7 +1,7 @@
 """The α–β cost of a schedule when one rank is late, over a whole distribution of delays.
 
 If all links are alike, a round that moves b bytes takes α + bβ. If links differ, `clock` runs the schedule. The delay
-hides work that the others do before the late rank arrives. Only the part of this work that outlasts the delay counts.
+hides work that the other ranks do before the late rank arrives. Only the work that outlasts the delay counts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def seconds(
 def phases(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
 ) -> tuple[float, float]:
-    """Seconds before and after the late rank's arrival; the arguments are those of `seconds`."""
+    """Seconds before and after the late rank's arrival. Takes the same arguments as `seconds`, without delays."""
     times = phase_seconds(schedule, nbytes, alpha, beta, topology)
     return sum(times[:-1]), times[-1]
 
@@ -65,7 +65,7 @@ def phases(
 def phase_seconds(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
 ) -> tuple[float, ...]:
-    """Seconds of every phase, for `staggered`; the arguments are those of `seconds`."""
+    """Seconds of every phase, for `staggered`. Takes the same arguments as `seconds`, without delays."""
     if topology:
         return clock.phase_seconds(schedule, nbytes, alpha, beta, topology)
     return tuple(phase.seconds(nbytes, alpha, beta) for phase in schedule.phases)
@@ -79,7 +79,7 @@ def stage_seconds(
     The first stage begins when all ranks that are not late have arrived, each later stage when a late rank arrives.
 
     Args:
-      schedule: any schedule; even a schedule that names no late rank does what it can before the late ranks arrive.
+      schedule: any schedule. Messages that need no late rank run early, even if the schedule names no late rank.
       nbytes: size of the buffer.
       alpha: seconds per message.
       beta: seconds per byte within a host.
@@ -101,8 +101,8 @@ def mean_seconds(
 ) -> float:
     """Mean time from the last rank's arrival on.
 
-    `late` are the late ranks in order of arrival. `arrivals` has one row per step and one column per rank. The other
-    arguments are those of `seconds`.
+    `late` are the late ranks in order of arrival. `arrivals` has one row per step and one column per rank. See
+    `seconds` for the other arguments.
     """
     if topology:
         times = stage_seconds(schedule, nbytes, alpha, beta, topology, late)
@@ -111,10 +111,10 @@ def mean_seconds(
 
 
 def staggered(times: Sequence[float], releases: ArrayLike) -> float:
-    """Mean time of phases that wait for more and more ranks, from the last rank's arrival on.
+    """Mean time of consecutive phases, each of which waits for more ranks, from the last rank's arrival on.
 
-    A phase starts when the phase before it is done and all its own ranks have arrived. For two phases the mean time is
-    `Delays.exposed` of the first phase plus the seconds of the second phase.
+    A phase starts when the previous phase is done and all ranks of the phase have arrived. For two phases the mean time
+    is `Delays.exposed` of the first phase plus the seconds of the second phase.
 
     Args:
       times: seconds of each phase.
@@ -166,8 +166,8 @@ def lower_bound(
     by at most p+1. So log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n)
     buffers: the late rank's port moves the buffer once, and all ports together move 2(n-1) buffers, except the buffers
     that fit into the delay. Where NICs are unlike, hosts with their rates take the place of ranks: each host sends its
-    buffer once, and all hosts together send 2(h-1) buffers. `parts_bound` counts in this way for racks and other parts
-    of the network. A delay shortens the bound for these parts by at most its own length.
+    buffer once, and all hosts together send 2(h-1) buffers. `parts_bound` does the same count for racks and other parts
+    of the network. A delay shortens the bound for these parts by at most the delay's length.
 
     Args:
       ranks: number of ranks n.
@@ -182,7 +182,7 @@ def lower_bound(
     volume = np.maximum(nbytes * own, (ranks - 1) / ranks * (2 * nbytes * own - delays.seconds))
     if topology and topology.is_unlike:
         slowness, buffer_s = topology.host_slowness, nbytes * beta
-        rates = [1 / each for each in slowness]  # by host, how many buffers it can send within `buffer_s` seconds
+        rates = [1 / each for each in slowness]  # by host, the number of buffers that it can send in `buffer_s` seconds
         together = (2 * (len(rates) - 1) * buffer_s - delays.seconds * (sum(rates) - min(rates))) / sum(rates)
         volume = np.maximum(volume, np.maximum(max(slowness) * buffer_s, together))
         volume = np.maximum(volume, least_time(topology) * buffer_s - delays.seconds)
@@ -197,8 +197,8 @@ def half_lower_bound(
     In a reduce-scatter a rank sends its parts of all other ranks' chunks: (n-1)/n buffers together. A host of m ranks
     sends at least one message per chunk of another host: (n-m)/n buffers together through its NICs. In an all-gather
     the rank and the host receive these amounts. After its arrival a late rank must still move its whole amount, and in
-    a reduce-scatter its host must do so, too. So a delay saves nothing. Rounds and arguments are those of
-    `lower_bound`; `nbytes` is the size of a reduce-scatter's operand or of an all-gather's result.
+    a reduce-scatter its host must do so, too. So a delay saves nothing. See `lower_bound` for the number of rounds and
+    for the arguments. `nbytes` is the size of a reduce-scatter's operand or of an all-gather's result.
     """
     volume = (ranks - 1) / ranks
     if topology and len({*topology.hosts}) > 1:

@@ -34,20 +34,20 @@ class Dependencies(NamedTuple):
     """The messages of one schedule in the order in which every port serves them, and their dependencies.
 
     All chunks that one rank sends another in one round form one message. In a round, a rank serves its peers by
-    distance, so that no two ranks wait for the same third rank. A message starts when the ports of its sender and its
-    receiver are done with the messages before it, and earlier rounds have written all chunks that it reads, and have
-    read all chunks that it overwrites or adds to. A message does not wait for other additions to the same chunk,
-    because a sum consists of the contributions that have arrived.
+    distance, so that no two ranks wait for the same third rank. A message starts when three conditions hold: its
+    sender's and its receiver's ports are done with their earlier messages; earlier rounds have written all chunks that
+    the message reads; and earlier rounds have read all chunks that the message overwrites or adds to. A message does
+    not wait for other additions to the same chunk, because a sum consists of the contributions that have arrived.
 
-    Where each of many messages depends on each of many others, the dependencies pass through one point. A point takes
+    If each of many messages depends on each of many others, all these dependencies pass through one point, which takes
     no time. The indices of points come after the indices of messages. `on_end` has rows (before, after) in which
     `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits only until the ports of `before`
     are free. If both are messages, `before` has the smaller index.
 
     A port may be faster than the other port of a message, or than a shared link on the path. Then the faster port
-    serves the message at any time between its start and its arrival, and can serve other messages meanwhile. Points say
-    when the faster port is free. A point lies `early` seconds before the end of its last predecessor; `early` is given
-    for chunks of one byte.
+    serves the message at any time between its start and its arrival, and can serve other messages meanwhile. Points
+    mark the times at which the faster port is free. A point lies `early` seconds before the end of its last
+    predecessor; `early` is given for chunks of one byte.
     """
 
     round: Ints

@@ -3,8 +3,8 @@
     costs = TimedCosts.of(timed, ranks, links)
     costs.cost(schedule, nbytes, lateness)      # seconds from the late rank's arrival to the end
 
-An executor's model gives its work for a schedule as amounts of several terms (`executor_work`). The unit cost of each
-term is fitted to whole schedules that were timed on the executor (`TermCosts`). Schedules that were timed themselves
+An executor's model describes the work for a schedule by amounts of several terms (`executor_work`). Each term's unit
+cost is fitted to whole schedules that were timed on the executor (`TermCosts`). Schedules that were timed themselves
 are interpolated between sizes instead (`TimedCosts`). Without timed schedules, only α and β are known (`LinkCosts`).
 """
 
@@ -42,7 +42,7 @@ class Costs(ABC):
 
     @abstractmethod
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
-        """Seconds of the work before the late ranks' arrival, if they are late enough, and of all other work."""
+        """Seconds of the work that can be done before the late ranks arrive, and seconds of all other work."""
 
     def cost(self, schedule: Schedule, nbytes: int, lateness: float = 0.0) -> float:
         """Seconds from the arrival of a schedule's late ranks to the end.
@@ -94,8 +94,8 @@ class TimedCosts(Costs):
       timed: the measurements.
       made: the schedules of `timed`, in the same order; None for `lax.psum`.
       model: costs of all other schedules.
-      errors: by size, the root mean square of log(modelled time / measured time). For each schedule the model is fitted
-        to the other schedules only.
+      errors: by size, the root mean square of log(modelled time / measured time). The modelled time of a schedule is
+        from a fit without this schedule.
       any_rank: whether times are the same for every late rank, because links are alike.
     """
 
@@ -132,7 +132,7 @@ class TimedCosts(Costs):
     ) -> tuple[Costs, dict[int, float]]:
         """Returns the executor's model with the unit costs that fit best, and the model's errors by size.
 
-        The error on a schedule is that of a model fitted without this schedule.
+        The error on a schedule is the error of a model that is fitted without this schedule.
         """
         tables = [(schedule, each.samples) for schedule, each in zip(made, timed.schedules, strict=True) if schedule]
         tables = [(schedule, samples) for schedule, samples in tables if schedule.kind not in WHOLE]
@@ -188,8 +188,8 @@ class TimedCosts(Costs):
     def reaches(self, nbytes: int) -> bool:
         """Whether the timed sizes determine the time of `nbytes`.
 
-        They do if `nbytes` is at most the largest timed size, or if the times of the two largest timed sizes are
-        proportional to bytes.
+        True if `nbytes` is at most the largest timed size, or if the default schedule's times at the two largest timed
+        sizes are proportional to bytes.
         """
         if nbytes <= self.sizes[-1]:
             return True
@@ -210,11 +210,10 @@ class TimedCosts(Costs):
     def margin(self, schedule: Schedule, nbytes: int, other: Schedule | None) -> float:
         """The share of another schedule's time that a schedule must save, so that errors cannot explain the gain.
 
-        If the schedule was not timed near this size, the share is the model's error there. If it was timed, the share
-        is the chance deviation (95 %) of one turn's time divided by the default schedule's time. If the model, which is
-        fitted to all schedules together, also expects a gain, the share is the chance deviation of the median of the
-        turns instead. The default schedule, which runs without a plan, is direct or `lax.psum`. `other` is None for
-        `lax.psum`.
+        If the schedule was not timed at the sizes about `nbytes`, the share is the model's error at these sizes. If it
+        was timed, the share is the chance deviation (95 %) of the ratio of its time to the default schedule's time: of
+        the ratio in one turn or, if the model also expects a gain, of the median ratio of all turns. The default
+        schedule runs without a plan. `other` is None for `lax.psum`.
         """
         about = self.about(nbytes)
         timed = {sample.bytes: sample for sample in self.samples(schedule) or ()}
@@ -270,7 +269,7 @@ class TimedCosts(Costs):
 
     @cached_property
     def _default(self) -> dict[int, ScheduleSample]:
-        """By size, the times without a plan. If there are several default schedules, the times are the faster one's."""
+        """By size, the times of the default schedule. If there are several default schedules, the fastest counts."""
         found: dict[int, ScheduleSample] = {}
         for each in self.timed.schedules:
             for sample in each.samples if each.kind in self.timed.defaults else ():

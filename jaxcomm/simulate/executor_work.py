@@ -1,7 +1,7 @@
 """Each executor's work for a schedule: the terms whose unit costs `executor_costs` fits to timed schedules.
 
-A term that does not affect the timed schedules gets the unit cost 0. The limits in bytes are those of cc/executor:
-local_executor.cc, local_site.cc and message_graph.h.
+A term that does not affect the timed schedules gets the unit cost 0. The limits in bytes are the executor's, from
+cc/executor: local_executor.cc, local_site.cc and message_graph.h.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxcomm.simulate.incast import link_of
 
 TINY_WORK: Final = 1 << 20  # a call that reads and stores at most these bytes runs on its last rank, without a worker
 STREAM_BYTES: Final = 64 << 20  # if all ranks' buffers have at least these bytes, stores bypass the caches
-NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # sizes of the nearer caches to try, in bytes of all buffers
+NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # candidates for `near` in `_memory`
 SEGMENT_BYTES: Final = 256 << 10  # longest segment of a message within a host
 
 Floats = NDArray[np.float64]
@@ -32,8 +32,8 @@ Work = Callable[[Schedule, int], Floats]  # returns [2, terms]: the work before 
 
 
 def work_of(executor: TimedExecutor, links: Cluster, late: int) -> list[Work]:
-    """Alternative descriptions of an executor's work; the one that best explains the timed schedules is used."""
-    if links.topology is not None or max(links.nics, default=1.0) > 1:  # XLA's collectives ran the schedules
+    """Alternative models of an executor's work. The caller uses the model that fits the timed schedules best."""
+    if links.topology is not None or max(links.nics, default=1.0) > 1:  # XLA's collectives, on links that differ
         return [lambda schedule, nbytes: np.array(link_seconds(schedule, nbytes, links, (late,)))[:, None]]
     if executor == "memory":
         return [partial(_memory, near=near) for near in NEAR_BYTES]
@@ -43,10 +43,10 @@ def work_of(executor: TimedExecutor, links: Cluster, late: int) -> list[Work]:
 def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
     """The work of threads that read and store in memory that all threads share.
 
-    The terms are the call, waking workers, operations, and two counts of bytes for each place where the buffers may be:
-    the nearer caches (if all ranks have up to `near` bytes), the farther caches, and memory. A cache must own a line
-    before a store, so for caches the counts are bytes touched (read or stored) and bytes stored. Stores to memory need
-    no read, so for memory the counts are bytes read and bytes stored.
+    The terms are the call, waking workers, operations, and two byte counts for each level at which the buffers may be:
+    the nearer caches (if all ranks' buffers have up to `near` bytes), the farther caches, and memory. A store to a
+    cache first fetches the line, so for caches the counts are bytes touched (read or stored) and bytes stored. Stores
+    to memory fetch nothing, so for memory the counts are bytes read and bytes stored.
     """
     total, is_tiny = schedule.ranks * nbytes, _counts(schedule)[:, 1:].sum() * nbytes / schedule.num_chunks <= TINY_WORK
     workers = 1 if is_tiny else min(schedule.ranks, os.cpu_count() or 1)
@@ -62,7 +62,7 @@ def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
 
 @lru_cache(maxsize=512)
 def _counts(schedule: Schedule) -> Floats:
-    """[2, 4]: the numbers of operations and of chunks read, stored and touched; before the arrival, and after it."""
+    """[2, 4]: before and after the arrival, the numbers of operations, and of chunks read, stored and touched."""
     steps = lower(schedule)
     before = len(lower(schedule.precondition)) if schedule.precondition else 0
     rows = [(1.0, len(step.reads), len(step.writes), len({*step.reads, *step.writes})) for step in steps]
@@ -101,7 +101,7 @@ def link_seconds(schedule: Schedule, nbytes: int, links: Cluster, late: tuple[in
       schedule: any schedule.
       nbytes: size of the buffer.
       links: the links; where links differ, messages are timed one by one.
-      late: the late ranks, used where links differ and the schedule names no late rank.
+      late: the late ranks, used only if links differ and the schedule names no late rank.
     """
     alpha, beta, topology = link_of(schedule, nbytes, links)
     if topology is None:

@@ -1,4 +1,4 @@
-"""Many runs of a schedule: the mean and the tail of its time over profiled steps and over losses."""
+"""Many runs of a schedule, with profiled arrivals and random packet losses: the mean and the tail of the time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The links of a schedule in which a rank exchanges with several other hosts.
+"""Slower links for schedules in which a rank exchanges with several other hosts (incast).
 
-No rank waits for the end of a round, so messages to several hosts overlap, whatever their rounds. Messages queue at a
-NIC that receives several of them at once, and some packets get lost. In a ring each host has one path in and one out.
+No rank waits for the end of a round, so even messages of different rounds overlap. If several messages reach one NIC
+at once, they queue there, and some packets get lost. A ring has no incast: each host has one sender and one receiver.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 
-FROM_BYTES: Final = 256 << 10  # minimum bytes of a rank's part of a buffer; smaller parts fit into switches' queues
+FROM_BYTES: Final = 256 << 10  # minimum bytes of a rank's part for incast; smaller parts fit into the switches' queues
 
 C = TypeVar("C", bound=Cluster)
 
 
 def met(schedule: Schedule, nbytes: int, links: C) -> C:
-    """The links as a schedule of `nbytes` experiences them.
+    """Returns the links, slowed down by incast if a schedule for `nbytes` has incast.
 
     If a rank sends to several other hosts, or receives from several, the time of a byte between hosts is multiplied by
     `links.incast`. The result's `incast` is 1.
@@ -37,7 +37,7 @@ def met(schedule: Schedule, nbytes: int, links: C) -> C:
 
 
 def link_of(schedule: Schedule, nbytes: int, links: Cluster) -> tuple[float, float, Topology | None]:
-    """α, β and topology as a schedule of `nbytes` experiences them, in the argument order of the cost functions."""
+    """α, β and topology after the slowdown of `met`, in the argument order of the cost functions."""
     found = met(schedule, nbytes, links)
     return found.alpha, found.beta, found.topology
 

@@ -1,4 +1,4 @@
-"""The times of messages. A message starts as soon as everything that it waits for is done.
+"""The times of messages. A message starts as soon as all its dependencies are done.
 
 Messages that share a link run one after another. The core computes the times (cc/simulate), because a plan for many
 hosts needs hundreds of runs.
@@ -30,16 +30,13 @@ class Times(NamedTuple):
 class Links:
     """The links that messages share. Among waiting messages, a link serves the message of the earliest round first.
 
-    A message passes a link as its bytes arrive: its first byte goes on to the next link at once. A link that is faster
+    A link forwards each byte of a message at once, without waiting for the rest of the message. A link that is faster
     than the slowest link on a message's path serves the message at any time before the message's arrival, and can serve
     other messages meanwhile.
     """
 
     def __init__(self, needs: Dependencies, link: Ints) -> None:
-        """Takes the links that messages share: `link[i, m]` is the i-th link on the path of message m.
-
-        -1 means that the path has no shared link there.
-        """
+        """Takes the dependencies and the shared links. `link[i, m]` is the i-th link of message m's path, or -1."""
         self._points = len(needs.early)
         self._after_end, self._after_free = (Lists.of(edges, needs.nodes) for edges in (needs.on_end, needs.on_free))
         self._waits = np.bincount(np.concatenate([needs.on_end, needs.on_free])[:, 1], minlength=needs.nodes)

@@ -13,8 +13,8 @@ from jaxcomm.profile.cluster import Cluster
 class Network(Cluster):
     """A cluster whose links may lose packets; by default no packets are lost.
 
-    A shared link serves one message after another. It always picks the waiting message of the earliest round. The link
-    is never idle while a message waits, as under fair sharing, but the first message finishes earlier than under fair
+    A shared link serves one message after another, and always picks the waiting message of the earliest round. As under
+    fair sharing, the link is never idle while a message waits. But the first message finishes earlier than under fair
     sharing.
 
     Attributes:
@@ -27,7 +27,7 @@ class Network(Cluster):
 
     @classmethod
     def of(cls, profile: Profile, bound: float | None = None) -> Self:
-        """Returns the network that a profile describes. `bound` becomes the attribute of that name."""
+        """Returns the network that a profile describes, with the attribute `bound`."""
         home = {rank: index for index, rack in enumerate(profile.racks) for rank in rack.ranks}
         return cls(
             profile.link.alpha_s,

@@ -7,8 +7,8 @@ rate of its links to other parts. So the least time is 2(p-1) times the bytes of
 parts' rates. A single part sends one message and receives one, so the time is also at least the bytes of the buffer
 divided by the rate of this part.
 
-The parts with the greatest bound are found by trying times. A rack is divided into its hosts, or a host into its ranks,
-if that adds more messages than the added links can send in the time.
+A search over times finds the parts with the greatest bound. For a given time, a rack is divided into its hosts, or a
+host into its ranks, if the division adds more messages than the added links can send in this time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _time(units: Sequence[_Unit]) -> float:
 
 
 def _best(unit: _Unit, time: float) -> _Parts:
-    """The division of a unit into parts for which the messages most exceed the amount that the parts send in `time`."""
+    """The division of a unit into parts with the greatest excess of messages over the amount that is sent in `time`."""
     options = [unit.whole] if unit.whole else []
     if unit.divided:
         options.append(_sum([_best(each, time) for each in unit.divided]))

@@ -1,4 +1,4 @@
-"""The bytes through every rank's port where ranks read and write each other's memory."""
+"""The bytes through every rank's port if ranks read and write each other's memory."""
 
 from __future__ import annotations
 

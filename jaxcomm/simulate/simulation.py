@@ -29,7 +29,7 @@ class Messages:
     """The messages of one phase. Each array has one element per message.
 
     A message consists of all chunks that one rank sends another in one round. It occupies both ports from `start_s` to
-    `free_s` and has arrived at `end_s`. `port_s` is its time at the slower port without losses and without waiting for
+    `free_s` and has arrived at `end_s`. `port_s` is its time at the slower port without losses and without queues at
     shared links. Lost packets add `resent_s` to this time, and they delay the arrival by another `wait_s`.
     """
 
@@ -64,7 +64,7 @@ class Simulation:
         self._phases = [_Phase(phase, network) for phase in schedule.phases]
 
     def scaled(self, nbytes: float, alpha: float) -> Simulation:
-        """The simulation for another buffer size and another latency, without unrolling again."""
+        """Returns this simulation with another buffer size and latency, without unrolling the schedule again."""
         other = copy.copy(self)
         other._nbytes, other._alpha = nbytes, alpha
         return other

@@ -19,9 +19,9 @@ from jaxcomm.simulate.incast import link_of
 class SweepRow:
     """Seconds from the late rank's arrival to the end, for one number of ranks, size and delay.
 
-    `straggler` is the time of the schedule of the straggler family that is best for exactly this delay. This schedule
-    has `chunks` chunks, of which the first `covered` follow the straggler schedule. `direct` is None if the schedule
-    needs more ports than a rank has. `plan` is None without a plan for this number of ranks. If the plan runs NCCL's
+    `straggler` is the time of the best member of the straggler family for exactly this delay. This member has `chunks`
+    chunks, of which the first `covered` follow the straggler schedule. `direct` is None if the direct schedule needs
+    more ports than a rank has. `plan` is None without a plan for this number of ranks. If the plan runs NCCL's
     own allreduce, `plan` is the measured time of that allreduce.
     """
 
@@ -55,7 +55,7 @@ def sweep(
       ranks: numbers of ranks.
       sizes: bytes of the buffer.
       delays: seconds that the late rank is late.
-      cluster: the links. Differences between links count only if the number of ranks is that of the topology.
+      cluster: the links. The topology counts only for its own number of ranks.
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
     """

@@ -1,4 +1,4 @@
-"""Tunes the chunks of a straggler schedule, and the part of the buffer that a hybrid gives to it."""
+"""Tunes the number of chunks of a straggler schedule, and the straggler schedule's part of the buffer in a hybrid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
     after: Floats
 
     def best(self, delays: Delays) -> Tuned:
-        """The member with the fewest chunks, and so the shortest program, within 0.1 % of the least mean time."""
+        """The member with the fewest chunks among all members within 0.1 % of the least mean time."""
         times = delays.exposed(self.before) + self.after
         index = int(np.where(times <= times.min() * SLACK, self.chunks, np.iinfo(np.int64).max).argmin())
         chunks, covered, before, after = (field.ravel()[index].item() for field in self)
@@ -56,7 +56,8 @@ def best(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> 
 def tuned_straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
     """The straggler schedule whose number of chunks gives the least mean time.
 
-    If the delay covers the others' part, this number is k* = sqrt((L-1)·sβ/α) with L = ceil(log2 n), up to alignment.
+    If the delay is longer than the others' ReduceScatter, this number is k* = sqrt((L-1)·sβ/α) with L = ceil(log2 n),
+    apart from alignment.
 
     Args:
       ranks: number of ranks n.
@@ -74,8 +75,8 @@ def tuned_straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta:
 def tuned_hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned | None:
     """The hybrid with the least mean time, or None if the buffer is too small for a hybrid's chunks.
 
-    Few chunks save rounds, and many chunks let the covered part fit the delay better. The numbers of covered and of
-    other chunks are searched together. For the arguments see `tuned_straggler`.
+    Few chunks save rounds; with many chunks, the covered part fits the delay better. The numbers of covered and of
+    other chunks are searched together. See `tuned_straggler` for the arguments.
     """
     limit = max_chunks(ranks, nbytes)
     if limit <= ranks:
@@ -88,9 +89,9 @@ def tuned_hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: fl
 
 
 def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float, count: int) -> list[Tuned]:
-    """Members of the straggler family that cover more and more chunks.
+    """Members of the straggler family for increasing delays.
 
-    For each of `count` shares of `longest`, this is the fastest member whose `before` is at most that share.
+    For each of `count` delays up to `longest`, returns the fastest member whose `before` is at most the delay.
 
     Args:
       ranks: number of ranks n.
@@ -101,7 +102,7 @@ def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float,
       count: greatest number of members.
 
     Returns:
-      Members without duplicates; the `seconds` of a member are for a delay that covers its `before`.
+      Members without duplicates. The `seconds` of a member assume a delay of at least `before`.
     """
     limit = max_chunks(ranks, nbytes)
     blocks = np.append(0, counts(max(1, (limit - 1) // ranks), 1))
@@ -115,7 +116,7 @@ def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float,
 
 
 def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, beta: float) -> Grid:
-    """Times for every number of covered chunks, with every number of chunks in each of the ring's `ranks` blocks.
+    """Times of all combinations of a number of covered chunks and a number of chunks in each of the ring's blocks.
 
     Source: rounds and volumes of `jaxcomm.schedules.straggler` and `hybrid`.
     """
@@ -133,8 +134,8 @@ def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, bet
 def max_chunks(ranks: int, nbytes: int) -> int:
     """The greatest useful number of chunks.
 
-    Chunks are not smaller than the executor's alignment, which times include, and a program has at most about 2^18
-    operations.
+    Chunks are not smaller than the executor's alignment, because a smaller chunk takes the same time. A program has at
+    most about 2^18 operations.
     """
     return max(1, min(-(-nbytes // ALIGNMENT), max(2 * ranks, min(4096, 2**18 // ranks))))
 
@@ -143,7 +144,7 @@ def max_chunks(ranks: int, nbytes: int) -> int:
 def counts(limit: int, multiple: int) -> Ints:
     """Numbers of chunks to try, up to `limit`: all small ones, steps of 7 %, and the multiples just below the steps.
 
-    A multiple of the number of owners gives all owners the same work.
+    `multiple` is the number of owners. If the number of chunks is a multiple of it, all owners have the same work.
     """
     steps = np.geomspace(1, limit, 1 + int(np.log(limit) / 0.07)).round().astype(np.int64)
     steps = np.concatenate([np.arange(1, min(limit, 32) + 1), steps, steps // multiple * multiple])

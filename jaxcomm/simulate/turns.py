@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Student's t for 95 %, by number of turns. A timed schedule must gain this number of standard deviations of a turn, or
-# of standard errors of the median.
+# Student's t for 95 %, by number of turns. A timed schedule must gain t times the standard deviation of a turn, or t
+# times the standard error of the median.
 STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.37, 9: 2.31, 10: 2.26}
 CHANCE: Final = 0.05
 MEDIAN: Final = 1.2533  # standard error of a median divided by the standard error of a mean
@@ -28,7 +28,7 @@ def turn_ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
 
 
 def error_of(turns: Floats, of_median: bool) -> float:
-    """The deviation that chance may cause: of one turn from the turns' mean, or of the turns' median.
+    """The deviation that chance may cause, of one turn's value or, if `of_median`, of the turns' median.
 
     The median of all possible turns is below the i-th longest of n turns unless fewer than i of the n turns are above
     this median. Each turn is above it with probability 1/2, whatever the distribution of times. At 95 % this bound
@@ -38,7 +38,7 @@ def error_of(turns: Floats, of_median: bool) -> float:
     if count < 2:
         return math.inf
     below = list(itertools.accumulate(math.comb(count, i) / 2**count for i in range(count + 1)))
-    longer = bisect.bisect_right(below, CHANCE)  # the number of turns that may be longer than the bound
+    longer = bisect.bisect_right(below, CHANCE)  # i of the docstring: the bound is the i-th longest turn
     if of_median and longer:
         return float(np.sort(turns)[-longer] - np.median(turns))
     share = MEDIAN / math.sqrt(count) if of_median else 1.0

@@ -15,10 +15,10 @@ _TIMEOUT_S: Final = 20
 
 
 class LinkCounters(NamedTuple):
-    """Counters of a host's link to a rail: the bytes that left and reached the host, with headers, and lost packets.
+    """Counters of a host's link to a rail: bytes sent and received by the host, with headers, and lost packets.
 
-    `queue_drops` counts packets that did not fit in a queue of the link. `random_losses` counts packets that the file's
-    `packet_loss` lost.
+    `queue_drops` counts packets that did not fit in a queue of the link. `random_losses` counts packets that were lost
+    because of `packet_loss` in the testbed file.
     """
 
     host: str

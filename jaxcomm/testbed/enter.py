@@ -2,8 +2,9 @@
 
     JAXCOMM_TESTBED=1a2b3c4d JAXCOMM_HOST=a python enter.py FOLDER COMMAND...     # reads FOLDER/1a2b3c4d.hosts/a.pid
 
-A Linux process can enter a PID namespace only for its children. So this process waits for the command, and ends with
-the command's status or signal. It ignores signals to its process group, because the command receives them, too.
+A Linux process cannot enter another PID namespace, but its children can. So this process starts the command as a child,
+waits, and ends with the command's status or signal. This process ignores SIGINT, SIGTERM and SIGHUP, which the command
+receives, too.
 """
 
 from __future__ import annotations

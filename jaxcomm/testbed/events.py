@@ -56,7 +56,7 @@ def timeline(layout: Layout) -> list[Event]:
 
 @contextlib.contextmanager
 def happening(layout: Layout) -> Iterator[None]:
-    """Runs the events on a thread, which ends with the block. Prints each event on standard error."""
+    """Runs the events on a thread until the block ends. Prints each event on standard error."""
     end, start = threading.Event(), time.monotonic()
 
     def run() -> None:
@@ -82,7 +82,7 @@ def carry_out(layout: Layout, event: Event) -> None:
     """Carries out an event now."""
     if event.link is not None:
         packet_switch.set_link(layout, event.link)
-    elif event.stays:  # runs until the testbed's processes are ended
+    elif event.stays:  # the command runs until the testbed kills its processes
         subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
     else:
         done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)

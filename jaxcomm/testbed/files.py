@@ -1,4 +1,4 @@
-"""Reads and checks testbed files, which are in TOML, and the plan whose thresholds a testbed's switch uses."""
+"""Reads and checks testbed files (TOML), and the plan from which a testbed's switch takes its thresholds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def load(path: str | os.PathLike[str]) -> Testbed:
     """Returns the testbed that a TOML file describes.
 
     Args:
-      path: the file, of at most 1 MiB, or the name of an example if there is no such file. If the file names a plan,
-        the plan's path is relative to the file's folder.
+      path: a file of at most 1 MiB, or the name of an example. A file of the same name replaces an example. If the file
+        names a plan, the plan's path is relative to the file's folder.
 
     Raises:
-      JaxcommError: the file or its plan cannot be read or is invalid; the text names the place.
+      JaxcommError: the file or its plan cannot be read or is invalid. The error names the place.
     """
     where = os.fspath(path)
     if where in examples() and not os.path.exists(where):

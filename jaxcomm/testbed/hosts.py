@@ -1,7 +1,7 @@
 """The hosts of a testbed. Each has its own processes, name, boot id, shared memory and /etc/hosts, like a machine.
 
-A host exists until its first process ends. That process ends with the testbed's owner, however the owner ends. The
-kernel then ends all other processes of the host.
+A host exists until its first process ends. The first process ends when the testbed's owner ends, even if the owner is
+killed. The kernel then kills all other processes of the host.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from jaxcomm.testbed.network import Command, within
 NAMESPACES: Final = ("unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _TIMEOUT_S: Final = 20
 _READY: Final = "ready\n"
-# The process that becomes `unshare` is in the host's namespaces except the PID namespace. Only its child is in that.
+# `unshare` enters all namespaces of the host except the PID namespace, which only the child of `unshare` enters.
 _START: Final = f'echo $$ > "$2/$1.pid" && exec {" ".join(NAMESPACES)} sh -c "$0" "$@"'
-# The first process ends when its standard input closes. Until then the shell's `wait` also reaps orphans.
+# The first process ends when its standard input closes. Meanwhile, the shell's `wait` also reaps orphans.
 _FIRST: Final = (
     'set -e; echo "$0" > /proc/sys/kernel/hostname; mount --bind "$1/hosts" /etc/hosts; '
     'mount --bind "$1/$0.boot_id" /proc/sys/kernel/random/boot_id; mount -t tmpfs -o mode=1777 tmpfs /dev/shm; '

@@ -55,11 +55,11 @@ class Layout:
         return f"02:00:00:00:{self._network(network):02x}:{self._host(host) + 1:02x}"
 
     def port(self, host: str, network: str) -> str:
-        """The interface at the switch's end of a host's link."""
+        """The interface in the bridges' namespace at the end of a host's link."""
         return f"n{self._network(network)}host{self._host(host)}"
 
     def bridge(self, host: str, network: str) -> str:
-        """The bridge at the other end of a host's link."""
+        """The bridge to which a host's link leads."""
         rack = self.testbed.hosts[self._host(host)].rack
         return self.core(network) if rack is None or network == CONTROL else self.rack_bridge(rack, network)
 

@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 20
 
 @contextlib.contextmanager
 def up(testbed: Testbed) -> Iterator[Layout]:
-    """Runs the testbed within the block. Before that, removes testbeds whose owners have ended.
+    """Removes testbeds whose owners have ended, then runs the testbed within the block.
 
     Raises:
       JaxcommError: this machine cannot run the testbed and was not changed, or a command such as ip or tc failed.

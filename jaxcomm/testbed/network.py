@@ -1,8 +1,8 @@
 """The commands that make a testbed's network, and that cut and repair a link. Nothing here runs the commands.
 
-HTB shapes rates where packets leave: at the host, at the switch's port to the host, and at both ends of an uplink. With
-jaxcomm's own switch, a host's link is a TAP device whose other end is in the switch (`packet_switch.py`). The switch
-then applies the rates and losses at its end.
+HTB limits the rates of outgoing packets: at the host, at the switch's port to the host, and at both ends of an uplink.
+With jaxcomm's own switch, a host's link is a TAP device whose other end is in the switch (`packet_switch.py`). The
+switch then applies the rates and losses at its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SLOWEST: Final = ("8kbit", "1600")  # a rate, and a burst of one packet
 _QUEUE_BYTES: Final = 512 * 1024  # size of each shaped link's queue
 _FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; with a smaller burst HTB falls short of its rate
-_BURST_S: Final = 100e-6  # how late a timer may be; the burst covers this time
+_BURST_S: Final = 100e-6  # seconds; the burst covers timers that fire late by this time
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
 _DISABLED, _FORWARDING = "0", "3"  # states of a bridge's port
 
@@ -52,13 +52,13 @@ def build(layout: Layout) -> Iterator[Command]:
 
 
 def cut(layout: Layout, cut: Cut) -> list[Command]:
-    """Returns the commands that cut a host's link. The packet switch, if there is one, cuts its end itself."""
+    """Returns the commands that cut a host's link. A packet switch cuts its own end (`packet_switch.damaged`)."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
     match cut.kind:
         case "silent" | "down":
             return _set_link(layout, cut, is_up=False)
         case "slow":
-            # An HTB class with a lowered rate would stay in debt for earlier bytes, even after the repair.
+            # TBF, because an HTB class with a lowered rate would stay in debt for earlier bytes even after the repair.
             rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
             slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
             return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
@@ -80,7 +80,7 @@ def _filter(namespace: str, family: str, rail: str, hook: str, rule: str = "") -
 
 
 def repair(layout: Layout, cut: Cut) -> list[Command]:
-    """Returns the commands that repair a host's link. The packet switch, if there is one, repairs its end itself."""
+    """Returns the commands that repair a host's link. A packet switch repairs its own end (`packet_switch.intact`)."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
     match cut.kind:
         case "silent" | "down":
@@ -94,7 +94,7 @@ def repair(layout: Layout, cut: Cut) -> list[Command]:
 
 
 def _set_link(layout: Layout, cut: Cut, *, is_up: bool) -> list[Command]:
-    """Returns the commands that stop or resume a link. A stopped link has its carrier on (silent) or off (down)."""
+    """Returns the commands that stop or resume a link. A silent cut keeps the carrier on, a cut "down" turns it off."""
     rail, switch = layout.testbed.rail_of(cut), layout.testbed.switch
     port = layout.port(cut.host, rail)
     if cut.kind == "silent":
@@ -152,7 +152,7 @@ def _addressed(layout: Layout, host: TestbedHost, network: str) -> Iterator[Comm
 
 def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Command]:
     namespace = layout.namespace(host.name)
-    # A route may set a congestion control that the machine's settings forbid outside its initial namespace.
+    # Set by route, because sysctl may forbid this congestion control outside the initial network namespace.
     source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
     yield "ip", "-n", namespace, "route", "change", layout.subnet(rail.name), "dev", rail.name, *source
     for end in _ends(layout, host.name, rail.name):
@@ -186,7 +186,7 @@ def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:
 def _lossy(layout: Layout, loss: LossyLink) -> Iterator[Command]:
     rail = layout.testbed.rail_of(loss)
     for namespace, device in _ends(layout, loss.host, rail):
-        # Without this limit, a lost packet could be an offloaded frame of 64 KiB: 45 packets.
+        # Without this limit, one random loss could drop an offloaded frame of 64 KiB, which is 45 packets.
         yield "ip", "-n", namespace, "link", "set", "dev", device, "gso_max_segs", "1"
         hook = f'type filter hook ingress device "{device}" priority 0; policy accept;'
         rule = f"numgen random mod 1000000 < {round(loss.rate * 1e6)} counter drop"

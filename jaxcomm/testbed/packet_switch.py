@@ -1,6 +1,6 @@
 """Runs a testbed's switch. A thread of a separate library in this process connects the hosts' TAP devices.
 
-The switch ends with the testbed, or with the process. The devices are removed when their namespaces are removed.
+The switch ends when the testbed or this process ends. The devices are removed with their namespaces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class LinkState(NamedTuple):
 class QueueCounters(NamedTuple):
     """A queue of the switch's port to a host: the packets that it has sent and dropped, and their times in the queue.
 
-    Bytes include headers. A packet waits until its first byte leaves. `p99_s` is at most 1/16 too long.
+    Bytes include headers. A packet's time in the queue ends when its first byte leaves. `p99_s` is at most 1/16 too
+    long.
     """
 
     host: str

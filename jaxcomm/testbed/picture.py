@@ -8,7 +8,7 @@ from jaxcomm.testbed.switch_schema import TestbedSwitch
 
 
 def picture(layout: Layout) -> str:
-    """Draws the rails, then every host with the host's processes and faults. Hosts stand below their racks."""
+    """Draws the rails, then every host with its processes and faults, below the host's rack if there are racks."""
     testbed = layout.testbed
     size = f"{_count(len(testbed.hosts), 'host')}, {_count(testbed.processes, 'process')}"
     lines = [f"testbed {layout.id}: {size}, {testbed.congestion_control}, MTU {testbed.mtu}"]

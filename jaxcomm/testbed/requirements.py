@@ -52,9 +52,9 @@ class Requirement(NamedTuple):
 
 
 def requirements(testbed: Testbed | None = None) -> list[Requirement]:
-    """Returns the requirements of the testbed, or of all testbeds, with cures for what the machine lacks.
+    """Returns the requirements of the testbed, or of all testbeds. Requirements that the machine lacks have a cure.
 
-    Kernel features are tried in an unnamed namespace, which ends with the trial.
+    Kernel features are tried in a temporary namespace. They are not tried if root or a program is missing.
     """
     with_switch = testbed is None or testbed.switch is not None
     with_loss = testbed is None or any(cut.kind in _BY_NFT for cut in testbed.cuts)

@@ -16,8 +16,8 @@ Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 CutKind = Literal["silent", "one-way", "down", "slow", "reset", "no-udp"]
 
-CONTROL: Final = "control"  # the coordinator's network; the network's rate is not limited
-_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # Linux allows 15 letters in an interface's name
+CONTROL: Final = "control"  # the coordinator's network, whose rate is not limited
+_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # short, because Linux limits an interface's name to 15 characters
 
 
 class TestbedRail(Value):
@@ -83,11 +83,11 @@ class Flow(Value):
 class Testbed(Value):
     """Hosts, the rails that connect them, and faults. Seconds count from the start of the processes.
 
-    `mtu` is the MTU of every rail, in bytes. `congestion_control` is the congestion control of TCP. jaxcomm's own
-    `switch` connects the hosts if it is given, otherwise kernel bridges do.
+    `mtu` is the MTU of every rail, in bytes. `congestion_control` is the congestion control of TCP. If `switch` is
+    given, jaxcomm's own switch connects the hosts. Otherwise kernel bridges connect the hosts.
     """
 
-    __test__ = False  # not a class of tests, for pytest
+    __test__ = False  # tells pytest that this is not a test class
 
     mtu: Annotated[int, Field(ge=1280, le=9000, strict=True)] = 1500
     congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"

@@ -1,7 +1,7 @@
 """The testbeds on the machine, and their owners. Each testbed has a file, which the owner process keeps locked.
 
-The kernel releases the lock when the owner ends for any reason. So a testbed whose file can be locked has no owner any
-more.
+The kernel releases the lock when the owner ends for any reason. So if another process can lock a testbed's file, the
+testbed's owner has ended.
 """
 
 from __future__ import annotations

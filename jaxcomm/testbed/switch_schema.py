@@ -1,4 +1,4 @@
-"""The switch of a testbed file: its buffer, and the queue lengths above which it drops packets."""
+"""The switch of a testbed file: the buffer, and the queue lengths above which the switch drops packets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestbedSwitch(Value):
 
     @property
     def ordinary(self) -> tuple[int, ...]:
-        """By priority, how many bytes a queue may hold at most, including a new ordinary packet."""
+        """By priority, the maximum bytes in a queue after an ordinary packet is added."""
         if self.thresholds is not None:
             return self.thresholds
         whole = self.buffer_bytes // 2 if self.threshold_bytes is None else self.threshold_bytes
@@ -54,11 +54,11 @@ class TestbedSwitch(Value):
 
     @property
     def important(self) -> tuple[int, ...]:
-        """By priority, how many bytes a queue may hold at most, including a new important packet."""
+        """By priority, the maximum bytes in a queue after an important packet is added."""
         return self.limits or (self.buffer_bytes,) * PRIORITIES
 
     def with_thresholds(self, buffer: Buffer, mtu: int) -> TestbedSwitch:
-        """Returns this switch with the thresholds of a plan. A packet of the plan counts as a full packet.
+        """Returns this switch with the thresholds of a plan. A plan's packets count as full-size packets.
 
         The plan's queue i has priority 7 − i, so queue 0 is served first. Queues without gradients in the plan keep the
         default thresholds for the size of the buffer.

@@ -14,7 +14,7 @@ import sys
 import time
 
 _CHUNK = 256 * 1024
-_CONNECT_S = 30.0  # seconds until the receiver must listen
+_CONNECT_S = 30.0  # time limit for the receiver to listen, in seconds
 
 
 def receive(address: str, port: int) -> None:

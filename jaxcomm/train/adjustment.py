@@ -35,8 +35,9 @@ class Adjustment:
     Attributes:
       groups: the new groups, or the present groups if they stay.
       changed: whether the groups are new.
-      late_s: by rank, the seconds by which its own work exceeds the median rank's work in three of four steps.
-      reason: a text for logs: the measured times, and why the groups changed or did not.
+      late_s: for each rank, the seconds by which the rank's own work exceeds the median rank's work in three of four
+        steps.
+      reason: a text for logs: the measured times, and why the groups changed or stayed.
       network: the links as last measured; None: never measured.
     """
 
@@ -64,9 +65,9 @@ def adjust_groups(
 
     A rank's speed is judged by its own work between two averages, without its wait for other ranks. That work begins
     when the rank leaves an average. If the host or another collective synchronises the ranks in between, the work
-    begins for all ranks together. Of these two starts, the one that makes each rank's work steadier is used. A rank's
-    lateness is the time by which its work exceeds the median rank's work in three of four steps. This lateness counts
-    like a NIC that delays the model by the same time, so the planner keeps the rank in the smallest groups.
+    begins for all ranks together. The start that makes the ranks' work steadier is used. A rank's lateness is the time
+    by which its work exceeds the median rank's work in three of four steps. The planner treats this lateness as a NIC
+    that delays the model by the same time, and therefore keeps the rank in the smallest groups.
 
     If the ranks are in several processes, all processes call this function after the same step, and get the same
     result. They also measure the links between the processes: in the first call, and again when averages, timed from
@@ -132,7 +133,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
         if seen.steps >= ENOUGH:
             network, network_text = _followed(network, seen, measured)
         found = _adjust(present, network, seen, worth, network_text)
-        if network.measured_at_s is not None:  # new groups take different times
+        if network.measured_at_s is not None:  # the mean time with new groups is unknown
             found = replace(found, network=replace(network, average_s=None) if found.changed else network)
         return adapter.dump_json(found).decode()
 
@@ -142,7 +143,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
 
 
 def _followed(network: GroupNetwork, seen: RecentAverages, measured: MeasuredRacks | None) -> tuple[GroupNetwork, str]:
-    """Updates the network by the averages and the measurement. Returns it with a text on the change."""
+    """Returns the network, updated by the averages and the measurement, and a text on the change."""
     usual, now = network.average_s, seen.average_s
     took = f"averages take {_ms(now)} from the last arrival on" + (f", after {_ms(usual)}" if usual else "")
     if measured is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BoundedDropState(NamedTuple):
-    """With error feedback, the part that this rank left out of the last step; without it, None."""
+    """The part that this rank left out of the last step; None without error feedback."""
 
     left_out: Any
 

@@ -36,21 +36,21 @@ class Shuffled(Protocol):
 def divide_and_shuffle(
     plan: str | os.PathLike[str] | Plan | Iterations, axis_name: AxisName, *, bucket_bytes: int | None = None
 ) -> Shuffled:
-    """Averages over the groups of iteration `step mod period`. One compiled step serves all iterations.
+    """Returns a function that averages parameters over the groups of iteration `step mod period`.
 
-    The returned function takes (parameters, step, table). It keeps types, and rounds a mean of integers down. Without a
-    table the plan's pattern is part of the program. With a table, from `group_table` or `adjust_groups`, the pattern is
-    data, and another pattern needs no compilation. The ranks of a group get the same bits. Call the function after the
-    local update, inside `jax.shard_map` over per-rank parameters:
+    The function takes (parameters, step, table), keeps types, and rounds a mean of integers down. One compiled step
+    serves all iterations. Without a table the plan's pattern is part of the program. With a table, from `group_table`
+    or `adjust_groups`, the pattern is data, and another pattern needs no compilation. The ranks of a group get the same
+    bits. Call the function after the local update, inside `jax.shard_map` over per-rank parameters:
 
         average = train.divide_and_shuffle("plan.json", "data")
         params = average(optax.apply_updates(params, updates), step, table)
 
     With `bucket_bytes` the average of a layer overlaps with the backward pass of the layers before it. A call waits
-    only for its own parameters, so it starts when their gradients and updates are known. An update that first needs
-    all gradients, such as clipping by their norm, leaves no overlap. Each further call adds its latency. The values are
-    the same as without `bucket_bytes`, except that a call's size may decide its schedule and so the order of addition.
-    `jaxcomm.stats()` and errors name the bucket.
+    only for its own parameters: it starts when the gradients and updates of these parameters are known. An update that
+    first needs all gradients, such as clipping by their norm, leaves no overlap. Each further call adds its latency.
+    The values are the same as without `bucket_bytes`, except that a call's size may decide its schedule and so the
+    order of addition. `jaxcomm.stats()` and errors name the bucket.
 
     At the end, or for evaluation, `jaxcomm.pmean` averages over all ranks. Optax computes each rank's running average
     of its weights (the source's SWA). At the end, take the mean of these averages over the ranks:
@@ -116,7 +116,7 @@ def divide_and_shuffle(
 
 
 def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
-    """Divides a sum by `ranks` and keeps its type, so that steps can follow one another. Integers are floored."""
+    """Divides a sum by `ranks` and keeps its type, so that the next step gets the same types. Integers are floored."""
     mean = total // ranks if jnp.issubdtype(total.dtype, jnp.integer) else total / ranks
     return mean.astype(total.dtype)
 
@@ -124,8 +124,8 @@ def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
 def group_table(plan: str | os.PathLike[str] | Plan | Iterations | Groups) -> NDArray[np.int32]:
     """The pattern as data, int32 [rows, ranks]: the group of every rank in each iteration of a period.
 
-    Rows after the period are -1. There are 32 rows, or one for each iteration if the period is longer. So all patterns
-    that the planner makes for these ranks have the same shape.
+    Rows after the period are -1. There are 32 rows, or one for each iteration if the period is longer. All patterns
+    that the planner makes for these ranks therefore have the same shape.
 
     Args:
       plan: as for `divide_and_shuffle`, or a plan's groups.
@@ -174,7 +174,7 @@ def grouped(plan: str | os.PathLike[str] | Plan) -> tuple[Plan, Groups]:
 
 
 def consensus_distance(params: Any, axis_name: AxisName) -> jax.Array:
-    """Distance between the ranks' parameters: the root mean square over ranks of a rank's distance to their mean.
+    """Distance between the ranks' parameters: the root mean square, over ranks, of the distance to the ranks' mean.
 
     The distance is computed in float32, or in the parameters' type if that type is wider.
     """

@@ -16,9 +16,9 @@ from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 
 def exponential_gossip(ranks: int, axis_name: AxisName) -> Average:
-    """Averages each rank's parameters with those of the rank 2^i before it, with i = step mod ⌈log2 ranks⌉.
+    """Averages the parameters of each rank r and of rank r − 2^i (mod ranks), with i = step mod ⌈log2 ranks⌉.
 
-    Every rank sends one message per step, to the rank 2^i after it.
+    Rank r sends one message per step, to rank r + 2^i.
 
     Raises:
       ValueError: fewer than two ranks, or, during tracing, an axis of another number of ranks.

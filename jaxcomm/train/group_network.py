@@ -15,7 +15,7 @@ from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 REMEASURE_FACTOR: Final = 1.3  # links are measured again if averages became slower or faster by this factor
 RARELY: Final = 100  # time between two measurements, divided by a measurement's time, so they take about 1 %
 MATTERS: Final = 1.25  # factor by which a link must become slower or faster to count as changed
-SLOWEST: Final = 1e6  # greatest value of a NIC in a plan
+SLOWEST: Final = 1e6  # greatest value of `nics` in a plan
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class GroupNetwork:
       nics: by rank, the time of a byte through its NIC, divided by the time of a byte within a rack.
       alpha_s: seconds of a hop.
       beta_s_per_byte: seconds of a byte within a rack.
-      measured_at_s: time of the measurement, by the first process's monotonic clock; None: the network is the plan's.
+      measured_at_s: time of the measurement, by the first process's monotonic clock; None: the plan's network.
       measured_in_s: duration of the measurement.
-      average_s: mean time of an average from the last arrival on, when the links were measured. After a change of
-        groups, the mean time with the new groups. None: unknown.
+      average_s: mean time of an average, from the last arrival to the end, when the links were measured. After a change
+        of groups, the mean time with the new groups. None: unknown.
     """
 
     racks: tuple[RackRanks, ...]
@@ -53,7 +53,7 @@ class GroupNetwork:
         return GroupCosts(self.racks, tuple(nics.tolist()), nbytes, self.alpha_s, self.beta_s_per_byte)
 
     def has_changed(self, average_s: float) -> bool:
-        """Whether `average_s` is longer or shorter than this network's by at least REMEASURE_FACTOR."""
+        """Whether `average_s` differs from this network's `average_s` by a factor of at least REMEASURE_FACTOR."""
         return self.average_s is not None and not (
             1 / REMEASURE_FACTOR < average_s / max(self.average_s, 1e-12) < REMEASURE_FACTOR
         )

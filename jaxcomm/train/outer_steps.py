@@ -53,9 +53,9 @@ class OuterSteps(NamedTuple):
 def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: AxisName) -> OuterSteps:
     """After every `every` local steps, moves the parameters that the ranks last agreed on towards the ranks' mean.
 
-    The outer optimizer's gradient is the ranks' mean movement since then, negated. All ranks go on from the optimizer's
-    result. Between two outer steps nothing is sent. With `optax.sgd(1.0)` this is `local_sgd`. The source uses
-    `optax.sgd(0.7, momentum=0.9, nesterov=True)`.
+    The outer optimizer's gradient is the ranks' mean movement since the last outer step, negated. All ranks continue
+    from the optimizer's result. Between two outer steps nothing is sent. With `optax.sgd(1.0)` this is `local_sgd`. The
+    source uses `optax.sgd(0.7, momentum=0.9, nesterov=True)`.
 
     Args:
       every: number of local steps for each outer step.

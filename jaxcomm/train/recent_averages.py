@@ -93,16 +93,16 @@ class RecentAverages:
 
     @property
     def average_s(self) -> float:
-        """Mean seconds of an average from the last arrival on. The groups of a period take different times."""
+        """Mean seconds of an average from the last arrival to the end; a mean, because times differ within a period."""
         return float(self.after_s.mean())
 
     @property
     def late_s(self) -> Floats:
-        """By rank, the seconds by which its work exceeds the median rank's work in three of four steps.
+        """For each rank, the seconds by which its work exceeds the median rank's work in three of four steps.
 
         Work begins when a rank leaves an average. If the host synchronises the ranks of a process in between, work
         begins for these ranks together. If another collective synchronises all ranks, work begins for all ranks
-        together. Of the three starts, the one that makes the ranks' work steadiest is used.
+        together. The start that makes the ranks' work steadiest is used.
         """
         works = [self.work_s, self.in_step_s]
         if np.isfinite(self.arrivals).any(axis=0).all():

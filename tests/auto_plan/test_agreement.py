@@ -1,4 +1,4 @@
-"""Threads that play the processes of a job switch plans: every launch follows one plan in all of them."""
+"""Threads stand for the processes of a job and switch plans: each launch follows the same plan in all processes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MODULE = "7"
 
 
 class FakeCore:
-    """One process's switches, with the promises of plan_selector.h, and its launches of one module."""
+    """Replaces the core of one process: switches with the guarantees of plan_selector.h, and launches of one module."""
 
     def __init__(self) -> None:
-        self.followed: list[str] = []  # by launch
+        self.followed: list[str] = []  # the plan of each launch
         self._changed = threading.Condition()
         self._prepared: tuple[int, str] | None = None
         self._plans: dict[int, str] = {}
@@ -81,7 +81,7 @@ class FakeCore:
 
 
 class Job:
-    """Processes that launch a step in turn, each as soon as the slowest has launched the one before."""
+    """Processes that launch steps together: each waits until the slowest process has launched the previous step."""
 
     def __init__(self, processes: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         store = Store()
@@ -91,7 +91,7 @@ class Job:
         self.store = store
         self.end = threading.Event()
         self.cores = [FakeCore() for _ in range(processes)]
-        self.paused: list[tuple[int, int, bool]] = []  # number, process, and whether its launch waited
+        self.paused: list[tuple[int, int, bool]] = []  # pause number, process, and whether its launch waited
         self.agreements = [
             Agreement(core, i, range(processes), "auto", self.end, partial(self._in_pause, i))
             for i, core in enumerate(self.cores)
@@ -106,7 +106,7 @@ class Job:
         return "measured"
 
     def run(self, launches: int, propose: Callable[[Agreement[str]], Any]) -> Any:
-        """Trains, and returns what `propose` does."""
+        """Trains, calls `propose` in the first process meanwhile, and returns its result."""
         processes = len(self.cores)
         pauses = [[self._random.uniform(0, 2e-3) for _ in range(launches)] for _ in range(processes)]
 
@@ -149,7 +149,7 @@ def test_every_launch_follows_one_plan_in_all_processes(seed: int, monkeypatch: 
     assert job.switched == [sum(switched)] * 2
     expected = [plan for plan, done in zip(["one", "two", "", "three"], switched, strict=True) if done]
     seen = [plan for i, plan in enumerate(followed) if i == 0 or plan != followed[i - 1]]
-    left = iter(expected)  # one that is decided before another begins may take its place
+    left = iter(expected)  # a plan may run no launch if the next switch is decided early
     assert all(plan in left for plan in seen[1:])
     assert seen[-1] == expected[-1]
 
@@ -248,7 +248,7 @@ def test_a_process_that_is_behind_catches_up(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(agreement, "_ANSWERS_S", 0.02)
     for core in job.cores:
         core.launch()
-    for _ in range(4):  # nobody follows
+    for _ in range(4):  # process 1 does not reply yet
         with pytest.raises(JaxcommError, match="loaded/1"):
             job.agreements[0].propose("one")
     monkeypatch.setattr(agreement, "_ANSWERS_S", 30.0)
@@ -267,7 +267,7 @@ def test_calls_do_not_wait_for_a_process_that_has_died(way: str, monkeypatch: py
     monkeypatch.setattr(agreement, "_AHEAD", 0)
     for core in job.cores:
         core.launch()
-    job.store.key_value_set("jaxcomm/auto/1/loaded/2", '{"launches": {"7": 1}}')  # the last thing that it does
+    job.store.key_value_set("jaxcomm/auto/1/loaded/2", '{"launches": {"7": 1}}')  # process 2 dies after this reply
 
     def await_key(key: str) -> None:
         while f"jaxcomm/auto/1/{key}" not in job.store.values:
@@ -288,7 +288,7 @@ def test_calls_do_not_wait_for_a_process_that_has_died(way: str, monkeypatch: py
         job.gone.append(DEAD)
         with pytest.raises(ProcessGone, match=r"process 2 has died: .*\n  Cure: start all processes again"):
             first.result(10)
-        with contextlib.suppress(ProcessGone):  # whichever it notices first
+        with contextlib.suppress(ProcessGone):  # process 1 may notice the end or the outcome first
             assert not second.result(10)
         for each in calls:
             each.result(10)

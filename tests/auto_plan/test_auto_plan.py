@@ -1,4 +1,4 @@
-"""The first process's decisions, for runs that are made up."""
+"""The first process's decisions in simulated runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SITE: Site = ("psum", "data", NBYTES)
 
 
 class Run:
-    """A run of four ranks whose calls take what `after_s` says of the plan that they follow."""
+    """A simulated run of four ranks; calls under a plan take `after_s(plan)` seconds after the last arrival."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, after_s: Callable[[str], float]) -> None:
         self.late: int | None = 3
@@ -43,11 +43,11 @@ class Run:
         self.planned: list[tuple[int, ...]] = []
         self.error: JaxcommError | None = None
         self.can_switch = True
-        self.new_module = False  # whose calls follow no plan yet
-        self.late_by_plan: int | None = None  # the rank on which calls under a plan end late
-        self.slower = 1.0  # times as long as `after_s` says
+        self.new_module = False  # whether calls come from a new module, which follows no plan yet
+        self.late_by_plan: int | None = None  # the rank that becomes late under a plan
+        self.slower = 1.0  # factor on the times of `after_s`
         self.paused = 0
-        self.gone = ""  # why a process is
+        self.gone = ""  # why a process is gone; "" if none is
         self._after_s = after_s
         self._random = np.random.default_rng(0)
         monkeypatch.setattr(auto_plan, "_LOOK_S", 1e-3)
@@ -100,7 +100,7 @@ class Run:
 
 
 def follow(run: Run, until: Callable[[], bool], then: Callable[[], Any] = lambda: None) -> None:
-    """Lets the first process decide until something is so."""
+    """Runs the first process's thread until `until()`, then until `then()`, returns anything but False."""
     followed = auto_plan.AutoPlan(LINKS, 0, range(4), 4, "auto", lambda number: run.pause())
     try:
         for change in (until, then):
@@ -257,7 +257,7 @@ def test_where_calls_become_slower_the_links_are_measured_again_and_the_best_pla
 ) -> None:
     plans: list[str] = []
 
-    def after_s(plan: str) -> float:  # the first plan gains; the second one, more or less than it
+    def after_s(plan: str) -> float:  # the first plan gains; the second plan gains more, or less
         if plan != "auto" and plan not in plans:
             plans.append(plan)
         return 0.05 if plan == "auto" else 0.04 if plan == plans[0] else 0.03 if gains else 0.06

@@ -1,4 +1,4 @@
-"""A plan's gain, from the periods of steps."""
+"""The gain of a plan, from the periods of steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_step_that_takes_most_time_counts() -> None:
 
 
 def test_a_call_that_a_step_makes_once_counts_more_than_one_it_makes_often() -> None:
-    often = [0.002, 0.002, 0.096] * 21  # three all-reduces that are alike: most periods are none of the step's
+    often = [0.002, 0.002, 0.096] * 21  # a step with three equal all-reduces: most periods are shorter than the step
     steps = compare({"often": often, "once": periods(0.1, PERIODS)}, {"often": often, "once": periods(0.09, PERIODS)})
     assert steps is not None
     assert steps.are_shorter

@@ -1,4 +1,4 @@
-"""Whether calls take as long as when their plan was made."""
+"""Detects calls that have become slower or faster since the plan was made."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "json"
 
 @functools.cache
 def schema(kind: str) -> dict[str, Any]:
-    """The schema of a kind."""
+    """The schema of a kind of JSON object."""
     found = json.loads((SCHEMAS / f"{kind}.json").read_text())
     Draft202012Validator.check_schema(found)
     return found
 
 
 def document(text: str) -> dict[str, Any]:
-    """The one JSON object that a command has printed, as its kind's schema has it."""
+    """Returns the one JSON object that a command printed. Validates the object against the schema of its kind."""
     found: dict[str, Any] = json.loads(text)
     kind = found["kind"]
     Draft202012Validator(schema(kind)).validate(found)

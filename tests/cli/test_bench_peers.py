@@ -1,4 +1,4 @@
-"""`jaxcomm bench` beside MPI: between processes that mpirun starts, and where something of it is missing."""
+"""`jaxcomm bench --peer mpi`: between processes that mpirun starts, and errors if a part of MPI is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_missing_mpi_is_named_with_what_to_install(one_of_two: None, monkeypat
 
 def test_processes_that_mpi_did_not_start_are_refused(one_of_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = types.SimpleNamespace(COMM_WORLD=types.SimpleNamespace(rank=0, size=1))
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", alone)  # as under jaxcomm launch
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", alone)  # MPI sees one process, as under jaxcomm launch
     with pytest.raises(JaxcommError, match=r"this process is 0 of 1 to MPI and 0 of 2 to JAX\.\n  Cure: mpirun -n 4"):
         bench_peers.by_mpi("all_reduce")
 

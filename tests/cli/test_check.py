@@ -1,4 +1,4 @@
-"""`jaxcomm check`: on CPUs as it is, on GPUs as far as none is needed: what it starts, ends, reports and writes."""
+"""`jaxcomm check`: the CPU sections, and the parts of the GPU check that need no GPU."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_all_sections_exist_and_fit_into_twenty_minutes() -> None:
 
 
 def test_sections_need_jax_and_numpy_alone() -> None:
-    """A machine that is there for ten minutes may have no more of what jaxcomm depends on."""
+    """A GPU machine that is borrowed for ten minutes may have no other packages."""
     others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
     modules = ", ".join(
         f"jaxcomm.gpu.checks.{module}" for module in ("devices", "kernels", "machine", "rank", "ranks", "virtual")
@@ -156,7 +156,7 @@ def test_sections_need_jax_and_numpy_alone() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
-# Outcomes of a section: its script, its state, and its rows.
+# By outcome: a section's script, the expected state, and the expected rows.
 ENDS = {
     "passes": ("write([['what'], ['this']])", "passed", [["what"], ["this"]]),
     "fails": ("write([['what'], ['this']]); sys.exit('tired')", "failed with 1", [["what"], ["this"], ["tired"]]),
@@ -179,7 +179,7 @@ def write(rows):
 
 @pytest.fixture
 def only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Replace:
-    """Replaces all sections by these scripts, on a machine with a GPU; returns where the certificate will be."""
+    """Returns replace(scripts). It replaces all sections, simulates a GPU, and returns the certificate's path."""
 
     def replace(scripts: dict[str, str]) -> Path:
         alike = {}

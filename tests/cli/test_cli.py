@@ -29,7 +29,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def profiled(tmp_path: Path) -> Path:
-    """A profile of eight ranks of which rank 3 is 20 ms late."""
+    """A profile of eight ranks. Rank 3 is 20 ms late."""
     found = Profile(
         ranks=8,
         link=Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test"),
@@ -42,7 +42,7 @@ def profiled(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def planned(profiled: Path) -> Path:
-    """The plan that `jaxcomm plan` makes of it."""
+    """The plan that `jaxcomm plan` makes from the profile `profiled`."""
     out = profiled.with_name("plan.json")
     assert main(["plan", str(profiled), "--out", str(out)]) == 0
     return out

@@ -1,4 +1,4 @@
-"""Mistakes at the command line: one clear error, an exit code, and nothing half done."""
+"""Mistakes at the command line: one clear error, an exit code, and no partial output."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_group_of_commands_has_no_others(capsys: Capture) -> None:
 def test_a_mistake_is_1_with_one_clear_error(
     words: list[str], message: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(jax.devices()) == 8  # JAX runs: the commands cannot ask it for other devices any more
+    assert len(jax.devices()) == 8  # JAX has started, so commands cannot change its number of devices
     monkeypatch.chdir(tmp_path)
     assert main(words) == 1
     captured = capsys.readouterr()
@@ -132,7 +132,7 @@ def test_a_mistake_is_1_with_one_clear_error(
 
 @pytest.fixture
 def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, with the profile.json of eight ranks, and the plan.json that is made of it."""
+    """A working folder with profile.json for eight ranks, and plan.json made from this profile."""
     monkeypatch.chdir(tmp_path)
     link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test")
     late = [[0.02 * (rank == 3) for rank in range(8)]]
@@ -218,7 +218,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A line of a shell in which `jaxcomm` is the program."""
+    """Runs a line in a shell in which `jaxcomm` is the command line."""
     jaxcomm = f'jaxcomm() {{ "{sys.executable}" -m jaxcomm.cli "$@"; }}\n'
     path = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -253,7 +253,7 @@ PLANNING = ["plan", "profile.json", "--hosts", "4+4", "--out", "x.json"]
     ],
 )
 def test_an_interrupt_is_130_and_one_line_at_any_moment(starts: str, command: list[str], eight: Path) -> None:
-    """`starts` is the import during which the signal comes."""
+    """The signal arrives during the import of the module `starts`."""
     program = f"""
 import os, signal, sys
 from jaxcomm.cli import main

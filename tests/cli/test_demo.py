@@ -1,4 +1,4 @@
-"""The demo at a tiny scale: everything that it promises to write is there and consistent."""
+"""The demo at a tiny scale: all promised files exist, and their contents are consistent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_report(demo: Path) -> None:
     assert made.roles.get("straggler") == 5
     assert sum(report["last_in_training"]) == report["steps"] == report["timed_steps"] + 5
     assert report["collective_ms"]["measured"].keys() == {"ring", "direct", "plan"}
-    assert report["step_ms_jaxcomm"] > 30  # rank 5 is that late in every step
+    assert report["step_ms_jaxcomm"] > 30  # rank 5 is 30 ms late in every step
     for which in ("predicted", "measured"):
         times = report["collective_ms"][which]
         assert report[f"{which}_gain"] == pytest.approx(1 - times["plan"] / times["ring"])

@@ -1,4 +1,4 @@
-"""`jaxcomm plan --try`: the best candidates of each byte range run here, and the fastest stands in the plan."""
+"""`jaxcomm plan --try`: times the best candidates of each byte range, and puts the fastest into the plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def given() -> Profile:
 
 @pytest.fixture
 def fake_times(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Timings that a test gives: seconds of a schedule by its kind; records what is timed."""
+    """Replaces timings. Tests set the seconds by kind of schedule. Sizes and delays of timed calls are recorded."""
     asked: dict[str, Any] = {"sizes": [], "delays": [], "default": 1e-3}
 
     def time_plans(plans: dict[str, Plan | None], delays: Any, nbytes: int, rounds: Any) -> dict[str, bench_late.Turns]:
@@ -143,7 +143,7 @@ def test_several_hosts_are_refused_in_a_line(tmp_path: Path, capsys: pytest.Capt
 def test_what_was_measured_is_written_printed_and_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With schedules that really run, in 2 of the byte ranges."""
+    """Times real schedules, in 2 of the byte ranges."""
     monkeypatch.setattr(plan_try, "MOST_BYTES", 100_000)
     profile.save(given(), tmp_path / "profile.json")
     out = str(tmp_path / "plan.json")

@@ -1,4 +1,4 @@
-"""`jaxcomm profile --sizes FILE`: the sizes that a training sums."""
+"""`jaxcomm profile --sizes FILE`: the sizes of a training's sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def saved(path: Path, sizes: list[int]) -> str:
 def test_a_steps_buckets_and_their_sum_are_timed(tmp_path: Path) -> None:
     buckets = [1 << 20, 1 << 20, (1 << 20) + 64, 16 << 20, 4096]
     found = step_sizes.sizes(saved(tmp_path / "profile.json", buckets))
-    assert found == [4096, 1 << 20, sum(buckets)]  # the largest bucket is close to all together
+    assert found == [4096, 1 << 20, sum(buckets)]  # the 16 MiB bucket is too close to the sum of all buckets
 
 
 def test_at_most_six_sizes_of_a_step_are_timed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Changed profiles, and what `jaxcomm what-if` predicts of them."""
+"""Changed profiles, and the predictions of `jaxcomm what-if` for these profiles."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_rate_is_above_zero(rate: float) -> None:
         profile.at_rate(one_late(0.02), rate)
 
 
-# Delays that hide all of the others' part at either rate, and none: only then is every term a time of the link.
+# A delay that hides all early work at both rates, or no delay. In these cases all times scale with the link's rate.
 @pytest.mark.parametrize("given", [one_late(1e4), make([])], ids=["late", "together"])
 def test_a_quarter_rate_takes_four_times_as_long_for_large_buffers(
     given: Profile, capsys: Capture, tmp_path: Path
@@ -298,7 +298,7 @@ def test_rails_are_imported_from_the_output_of_nccl_tests(tmp_path: Path, capsys
     table = Path(__file__).parents[1] / "fixtures" / "nccl_tests.txt"
     file = tmp_path / "profile.json"
     assert main(["profile", "import", str(table), "--out", str(file)]) == 0
-    for rail in ("eth0=tcp", "eth1=tcp", "eth1=rdma"):  # the last takes the place of the one of its name
+    for rail in ("eth0=tcp", "eth1=tcp", "eth1=rdma"):  # the last rail replaces the rail of the same name
         assert main(["profile", "import", str(table), "--rail", rail, "--into", str(file)]) == 0
     found = profile.load(file)
     assert [(rail.name, rail.transport) for rail in found.rails] == [("eth0", "tcp"), ("eth1", "rdma")]

@@ -1,4 +1,4 @@
-"""Meshes of the tests of collectives."""
+"""Meshes for the tests of collectives."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from tests.collectives.regression import make_mesh
 
 @pytest.fixture
 def flat() -> Iterator[Any]:
-    """A mesh of one automatic axis, set."""
+    """A mesh of one automatic axis, set by `jax.set_mesh`."""
     with jax.set_mesh(make_mesh((8,), AxisType.Auto)) as mesh:
         yield mesh

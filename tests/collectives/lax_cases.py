@@ -1,4 +1,4 @@
-"""Runs the same function with jax.lax's collectives and with ours, and compares all that a user can see."""
+"""Runs a function with jax.lax's collectives and with ours, and compares the results and errors."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def sharded(function: Callable[..., Any], in_specs: Any, out_specs: Any, vma: bo
 
 
 def compare(case: Callable[[Any], Any]) -> None:
-    """Asserts that `case(jax.lax)` and `case(jaxcomm)` raise the same type of error, or return the same.
+    """Asserts that `case(jax.lax)` and `case(jaxcomm)` raise the same type of error, or return equal results.
 
-    The same means: trees, shapes, types and weak types; on each device integers exactly, floats within rounding; and
-    the same bits on all devices, where lax has them.
+    Equal results have the same tree, shapes, types and weak types. On each device integers are equal, and floats are
+    equal within rounding. If all devices have the same bits with lax, they must have the same bits with jaxcomm.
     """
     with jax.enable_x64(True):
         try:

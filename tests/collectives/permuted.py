@@ -1,8 +1,8 @@
-"""Schedules that XLA's permutes run, compared with the bits of their programs.
+"""Compares the results of schedules that XLA's permutes run with the bits of the schedules' programs.
 
     python -m tests.collectives.permuted 2 3 8      # every schedule, element type and size, for these ranks
 
-It makes as many CPU devices as it needs, with threads enough for them.
+The command makes one CPU device per rank, with enough threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DTYPES = ["float32", "bfloat16", "int32"]
 
 
 def check(schedule: Any, dtype: str, size: int, most: int | None = None, reduction: str = "sum") -> None:
-    """Runs an all-reduce of `size` elements; AssertionError if its bits are not those of the schedule's program."""
+    """Runs an all-reduce of `size` elements; AssertionError if its bits differ from the schedule's program."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -50,7 +50,7 @@ def check(schedule: Any, dtype: str, size: int, most: int | None = None, reducti
 
 
 def everything(ranks: Sequence[int]) -> None:
-    """All schedules for these numbers of ranks, and prints how many runs of each there were."""
+    """Checks all schedules for these numbers of ranks, and prints the number of runs for each."""
     from tests.schedules.schedule_cases import CASES
 
     for n in ranks:
@@ -66,7 +66,7 @@ def everything(ranks: Sequence[int]) -> None:
 
 
 def use(devices: int) -> None:
-    """Gives this process that many CPU devices; before JAX is imported."""
+    """Gives this process `devices` CPU devices. Call it before JAX is imported."""
     os.environ["XLA_FLAGS"] = (
         f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices} {xla_flag()}"
     )

@@ -13,7 +13,7 @@ LATE = {"straggler": 3, "straggler_2": 6}
 
 
 def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtypes: list[str] | None = None) -> Plan:
-    """A plan of entries (first bytes, last bytes, schedule); late ranks are 3 and, if there are seven, 6."""
+    """A plan of entries (first bytes, last bytes, schedule). The late ranks are 3 and, with 7 ranks or more, 6."""
     seconds = dict.fromkeys(["seconds", "ring", "halving_doubling", "direct", "broadcast", "lower_bound"], 1e-5)
     rows = [dict(zip(["min_bytes", "max_bytes", "schedule"], entry, strict=True)) for entry in entries]
     late = any("late" in row["schedule"] for row in rows)
@@ -51,7 +51,7 @@ def with_halves(plan: Plan, *entries: tuple[int, int | None, dict[str, Any]], ho
 
 
 def selecting(early: dict[str, Any], late: dict[str, Any], lateness_s: float, ranks: int = 8) -> Plan:
-    """A plan whose calls run `late` after those to which rank 3 came `lateness_s` late or more, and else `early`."""
+    """A plan whose calls run `late` if rank 3 was `lateness_s` or more late in the previous call, otherwise `early`."""
     plan = make((0, None, SPECS["straggler"]), ranks=ranks)
     selector = {"rank": "straggler", "lateness_s": lateness_s, "early": early, "late": late, "seconds": 1e-5}
     document = plan.model_dump(exclude={"hash"})
@@ -60,7 +60,7 @@ def selecting(early: dict[str, Any], late: dict[str, Any], lateness_s: float, ra
 
 
 def by_turns(late: dict[str, Any], lateness_s: float = 0.001, ranks: int = 8) -> Plan:
-    """A plan whose calls run `late` for whichever rank has not come `lateness_s` after all others, and else direct."""
+    """A plan whose calls run `late` for a rank that has not arrived `lateness_s` after all others, otherwise direct."""
     document = make((0, None, SPECS["direct"]), ranks=ranks).model_dump(exclude={"hash"})
     selector = {"rank": "any", "lateness_s": lateness_s, "early": SPECS["direct"], "late": late, "seconds": 1e-5}
     document["collectives"][0]["selector"] = selector
@@ -82,7 +82,7 @@ RING = make((0, None, SPECS["ring"]))
 
 
 def step_plan(tree: Any, counts: list[int], *entries: tuple[int, int | None, dict[str, Any]]) -> Plan:
-    """Buckets of a number of gradients, the last one first, as a backward pass has them; each runs its size's entry."""
+    """A plan whose bucket i has `counts[i]` gradients, the tree's last gradient first. Entries apply by bucket size."""
     plain = make(*(entries or [(0, None, {"kind": "direct"})]))
     leaves = reversed(jax.tree_util.tree_leaves_with_path(tree))
     gradients = [

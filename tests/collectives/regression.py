@@ -1,4 +1,4 @@
-"""A small regression, whose gradients tests compare with jax's."""
+"""A small regression, for tests that compare its gradients with jax's gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def put(mesh: Any, value: Any, *spec: Any) -> Any:
 
 
 def placed(mesh: Any) -> dict[str, Any]:
-    """The parameters, the units on the mesh's model axis if it has one."""
+    """The parameters on a mesh; the units are sharded over the axis "model" if the mesh has it."""
     model = "model" if "model" in mesh.axis_names else None
     return {"first": put(mesh, PARAMS["first"], None, model), "second": put(mesh, PARAMS["second"], model)}
 

@@ -1,4 +1,4 @@
-"""Plans at work: which schedule a call follows, where the plan comes from, and what a wrong one says."""
+"""Active plans: the schedule of each call, the ways to set a plan, and the errors of an invalid plan."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_two_late_ranks_get_the_sum_of_lax(kind: str) -> None:
 
 @pytest.mark.parametrize(("lateness_s", "share"), [(1e-12, 0.0), (1e3, 0.9)], ids=["late enough", "not late enough"])
 def test_calls_run_what_the_lateness_before_them_says(lateness_s: float, share: float) -> None:
-    """Of rank 3, in each of two groups: after a call to which it comes so late, or not, and first of all the former."""
+    """In each of two groups, rank 3's lateness selects the next call's schedule. First calls run the late schedule."""
     plan = selecting(SPECS["ring"], SPECS["straggler"], lateness_s, ranks=4)
     step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "a", plan=plan), P("a", "b"), P(None, "b"), True, MESH_2D))
     whole = (X * 10).round()
@@ -259,7 +259,7 @@ TWO = make((0, None, SPECS["ring"]), ranks=2)
 
 
 def both_axes(**options: Any) -> dict[str, str]:
-    """Sums over both axes of the 4 × 2 mesh, apart and together; the plan of each call, by its axes."""
+    """Sums over each axis and over both axes of the 4 × 2 mesh. Returns the plan of each call, keyed by axes."""
 
     def body(x: Any) -> Any:
         return [jaxcomm.psum(x, axis, **options) for axis in ("a", "b", ("a", "b"))]
@@ -408,7 +408,7 @@ def test_init_refuses_what_it_cannot_do(options: dict[str, Any], error: type[Exc
 
 
 def test_an_executable_from_the_cache_finds_its_program(tmp_path: Path) -> None:
-    """The shard's size picks the schedule while XLA compiles, which the second process does not do."""
+    """The shard's size selects the schedule while XLA compiles. The second process loads the executable instead."""
     script = """
 import tests.conftest, jax, numpy as np
 from tests.collectives.lax_cases import MESH_2D, P

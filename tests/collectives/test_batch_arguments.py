@@ -1,4 +1,4 @@
-"""Arguments of a loss that `value_and_grad` splits: jax's value, or an error that names the arguments and in_specs."""
+"""Arguments that `value_and_grad` splits: results equal jax's, or an error names the arguments and in_specs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def broadcast(w: Any, x: Any, weights: Any) -> Any:
 
 
 def in_parts(w: Any, x: Any, y: Any) -> Any:
-    """Four micro-batches, of one row on each rank."""
+    """The mean loss of four micro-batches with one row per rank."""
     parts = (x.reshape(4, -1, x.shape[-1]), y.reshape(4, -1))
     return jax.lax.map(lambda part: squares(w, *part), parts).mean()
 
@@ -123,7 +123,7 @@ def test_agrees_with_jax(name: str, jit: bool) -> None:
 
 
 UNTIED = r"does not combine {} row by row.*Cure: in_specs=\(…\), one for each positional argument: P\('data'\)"
-# The loss, its arguments and where they lie, the message, and specs by which it agrees with jax.
+# The loss, its arguments, their shardings, the error text, and the in_specs with which results equal jax's results.
 UNCLEAR: dict[str, tuple[Callable[..., Any], Any, Any, str, Any]] = {
     "a table of other rows than the tokens": (
         embedded,
@@ -202,7 +202,7 @@ def test_keyword_table_that_lies_whole() -> None:
     close(found, jax.grad(loss)(W, X, **kwargs))
 
 
-# How a step comes to call value_and_grad with a jitted function's arguments.
+# The ways in which a step calls value_and_grad with the arguments of a jitted function.
 STEPS: dict[str, Callable[[Any], Any]] = {
     "jit": jax.jit,
     "nested jit": lambda function: jax.jit(lambda *args: jax.jit(function)(*args)),
@@ -237,7 +237,7 @@ def test_guesses_are_checked_once() -> None:
     gradient = jaxcomm.grad(counted, "data", mesh=MESH)
     for _ in range(3):
         gradient(W, X, Y)
-    assert traced == [32, 4, 4]  # x whole, y whole, and the gradient
+    assert traced == [32, 4, 4]  # traces with x whole, with y whole, and for the gradient
 
 
 @pytest.mark.parametrize("stated", [True, False])

@@ -1,4 +1,4 @@
-"""A plan's buckets carried out: after the backward pass and in it, the same averages as one call of all gradients."""
+"""A plan's buckets, averaged after or inside the backward pass: the same averages as one call of all gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARAMS = {
     }
     for i in range(LAYERS)
 }
-DIRECT = make((0, None, SPECS["direct"]))  # adds in the order of the ranks, wherever in the buffer a number lies
+DIRECT = make((0, None, SPECS["direct"]))  # adds in the order of the ranks, everywhere in the buffer
 PLAN = step_plan(PARAMS, [3, 4, 1])
 Loss = Callable[[Any, Any], Any]
 
@@ -54,7 +54,7 @@ def branching(params: Any, x: Any) -> Any:
 
 
 def accumulated(params: Any, x: Any) -> Any:
-    """The mean over micro-batches in a loop: the gradients are averaged once, after it."""
+    """The mean loss of micro-batches in a loop. The gradients are averaged once, after the loop."""
     parts = x.reshape(2, -1, WIDTH)
     return lax.scan(lambda total, part: (total + loss(params, part) / 2, None), jnp.zeros_like(x, shape=()), parts)[0]
 
@@ -70,7 +70,7 @@ pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def local(params: Any, vma: bool) -> Any:
-    """Parameters whose gradients are the rank's own: with check_vma, `jax.grad` sums those of parameters alike."""
+    """Parameters whose gradients differ by rank. With check_vma, `jax.grad` sums the gradients of shared parameters."""
     return jax.tree.map(lambda leaf: lax.pcast(leaf, "d", to="varying"), params) if vma else params
 
 
@@ -124,7 +124,7 @@ def test_layers_in_a_loop(how: Callable[..., Any], vma: bool) -> None:
 
 @both_modes
 def test_a_layer_of_the_loop_at_a_time(vma: bool) -> None:
-    """Inside the loop's body the sum of a layer's gradients is part of the backward loop."""
+    """If the loop's body calls `pmean_in_backward`, the backward loop averages one layer's gradients per iteration."""
     plan = step_plan(PARAMS["layer0"], [2])
 
     def sliced(params: Any, x: Any) -> Any:
@@ -187,7 +187,7 @@ def test_a_plan_for_other_ranks_is_refused() -> None:
 
 
 def test_parameters_of_each_rank() -> None:
-    """With check_vma, what varies over the ranks has gradients that do, too."""
+    """With check_vma, the gradients of parameters that vary over the ranks also vary over the ranks."""
     many = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (8, *leaf.shape)), PARAMS)
 
     def step(params: Any, x: Any) -> Any:
@@ -263,7 +263,7 @@ def test_outside_of_the_mesh() -> None:
 
 
 def test_a_missing_rank_is_named_with_its_bucket() -> None:
-    """The error names the bucket that waits."""
+    """The error names the waiting bucket."""
 
     def step(params: Any, x: Any) -> Any:
         grads = jax.grad(loss)(params, x)

@@ -1,4 +1,4 @@
-"""Schedules of calls between processes, without a plan and by one."""
+"""Schedules of calls between processes, with and without a plan."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ KIB, MIB = 2**10, 2**20
         ((0, 0, 1, 1), 128 * KIB, "ring"),
         ((0, 0, 1, 2), 128 * KIB, "ring"),
         ((0, 1, 1, 0), 16 * MIB, "ring"),
-        ((0, 1, 0, 1), 16 * MIB, "direct"),  # the ring would come to a host twice
+        ((0, 1, 0, 1), 16 * MIB, "direct"),  # the ring would pass each host twice
         ((0, 1, 1, 2, 0, 2), 16 * MIB, "direct"),
         ((5, 5, 5, 5), 64 * KIB, "flat"),
         ((5, 5, 5, 5), 64 * KIB + 1, "direct"),
         ((5,) * 64, 16 * KIB, "flat"),
         ((5,) * 64, 16 * KIB + 1, "direct"),
         ((5, 5, 5, 5), 2**40, "direct"),
-        ((0, 1), 2**40, "direct"),  # the same messages
+        ((0, 1), 2**40, "direct"),  # a ring of two ranks would send the same messages
     ],
 )
 def test_without_a_plan_the_choice_follows_bytes_ranks_and_hosts(hosts: tuple[int, ...], nbytes: int, way: str) -> None:

@@ -1,4 +1,4 @@
-"""The collectives against jax.lax's: types, shapes, axes, groups, constants and errors."""
+"""The collectives compared with jax.lax: types, shapes, axes, groups, constants and errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ALL = [*REDUCTIONS, "psum_scatter", "all_gather"]
 
 
 def on_axis(body: Callable[..., Any], vma: bool, out: Any = None, x: Any = X) -> Any:
-    """`body` on rows of `x`, one per device."""
+    """Runs `body` on the rows of `x`, one row per device."""
     return jax.jit(sharded(body, P("d"), P() if out is None else out, vma))(x)
 
 
 def on_axes(body: Callable[..., Any], out: Any, vma: bool, x: Any = X) -> Any:
-    """`body` on the 4 × 2 mesh: position (i, j) has the i-th quarter of the rows and the j-th half of the columns."""
+    """Runs `body` on the 4 × 2 mesh: device (i, j) has quarter i of the rows and half j of the columns."""
     return jax.jit(sharded(body, P("a", "b"), out, vma, MESH_2D))(x)
 
 
@@ -54,7 +54,7 @@ def test_element_types(dtype: str, vma: bool) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_element_types_that_the_core_lacks_stay_laxs(name: str, dtype: str, caplog: pytest.LogCaptureFixture) -> None:
     def case(ops: Any) -> Any:
-        """The 32 bits stay the core's beside them."""
+        """The core still runs the float32 operand of the same call."""
 
         def body(x: Any) -> Any:
             wide = jnp.tile(x, (8, 1))
@@ -355,7 +355,7 @@ def test_a_step_for_no_devices_runs_lax_and_says_so_once(replaced: bool, caplog:
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["jaxcomm", "replace_lax"])
 def test_an_exported_step_has_laxs_collectives(replaced: bool) -> None:
-    """An exported step may run in processes without jaxcomm, on other devices."""
+    """Exported steps use lax, because they may run on other devices in processes without jaxcomm."""
     specs = P("a", "b"), P("a", "b"), False, MESH_2D
     step = jax.jit(sharded(lambda x: ops.psum(x, "a") + ops.psum(x, ("a", "b")), *specs))
     x = jax.device_put(X, jax.NamedSharding(MESH_2D, P("a", "b")))
@@ -386,7 +386,7 @@ def test_other_platforms_run_lax_and_say_so_once(platform: str, caplog: pytest.L
             jaxcomm.all_gather(x, "d", to="invarying"),
         )
 
-    log.say_once.cache_clear()  # whatever other tests have had it say
+    log.say_once.cache_clear()  # other tests may have logged the same line
     step = jax.jit(sharded(body, P("d"), P(), True))
     for _ in range(2):
         text = step.trace(X).lower(lowering_platforms=(platform,)).as_text()
@@ -394,7 +394,7 @@ def test_other_platforms_run_lax_and_say_so_once(platform: str, caplog: pytest.L
         assert text.count("stablehlo.all_reduce") == 3
         assert "stablehlo.all_gather" in text
     records = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
-    if platform == "cuda":  # which has a core, but no certificate here
+    if platform == "cuda":  # GPUs have a core, but this machine has no certificate
         assert [record.split(" runs as")[0] for record in records[:2]] == [
             "jaxcomm.psum over GPUs",
             "jaxcomm.pmax over GPUs",

@@ -1,4 +1,4 @@
-"""Users catch what jaxcomm reports: which error it was and whom it names, without reading JAX's text."""
+"""Users catch jaxcomm's errors by type and read the named ranks from fields, without parsing JAX's text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def short_deadline() -> Iterator[None]:
 
 
 def without(missing: tuple[int, ...], **options: Any) -> Any:
-    """A step whose sum these ranks skip."""
+    """A step in which the ranks `missing` skip the sum."""
 
     def step(x: Any) -> Any:
         skips = jnp.isin(lax.axis_index("d"), jnp.array(missing, int))
@@ -70,7 +70,7 @@ def test_where_the_result_is_used_next() -> None:
 def test_of_two_groups_that_fail_together_one_is_named() -> None:
     with pytest.raises(DeadlineError) as caught, translated():
         jax.block_until_ready(without((1, 6), axis_index_groups=GROUPS)(X))
-    assert (caught.value.missing, caught.value.waiting) in [((1,), (0, 2, 3)), ((2,), (0, 1, 3))]  # ranks in a group
+    assert (caught.value.missing, caught.value.waiting) in [((1,), (0, 2, 3)), ((2,), (0, 1, 3))]  # ranks of one group
 
 
 def test_ranks_that_disagree_about_the_groups() -> None:
@@ -105,7 +105,7 @@ RANKS = {"missing": [3], "waiting": [0, 1, 2], "seconds": 60.0}
 
 @pytest.fixture
 def keep(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, Any]], None]:
-    """Has two cores, of which the second has reported one failure."""
+    """Returns a function that installs two stub cores, of which the second has reported a failure."""
 
     def keep(message: str, record: dict[str, Any]) -> None:
         failure = {"message": message, "record": record}

@@ -61,7 +61,7 @@ def process(script: str, *args: Path | str) -> subprocess.CompletedProcess[str]:
 
 
 def test_another_process_runs_it(folder: tuple[str, Path]) -> None:
-    """Without a plan the core makes the programs itself; a plan's come with the plan."""
+    """Without a plan the core makes the programs itself. A plan's programs are made when the plan is loaded."""
     plan, path = folder
     prepare = "jaxcomm.init()" if plan == "direct" else 'jaxcomm.use_plan(folder / "plan.json")'
     ran = process(COMMON + RUN.format(prepare=prepare), path)

@@ -59,7 +59,7 @@ def test_an_axis_that_is_taken(flat: Any) -> None:
         jax.vmap(gradient, (None, 0, 0), axis_name="data")(PARAMS, X[:, None], Y[:, None])
 
 
-# How the gradient is asked for, how it is called, the error, its message.
+# The gradient function, its arguments, the error's type, and the error text.
 MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
     "batch": (
         lambda: jaxcomm.grad(with_settings, "data"),

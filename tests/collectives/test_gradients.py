@@ -1,4 +1,4 @@
-"""`value_and_grad` and `grad` against jax's: results, all-reduces and plans."""
+"""`value_and_grad` and `grad` compared with jax: results, all-reduces and plans."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def bfloat16(params: Any, x: Any, y: Any) -> Any:
 
 
 class Case(NamedTuple):
-    """A loss, its arguments (parameters, x, y) -> (args, kwargs), and options of both value_and_grads."""
+    """A loss, a function (parameters, x, y) -> (args, kwargs), and options of jax's and jaxcomm's value_and_grad."""
 
     loss: Callable[..., Any]
     arguments: Callable[[Any, Any, Any], Any] = lambda params, x, y: ((params, x, y), {})
@@ -202,7 +202,7 @@ def test_two_axes(order: tuple[str, str]) -> None:
     expected = jax.value_and_grad(with_outputs, has_aux=True)(PARAMS, X, Y)
     found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, mesh=mesh))(PARAMS, X, Y)
     equal(found, expected)
-    specs = (P(), P(axes), P(axes))  # auxiliary outputs are put together as these split the batch, not as the call does
+    specs = (P(), P(axes), P(axes))  # auxiliary outputs are joined in the order of these axes, not of `order`
     found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, in_specs=specs, mesh=mesh))(PARAMS, X, Y)
     equal(found, expected)
 
@@ -296,7 +296,7 @@ def test_masked_examples_are_divided_by_the_weights_of_the_whole_batch(flat: Any
     ours = jax.jit(jaxcomm.value_and_grad(masked, "data"), static_argnums=4)
     equal(ours(PARAMS, X, Y, weights, lambda count: jaxcomm.pmean(count, "data")), expected)
     apart = ours(PARAMS, X, Y, weights, lambda count: count)
-    assert abs(apart[0] - expected[0]) > 1e-3  # what the ranks' own weights would give
+    assert abs(apart[0] - expected[0]) > 1e-3  # each rank divides by its own weights
 
 
 @pytest.mark.parametrize("key", [jax.random.key(3), jax.random.PRNGKey(3)], ids=["key", "raw key"])

@@ -1,4 +1,4 @@
-"""Sums over groups that are data: who sums with whom is read when the step runs."""
+"""Sums over groups that are data: the step reads the groups when it runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def values():
 
 @pytest.fixture(scope="module")
 def step(mesh):
-    """One compiled step for all tests: a tree of four types, and the groups."""
+    """One compiled step for all tests. It takes a tree of four types, and the groups."""
     return jax.jit(partial_mapped(mesh, lambda x, groups: group_sum(x, groups, "data"), (P("data"), P())))
 
 
@@ -201,6 +201,6 @@ def test_one_entry_of_the_statistics_has_all_groups(mesh, step):
     [site] = [site for site in jaxcomm.stats() if site["calls"]]
     assert (site["name"], site["axes"], site["plan"]) == ("group_sum", "data", "groups")
     assert (site["ranks"], site["calls"], site["failed"]) == (RANKS, 3, 0)
-    assert len(site["arrivals"]) == 3 and sum(site["late"]) == 6  # two groups have more than one rank
+    assert len(site["arrivals"]) == 3 and sum(site["late"]) == 6  # 3 calls × 2 groups with more than one rank
     assert all(len(own) == RANKS and min(own) >= 0 for own in site["work_s"])
     assert site["wait_s"][5] == site["wait_s"][7] == 0

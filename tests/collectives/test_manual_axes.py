@@ -1,4 +1,4 @@
-"""A loss may state shardings over the batch's axis, in every form of JAX's: `value_and_grad` agrees with jax's."""
+"""A loss may state shardings over the batch's axis, in every form that JAX has: `value_and_grad` agrees with jax."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def agrees(loss: Callable[..., Any], args: Any, axis: Any = "data", **options: A
 
 
 def squares(constrain: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A loss whose activations, of (examples, units), are constrained."""
+    """A loss that applies `constrain` to its activations, [examples, units]."""
     return lambda w, x: jnp.mean(constrain(jnp.tanh(x @ w)) ** 2)
 
 
@@ -131,7 +131,7 @@ def test_inside_a_shard_map_over_another_axis() -> None:
 
 
 def test_a_users_own_manual_axis_is_still_refused() -> None:
-    agrees(squares(constrained("data")), (put(AUTO, W), put(AUTO, X, "data")))  # whatever it has installed
+    agrees(squares(constrained("data")), (put(AUTO, W), put(AUTO, X, "data")))  # installs the rewriting of shardings
     step = jax.shard_map(constrained("data"), mesh=AUTO, in_specs=P("data"), out_specs=P("data"), axis_names={"data"})
     with pytest.raises(ValueError, match="manual"):
         jax.jit(step)(put(AUTO, X, "data"))
@@ -184,7 +184,7 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize("net", [Net, nn.remat(Net)], ids=["plain", "remat"])
 def test_flax_logical_constraints(net: Any) -> None:
-    # The embedding is split over the batch's axis too, as for parameters that live split to save memory.
+    # The embedding is also split over the batch's axis, as in trainings that shard parameters to save memory.
     rules = (("batch", "data"), ("mlp", "model"), ("embed", "data"))
     with jax.set_mesh(AUTO), nn.logical_axis_rules(rules):
         params = Net().init(jax.random.key(0), jnp.ones((8, 8)))

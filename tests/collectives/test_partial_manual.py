@@ -1,4 +1,4 @@
-"""shard_map over one axis of a mesh, while XLA partitions the other: nothing may be gathered for a collective."""
+"""shard_map over one axis of a mesh, while XLA partitions the other axis: collectives must not gather operands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 import jaxcomm
 from tests.collectives.lax_cases import MESH_2D, P, compare
 
-# body, the shapes and shardings of its operands, the result's out_specs
+# The body, the shapes and shardings of its operands, and the result's out_specs.
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[tuple[int, ...], Any]], Any]] = {
     "columns": (lambda ops, x: ops.psum(x, "a"), [((8, 8), P("a", "b"))], P()),
     "whole": (lambda ops, x: ops.psum(x, "a"), [((8, 8), P("a"))], P()),

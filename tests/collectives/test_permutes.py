@@ -1,4 +1,4 @@
-"""Collectives that XLA's permutes run: the core's bits, under all transformations, where a plan asks for them."""
+"""Collectives that XLA's permutes run: the core's bits, transformations, and plans that name this executor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
 
 @pytest.fixture
 def xla(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """All calls run by XLA's collectives; the calls that did."""
+    """Makes XLA's collectives run all calls. Yields the names of the collectives that ran in this way."""
     seen: list[str] = []
 
     def spy(collective: Any, programs: Any, *leaves: Any) -> Any:
@@ -65,7 +65,7 @@ def xla(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("index", range(len(KINDS)), ids=list(KINDS))
 def test_bits_are_those_of_the_schedules_program(index: int) -> None:
-    """Numbers of ranks, element types and sizes go round; `python -m tests.collectives.permuted` has all of them."""
+    """Tests some ranks, types and sizes per schedule; `python -m tests.collectives.permuted` tests all of them."""
     make_schedule = list(KINDS.values())[index]
     sizes, dtypes = itertools.cycle(SIZES), itertools.cycle(DTYPES)
     for _ in range(index):
@@ -78,7 +78,7 @@ def test_bits_are_those_of_the_schedules_program(index: int) -> None:
 
 @pytest.mark.slow
 def test_more_ranks_than_a_host_has_devices() -> None:
-    """Twelve and sixteen ranks, some kinds; loops among them."""
+    """Some schedules of 12 and 16 ranks, some of which have loops."""
     script = (
         "from tests.collectives.permuted import check, use\n"
         "use(16)\n"
@@ -94,7 +94,7 @@ def test_more_ranks_than_a_host_has_devices() -> None:
 
 
 def asking(plan: Plan, entries: str = "collectives") -> Plan:
-    """The plan, whose entries name XLA's executor."""
+    """The plan with the executor "xla" in all its entries."""
     document = plan.model_dump(exclude={"hash"})
     for entry in document[entries]:
         entry["executor"] = "xla"
@@ -102,7 +102,7 @@ def asking(plan: Plan, entries: str = "collectives") -> Plan:
 
 
 def results(plan: Plan, body: Callable[..., Any], *operands: Any) -> tuple[list[np.ndarray[Any, Any]], str]:
-    """Of each device; and the program's text."""
+    """The results of each device, and the program's text."""
     with jaxcomm.use_plan(plan):
         step = jax.jit(sharded(lambda *xs: body(*xs), P("d"), P("d"), False))
         compiled = step.lower(*operands).compile()

@@ -1,4 +1,4 @@
-"""`jax.checkpoint` of steps with our collectives: policies treat them as lax's."""
+"""`jax.checkpoint` of steps with our collectives: policies treat ours like lax's collectives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICIES: dict[str, Callable[..., Any] | None] = {
 
 
 def fsdp(ops: Any, policy: Any, axis: int, vma: bool) -> tuple[Any, Any]:
-    """The gradients of a loss whose weights are sharded, and gathered where they are used; and its arguments."""
+    """The gradient function of a loss that gathers sharded weights before each use, and its arguments."""
 
     def predict(params: Any, x: Any) -> Any:
         for shard in params:
@@ -81,7 +81,7 @@ def test_gradients_under_a_policy(policy: str) -> None:
 
 
 def test_no_whole_weight_is_kept() -> None:
-    """By the policy that JAX's tutorial of fully sharded data parallelism has."""
+    """With the policy of JAX's tutorial on fully sharded data parallelism."""
 
     def kept(policy: Any) -> list[tuple[int, ...]]:
         def predict(w: Any, x: Any) -> Any:

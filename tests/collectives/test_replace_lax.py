@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def linen_loss(x: Any) -> Any:
-    """The gradients of a loss behind a BatchNorm that averages over the axis d."""
+    """The gradients of a loss whose model has a BatchNorm that averages over the axis d."""
     layer = nn.BatchNorm(use_running_average=False, axis_name="d")
     variables = {
         "params": {"scale": jnp.ones(6), "bias": jnp.zeros(6)},

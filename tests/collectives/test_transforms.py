@@ -1,4 +1,4 @@
-"""JAX's transformations of the collectives, against jax.lax's: one table of functions, both modes of shard_map."""
+"""JAX's transformations of the collectives, compared with jax.lax: one table of functions, both modes of shard_map."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def varying(x: Any, vma: bool) -> Any:
 
 
 def loss(ops: Any, vma: bool) -> Callable[..., Any]:
-    """The loss of a linear model: replicated weights, sharded rows, the sum inside."""
+    """A loss with replicated weights, sharded rows, and a psum inside."""
     return sharded(lambda w, x: ops.psum(jnp.sum(jnp.tanh(x @ w) ** 2), "d"), (P(), P("d")), P(), vma)
 
 
@@ -70,7 +70,7 @@ def vmap_spmd_axis(ops: Any, vma: bool) -> Any:
 
 
 def vmap_axis(ops: Any, vma: bool) -> Any:
-    """The vmapped axis and the mesh's together."""
+    """A sum over the vmapped axis and the mesh's axis together."""
     rows = jax.vmap(lambda row: ops.psum(row, ("i", "d")), in_axes=1, axis_name="i")
     return jax.jit(sharded(rows, P("d"), P(), vma))(X)
 
@@ -144,7 +144,7 @@ def gradient_through_invariant_gather(ops: Any, vma: bool) -> Any:
 
 
 def gradient_of_some(ops: Any, vma: bool) -> Any:
-    """Only one leaf of the tree depends on the argument, and one is of integers."""
+    """Only one leaf of the tree depends on the argument, and one leaf has integers."""
 
     def body(w: Any, x: Any) -> Any:
         out = ops.psum({"w": jnp.tanh(x @ w), "x": x, "n": x.astype(jnp.int32)}, "d")
@@ -239,7 +239,7 @@ def donated(ops: Any, vma: bool) -> Any:
 
 
 def operand_used_again(ops: Any, vma: bool) -> Any:
-    """The call works in place; XLA must copy what others still read."""
+    """The call works in place, so XLA must copy the operand that other operations still read."""
     return jax.jit(sharded(lambda x: (x, ops.psum(x, "d"), x * 2), P("d"), (P("d"), P(), P("d")), vma))(X)
 
 
@@ -298,7 +298,7 @@ def test_transformation(case: Callable[[Any, bool], Any], vma: bool) -> None:
 
 
 def test_what_nobody_reads_does_not_travel() -> None:
-    """The second pass of a rematerialised step needs one leaf of the tree, so it sums only that."""
+    """The second pass of a rematerialised step needs one leaf of the tree, so this pass sums only that leaf."""
 
     def body(x: Any) -> Any:
         sums = jaxcomm.psum({"used": x, "not used": x * 2}, "d")
@@ -310,7 +310,7 @@ def test_what_nobody_reads_does_not_travel() -> None:
 
 
 def test_vmap_of_a_scatter_with_the_mapped_dimension_last() -> None:
-    """Where lax's own rule loses the dimension."""
+    """A case in which lax's own batching rule loses the mapped dimension."""
     x = np.arange(64.0 * 3, dtype=np.float32).reshape(64, 3)
     mapped = jax.vmap(lambda y: jaxcomm.psum_scatter(y, "d"), in_axes=1)
     result = jax.jit(sharded(lambda x: mapped(x)[None], P("d"), P("d"), True))(x)
@@ -318,7 +318,7 @@ def test_vmap_of_a_scatter_with_the_mapped_dimension_last() -> None:
 
 
 def cast_loss(cast: Callable[..., Any]) -> Callable[..., Any]:
-    """The loss of thirteen layers whose weights all ranks have alike, for check_vma made to vary by `cast`."""
+    """The loss of 13 layers whose weights are equal on all ranks; `cast` makes their types vary over the ranks."""
 
     def loss(weights: list[Any], x: Any) -> Any:
         for w in cast(weights, "d", to="varying"):

@@ -1,4 +1,4 @@
-"""Calls of a plan first run it and the default schedule by turns, and keep the plan only where it gains."""
+"""Calls of a plan first run the plan and the default schedule by turns, and keep the plan only if it gains."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from jaxcomm.report.run import sites
 from tests.collectives.lax_cases import P, sharded
 from tests.collectives.plans import SPECS, make, selecting
 
-STEPS = 200  # a trial has 68 calls at most, and one of them more
+STEPS = 200  # more than the calls of a trial, which are at most 68
 
 
 @pytest.fixture
 def trying(no_plan: None) -> Iterator[None]:
-    """Plans are tried, as by default."""
+    """Turns trials on, as by default."""
     active_plan.set_trial(True)
     yield
     active_plan.set_trial(False)
 
 
 def run(plan: Plan, elements: int, steps: int = STEPS) -> dict[str, Any]:
-    """The record of steps whose rank 3 is late by 2 ms; their sums are right, and alike on all ranks."""
+    """The statistics of steps in which rank 3 is 2 ms late. Checks that the sums are right and equal on all ranks."""
     x = np.random.default_rng(0).integers(-1000, 1000, (8, elements)).astype(np.float32)  # sums are exact in any order
     late = lambda v: ffi.delay(v, jnp.where(jax.lax.axis_index("d") == 3, 0.002, 0.0))  # noqa: E731
     step = jax.jit(sharded(lambda v: jaxcomm.psum(late(v), "d", plan=plan), P("d"), P("d"), vma=True))
@@ -64,7 +64,7 @@ def test_both_schedules_run_by_turns_and_one_outcome_follows(caplog: pytest.LogC
 
 @pytest.mark.usefixtures("trying")
 def test_a_plan_that_is_slower_is_dropped() -> None:
-    """Starting the operations of its many chunks takes longer than the sum."""
+    """The plan has so many chunks that starting their operations takes longer than the sum."""
     site = run(make((0, None, {"kind": "straggler", "late": "straggler", "chunks": 700})), 1 << 16, steps=100)
     assert site["trial"]["plan_s"] > site["trial"]["default_s"]
     assert site["trial"]["outcome"] == "dropped"

@@ -1,4 +1,4 @@
-"""Calls within a process run the schedule for the rank that is missing."""
+"""Calls within a process run the schedule for the rank that has not arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing waits for ever: many calls at once, in loops and branches, and a rank that never comes."""
+"""No call waits for ever: many calls at once, in loops and branches, and a rank that never arrives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def a_hang_shows_where() -> Iterator[None]:
 
 
 def independent(x: Any) -> Any:
-    """Calls that XLA may start in any order, on each device in another."""
+    """Calls that XLA may start in any order, which may differ between devices."""
     return sum(jaxcomm.psum(x * i, "d") for i in range(CALLS))
 
 

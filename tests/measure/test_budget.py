@@ -1,4 +1,4 @@
-"""The sizes and schedules that are timed where the time does not suffice for all."""
+"""The sizes and schedules that are timed if the time does not suffice for all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = [ScheduleName(kind=kind) for kind in ("direct", "ring", "halving_doublin
 
 
 class StubTurns:
-    """Stands for measurements of 1 ns a byte, and records what was asked."""
+    """Replaces the timing of schedules: each byte takes 1 ns. Records the sizes and numbers of turns."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes = list[int]()

@@ -1,4 +1,4 @@
-"""`jaxcomm profile --executor xla`: sums of XLA's collectives, timed by the host's clock, and the plan from them."""
+"""`jaxcomm profile --executor xla`: the host's clock times sums by XLA's collectives, and a plan uses the times."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_job_times_both_executors_and_the_faster_one_runs(tmp_path: Path, proc
     parts = tables.by_executor()
     assert [*parts] == ["messages", "xla"] and len(parts["messages"].schedules) > 3
     assert len(parts["xla"].schedules) == len(schedules_of(processes, "xla"))
-    for part in parts.values():  # of each executor four have more turns than the others
+    for part in parts.values():  # each executor has four finalists, which have more turns than the other schedules
         smallest = [each.samples[0] for each in part.schedules if each.samples[0].bytes == part.sizes[0]]
         turns = sorted(len(each.late) for each in smallest)
         assert turns[-4:] == [turns[-1]] * 4 and turns[-1] > turns[0]

@@ -1,4 +1,4 @@
-"""`jaxcomm profile drop-bound`: trainings whose answer is known, its statistic, what it keeps, and its errors."""
+"""`jaxcomm profile drop-bound`: trainings with known bounds, the statistic, the kept trainings, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
-# Rounds differ by seed, about 100 of them; a drop of p costs 400 p² more, and each training about one more or less.
+# A training takes about 100 rounds, depending on the seed. A drop of p costs 400 p² more rounds, with noise of about
+# one round.
 TRAINING = """
 import pathlib, random
 
@@ -90,7 +91,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     profile.save(measured, tmp_path / "profile.json")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # where the command looks for the training's neighbours
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the training's folder to the path
     return tmp_path
 
 
@@ -109,9 +110,9 @@ def test_the_share_whose_cost_is_within_the_margin_is_found(folder: Path, capsys
     assert [line.split()[-1] for line in printed.splitlines() if line.startswith(" 0.")] == ["tolerated", "much"]
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials
-    assert tolerance.bound == 0.1  # 4 rounds of 100; 16 for twice as much are above 5
+    assert tolerance.bound == 0.1  # 0.1 costs 4 rounds and 0.2 costs 16; the margin is 5
     assert [layer.name for layer in tolerance.layers] == ["front", "back"]
-    assert [trial.share for trial in tolerance.trials.trials] == [0.01, 0.05, 0.1, 0.2]  # 0.3 need not be tried
+    assert [trial.share for trial in tolerance.trials.trials] == [0.01, 0.05, 0.1, 0.2]  # 0.3 is not tried
     assert Counter(line.split()[0] for line in trained(folder)) == dict.fromkeys(
         ["0.0", "0.01", "0.05", "0.1", "0.2"], 10
     )
@@ -178,7 +179,7 @@ def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
             file.unlink()
     capsys.readouterr()
     assert drop_bound(*words, "--json") == 0
-    assert documents.document(capsys.readouterr().out) == whole  # as if it had not been interrupted
+    assert documents.document(capsys.readouterr().out) == whole  # the same result as after the interruption
 
 
 def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: Capture) -> None:
@@ -279,7 +280,7 @@ def test_the_interval_is_that_of_a_paired_t_test(pairs: list[tuple[int, int]], m
     low, high = stats.ttest_rel(after, before).confidence_interval(0.90)
     assert (found.mean, found.low, found.high) == pytest.approx((differences.mean(), low, high))
     if abs(high - limit) > 1e-6 and abs(low - limit) > 1e-6:
-        # "tolerated" is what the one-sided test against the margin says at 5 %
+        # "tolerated" must agree with a one-sided t test against the margin at 5 %
         test = stats.ttest_rel(after, np.add(before, limit), alternative="less")
         assert (found.verdict == "tolerated") == (test.pvalue < 0.05)
         assert (found.verdict == "too much") == (low > limit)
@@ -293,7 +294,7 @@ def test_a_share_that_costs_the_whole_margin_is_tolerated_once_in_twenty_times()
         free = [round(each + draw.gauss(0, 30)) for each in before]
         wrong += excess(before, at_margin, 0.05).verdict == "tolerated"
         right += excess(before, free, 0.05).verdict == "tolerated"
-    assert wrong / 4000 == pytest.approx(0.05, abs=0.02)  # five standard deviations, and the margin itself is drawn
+    assert wrong / 4000 == pytest.approx(0.05, abs=0.02)  # about five standard deviations
     assert right / 4000 > 0.99
 
 

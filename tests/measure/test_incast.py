@@ -1,4 +1,4 @@
-"""The cost of exchanging with all hosts at once, from made-up times of sums."""
+"""The cost of exchanging with all hosts at once, from synthetic times of sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def exchanges(hosts: Sequence[str]) -> PairTimes:
 
 
 class Sums:
-    """Sums of which one in `odd` takes three times as long."""
+    """Synthetic sums. A byte of the direct schedule takes `factor` times as long; every `odd`-th sum takes 3 times."""
 
     def __init__(self, factor: float, odd: int = 0) -> None:
         self.factor, self.odd = factor, odd
@@ -45,7 +45,7 @@ def test_it_is_what_a_byte_takes_longer_and_not_what_rounds_do(factor: float, ho
 
 def test_one_rank_of_each_host_takes_part_in_sums_that_are_neither_too_small_nor_too_long() -> None:
     sums = Sums(0.9)
-    assert incast.measure(exchanges(["a", "a", "b", "c", "b", "c"]), sums) == 1.0  # never less
+    assert incast.measure(exchanges(["a", "a", "b", "c", "b", "c"]), sums) == 1.0  # the result is at least 1
     assert [ranks for ranks, _ in sums.calls] == [[0, 2, 3]]
     assert all(3 * 2**18 <= nbytes <= 3 * 2**22 for _, nbytes in sums.calls)
 

@@ -1,4 +1,4 @@
-"""The processors' time that other programs take while something is measured."""
+"""The CPU time that other programs take during a measurement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Machine:
-    """The kernel's counters of a machine with one processor, in seconds, and this process's own time."""
+    """Replaces the kernel's CPU counters (in seconds, one processor) and this process's CPU time."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file, self.own_s = folder / "stat", 0.0
@@ -54,7 +54,7 @@ def test_the_machine_where_others_took_most_counts(machine: Machine, monkeypatch
     rows = [[1.0, 6 * TICKS, 10 * TICKS, 2.0], [1.0, 6 * TICKS, 10 * TICKS, 3.0], [2.0, 9 * TICKS, 10 * TICKS, 2.0]]
     monkeypatch.setattr(load, "gathered", lambda *values: np.array(rows))
     machine.set(0.0, 0.0, 0.0, 0.0)
-    assert OtherPrograms().share() == pytest.approx(0.7)  # (9 - 2) / 10; the first machine's two processes: 0.1
+    assert OtherPrograms().share() == pytest.approx(0.7)  # machine 2: (9 - 2) / 10; machine 1: (6 - 2 - 3) / 10
 
 
 def test_this_machines_own_counters_are_read() -> None:

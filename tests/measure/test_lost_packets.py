@@ -1,4 +1,4 @@
-"""Packets that get lost between hosts: each counts once, strangers never; in a job, its plan, and its calls."""
+"""Packets lost between hosts: each packet counts once, foreign packets never. A job's profile, plan and calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.measure.test_profile_job import launch
 END = RailEnd("", "", "127.0.0.1", 0, 0, "")
 TOKEN = b"t" * 16
 
-# Each process stands for a host of its own.
+# Each process counts as a separate host.
 PROFILE = """
 import os, sys
 os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]
@@ -53,7 +53,7 @@ print("over", *filter(None, members.connected().transports))
 
 
 class Clock:
-    """Takes the place of the module `time`: sleeping takes no longer than it has to."""
+    """Replaces the module `time`. Sleeping takes exactly the requested time, plus any of `pauses`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         self.now, self.pauses = 0.0, {}
@@ -76,7 +76,7 @@ def test_each_packet_counts_once_and_strangers_never(monkeypatch: pytest.MonkeyP
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for each in (token, b"x" * 16):
                 packet = lost_packets._HEADER.pack(each, 7)
-                stranger.sendto(packet, address)  # once more by itself, and one of another job's
+                stranger.sendto(packet, address)  # a duplicate with the right token, and a packet with a foreign token
                 stranger.sendto(packet[:-1], address)
         assert lost_packets._send(END, address, token, 1e9) == 400
         deadline = time.monotonic() + 20
@@ -97,7 +97,7 @@ def test_what_a_pause_has_missed_is_not_sent_at_once(monkeypatch: pytest.MonkeyP
     clock.pauses = {0.1: 0.3}
     with lost_packets._receiver(END) as receiver:
         sent = lost_packets._send(END, receiver.getsockname()[:2], TOKEN, 1e9)
-    assert clock.pauses == {} and 600 <= sent <= 606  # of 1 200
+    assert clock.pauses == {} and 600 <= sent <= 606  # a run without the pause sends 1 200
 
 
 def test_few_lost_packets_are_chance() -> None:

@@ -1,4 +1,4 @@
-"""Hosts, racks, uplinks and NICs from made-up times, for which the answer is known."""
+"""Hosts, racks, uplinks and NICs from synthetic times with a known result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made_up(
     seed: int = 0,
     noise: bool = True,
 ) -> PairTimes:
-    """Exchanges of ranks on these hosts, which are in these racks; an uplink is shared, as a NIC may be."""
+    """Synthetic exchanges: rank r is on `host[r]`, host h is in `rack[h]`, and the ranks of a rack share its uplink."""
     dice, nics = np.random.default_rng(seed), nics or {}
 
     def seconds(pairs: list[tuple[int, int]]) -> np.ndarray:
@@ -68,7 +68,7 @@ def made_up(
 
 
 def profile(found: PairTimes) -> dict[str, object]:
-    """The described placement, as a valid profile has it."""
+    """The fields that `describe` returns, validated as part of a profile."""
     document = {
         "format": "jaxcomm-profile",
         "version": 1,
@@ -98,7 +98,7 @@ def test_racks_are_recovered_from_noisy_times(sizes: list[int], ratio: float, se
     home = dice.permutation([rack for rack, size in enumerate(sizes) for _ in range(size)])
     times = np.where(home[:, None] == home[None], 1.0, ratio) * BETA
     noise = dice.uniform(1 - NOISE, 1 + NOISE, times.shape)
-    times = times * (noise + noise.T) / 2  # both directions were measured
+    times = times * (noise + noise.T) / 2  # the mean of both directions
     np.fill_diagonal(times, np.nan)
     found = find_racks(times)
     assert {frozenset(rack) for rack in found.racks} == {
@@ -138,7 +138,7 @@ def test_uplinks_have_the_rate_of_all_that_goes_through(uplink: float, seed: int
 
 
 def test_an_uplink_that_only_all_together_fill_shows_racks() -> None:
-    """One transfer alone is as fast as within a rack; so are all of a round in which few cross."""
+    """A transfer alone, or in a round in which few transfers cross the uplink, is as fast as within a rack."""
     found = profile(made_up([*range(8)], [0] * 4 + [1] * 4, uplink=0.6))
     assert [rack["ranks"] for rack in found["racks"]] == [[0, 1, 2, 3], [4, 5, 6, 7]]  # type: ignore[attr-defined]
     assert [rack["uplink"] for rack in found["racks"]] == [1, 1]  # type: ignore[attr-defined]
@@ -172,6 +172,6 @@ def test_links_are_shown_by_where_the_ranks_are() -> None:
     assert [*shown] == ["on one host", "in one rack", "of two racks"]
     assert shown["on one host"][0].bytes_per_s == pytest.approx(2 / BETA)
     assert shown["of two racks"][0].bytes_per_s == pytest.approx(1 / (4 * BETA))
-    assert shown["of two racks"][1].bytes_per_s < 1 / (4 * BETA)  # others went through the uplink, too
+    assert shown["of two racks"][1].bytes_per_s < 1 / (4 * BETA)  # under load, several pairs use the uplink
     assert shown["in one rack"][0].least_s == pytest.approx(ALPHA + SIZES[0] * BETA)
     assert [name for name, *_ in kinds(found, [])] == ["on one host", "of two hosts"]

@@ -1,4 +1,4 @@
-"""`jaxcomm profile` over the processes of a job: the file it writes, a plan from it that runs there, and its errors."""
+"""`jaxcomm profile` over the processes of a job: the profile, a plan from it that the job runs, and errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> N
     assert found.ranks == 4 and len({*found.hosts}) == 1 and not found.racks and found.topology is None
     assert len(found.link.samples) >= 2 and found.link.op == "send_recv"
     assert found.timed_schedules and found.timed_schedules.executor == "messages" and found.timed_schedules.late == 2
-    assert found.timed_schedules.sizes == (1024, 65536, 2**20)  # as asked for
+    assert found.timed_schedules.sizes == (1024, 65536, 2**20)  # the sizes of --sizes
     assert found.link.alpha_s > 0 and found.link.beta_s_per_byte > 0
     assert len(found.arrivals) == 12 and profile.find_straggler(found).rank == 2
     assert found.provenance.source == "4 ranks in 4 processes on 1 host, rank 2 made 40 ms late"
@@ -99,7 +99,7 @@ def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> N
 def test_a_process_that_dies_while_measuring_is_named(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(ONE_DIES)
     done = launch(tmp_path, 3, "script.py")
-    assert done.returncode != 0  # JAX may abort the first process, in which its coordinator misses one
+    assert done.returncode != 0  # JAX may abort the first process, because its coordinator misses process 2
     assert "is gone: process 2" in done.stderr and "Cure: see what process 2 on " in done.stderr
     assert not (tmp_path / "profile.json").exists()
 
@@ -173,7 +173,7 @@ def test_arguments_that_cannot_be_are_named(changed: dict[str, object], message:
 
 
 def in_steps(*late_s: float, call_s: float = 0.1) -> Profile:
-    """Steps to which the last of four ranks is late by these, and in which a psum takes `call_s`."""
+    """A profile whose last rank of four is late by `late_s[i]` in step i, and whose psum takes `call_s`."""
     document = {
         "ranks": 4,
         "link": {"alpha_s": 1e-6, "beta_s_per_byte": 1e-9, "source": "a test"},

@@ -1,4 +1,4 @@
-"""From a training's own gradients to the buckets that run: measured, written to the profile, planned, summed."""
+"""A training's gradients are measured, written to a profile, planned as buckets, and summed by the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uplinks and NICs of known racks, from made-up times."""
+"""Uplinks and NICs of known racks, from synthetic times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_uplinks_and_nics_of_racks_are_found(changes, uplinks, nics) -> None:
 def test_an_uplink_counts_as_one_transfer_alone_has_it() -> None:
     found = rack_links(
         made_up(ONE_EACH, HOME, uplink=1.0, noise=False), RACKS
-    )  # three at once take three times as long
+    )  # three transfers at once take three times as long
     assert found is not None
     assert found.uplinks == (1, 1)
 

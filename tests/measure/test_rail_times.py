@@ -1,4 +1,4 @@
-"""Times of rails: one carries all while it is alone, the job's shares hold afterwards, and the profile has them."""
+"""Times of rails: a rail timed alone carries all bytes, the job's shares are restored, the profile has the times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxcomm import plan, planner, profile
 from jaxcomm.measure import rail_times
 from tests.measure.test_profile_job import launch
 
-# Each process stands for a host of its own, with two rails.
+# Each process counts as a separate host with two rails.
 BEGIN = """
 import os, sys
 os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]

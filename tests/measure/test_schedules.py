@@ -1,4 +1,4 @@
-"""Whole schedules, timed in turns in this process: the tables they leave, and how much time they take."""
+"""Whole schedules, timed in turns in this process: the resulting tables, and the numbers of turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jaxcomm.profile import Profile, ScheduleName
 from jaxcomm.profile.timed_schedules import TimedSchedules
 from jaxcomm.report import profile_summary
 
-LONG_S = 1e4  # so that turns alone are the bound, not the machine
+LONG_S = 1e4  # so long that the numbers of turns are the only limit, even on a slow machine
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_direct_and_the_fastest_have_more_turns_than_the_others() -> None:
 
 
 def test_a_rank_is_late_after_all_others_have_written_their_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that share processors do not arrive at once: without that time a rank is less late than it should be."""
+    """The stub reports arrivals 7 ms apart. The delay must include this spread, or the late rank is not late enough."""
     pauses, turn = [], CoreClock.turn
 
     def recorded(
@@ -96,7 +96,7 @@ def test_a_rank_is_late_after_all_others_have_written_their_buffers(monkeypatch:
     schedules.take_turns(
         mesh, plans, 4096, Lateness(1, 0.005), seconds=0.0, turns=schedules.TurnCounts(least=2, most=2)
     )
-    assert pauses == [[0.0, 0.0], *[[0.0, 0.0], [0.0, 0.012]] * 2]  # the first one touches the memory
+    assert pauses == [[0.0, 0.0], *[[0.0, 0.0], [0.0, 0.012]] * 2]  # the first turn touches new memory and is not timed
 
 
 def test_sizes_go_from_four_kibibytes_to_sixty_four_mebibytes() -> None:

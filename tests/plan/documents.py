@@ -1,4 +1,4 @@
-"""A plan file's document, and how tests change a document."""
+"""The document of a plan file, and functions that change a document."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entry(low: int, high: int | None, schedule: dict[str, Any]) -> dict[str, Any
 
 
 def spans(before: tuple[float, float], after: tuple[float, float]) -> dict[str, Any]:
-    """The fields of a planned bucket that say when the network works on it."""
+    """The fields `before` and `after` of a planned bucket."""
     return {name: {"start_s": start, "end_s": end} for name, (start, end) in (("before", before), ("after", after))}
 
 
@@ -130,7 +130,7 @@ def replaced(document: Any, *path: Any, to: Any) -> Any:
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the hash of its plan; an invalid one is refused before its hash is looked at."""
+    """The document with its plan's hash. An invalid document gets zeros, because it is refused before the check."""
     try:
         return {**document, "hash": files.validate(document, "plan").hash}
     except PlanError:
@@ -138,6 +138,6 @@ def sealed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(file: Path, document: Any, **options: Any) -> plan.Plan:
-    """The plan in the file, once the document is written to it."""
+    """Writes the document to the file, and loads the plan from the file."""
     file.write_text(document if isinstance(document, str) else json.dumps(document))
     return plan.load(file, **options)

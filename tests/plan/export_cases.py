@@ -1,4 +1,4 @@
-"""Schedules to export, and the texts of both formats."""
+"""Schedules to export, and their texts in both formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.schedules.schedule_cases import CASES
 
 
 def solved(ranks: int) -> Schedule:
-    """A schedule given transfer by transfer: every owner joins with the late rank, then sends to the next ones."""
+    """A schedule listed by transfers: every owner exchanges with the late rank, then sends its sum to the others."""
     late, others = ranks - 1, range(ranks - 1)
     before = [(hop - 1, (c - hop) % late, c, c, Op.REDUCE) for c in others for hop in range(1, late)]
     after = [move for c in others for move in ((c, late, c, c, Op.REDUCE), (c, c, late, c, Op.REDUCE))]
@@ -29,12 +29,12 @@ def mscclpp_text(schedule: Schedule) -> str:
 
 
 def one_block_per_chunk(schedule: Schedule) -> str:
-    """The plan for sizes whose chunks are too small for more than one thread block."""
+    """The MSCCL++ plan for sizes whose chunks are too small to be shared by several thread blocks."""
     return mscclpp(schedule, "test", 0, small(schedule)).text
 
 
 def small(schedule: Schedule) -> int:
-    """The largest buffer in which two thread blocks would gain nothing over one for each chunk."""
+    """The largest buffer whose chunks are too small to be shared by two thread blocks."""
     return 32 * 1024 * schedule.num_chunks - 1
 
 
@@ -47,7 +47,7 @@ def one_instance(schedule: Schedule) -> str:
 
 
 def star(ranks: int) -> Schedule:
-    """One rank adds up everything, and sends the sum to all."""
+    """Rank 0 adds up the chunk of all ranks, and sends the sum to all other ranks."""
     rows = [[0, rank, 0, 0, Op.REDUCE] for rank in range(1, ranks)] + [
         [1, 0, rank, 0, Op.COPY] for rank in range(1, ranks)
     ]
@@ -55,7 +55,7 @@ def star(ranks: int) -> Schedule:
 
 
 def spokes(counts: Sequence[int]) -> Schedule:
-    """Rank 0 sends a number of chunks to each other rank, one per round; no allreduce, but a limit for each link."""
+    """Rank 0 sends `counts[i]` chunks to rank i + 1, one per round. This is no allreduce, but tests limits per link."""
     rows = [[chunk, 0, rank, chunk, Op.COPY] for rank, count in enumerate(counts, 1) for chunk in range(count)]
     ranks = len(counts) + 1
     return Schedule.from_table(rows, kind="spokes", ranks=ranks, num_chunks=max(counts), ports=ranks)

@@ -1,8 +1,8 @@
-"""Independent readers of exported files: they execute what a file says, and say what is wrong with it.
+"""Independent readers of exported files. They execute a file, and report what is wrong with it.
 
-Blocks take turns at random. Every read and write of a chunk must be ordered behind those it conflicts with by the
-file's own signals, messages and dependences (vector clocks), so one run finds every race, not only those it stumbles
-over. Values are whole numbers in which each rank's contribution to each chunk has digits of its own.
+Blocks run in a random interleaving. The file's own signals, messages and dependences must order each access to a chunk
+after all conflicting accesses. Vector clocks check this order, so one run finds every race, even if the race did not
+change the result. Values are integers in which each rank's contribution to each chunk has digits of its own.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from xml.etree import ElementTree
 
 Clock = dict[Any, int]
 Cell = tuple[int, str, int]  # rank, buffer, chunk
-Steps = Iterator[bool]  # whether a step was made
+Steps = Iterator[bool]  # yields whether the block made a step
 
 
 class WrongError(Exception):
-    """The file races, hangs, or computes something else."""
+    """The file has a race, hangs, or computes a wrong result."""
 
 
 class Memory:
-    """Chunks, and who touched them when; of a chunk that blocks share, each part is a chunk here."""
+    """All chunks, with the last accesses to each. If blocks share a chunk, each part counts as a chunk."""
 
     def __init__(self, ranks: int, chunks: int) -> None:
         self._start = [[1 << (16 * (rank * chunks + chunk)) for chunk in range(chunks)] for rank in range(ranks)]
@@ -46,7 +46,7 @@ class Memory:
         self.held[cell], self._written[cell] = value, (who, clock[who])
 
     def check_sums(self, calls: int = 1, missing: Collection[int] = (), chunks: range | None = None) -> None:
-        """All ranks hold the sum of all; with `missing`, some rank holds the sum of all but those."""
+        """Checks that all ranks hold the sum; with `missing`, that some rank holds the sum of all other ranks."""
         ranks = range(len(self._start))
         for chunk in chunks or range(len(self._start[0])):
             total = sum(self._start[rank][chunk] for rank in ranks if rank not in missing) * len(ranks) ** (calls - 1)
@@ -62,7 +62,7 @@ class Memory:
 
 
 def run(blocks: list[Steps], dice: random.Random) -> bool:
-    """Lets blocks take turns until all have ended, or none can go on; whether all have ended."""
+    """Runs blocks in turns until all have ended or none can continue. Returns whether all have ended."""
     while blocks:
         moved = False
         for block in dice.sample(blocks, len(blocks)):
@@ -84,7 +84,7 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 class Mscclpp:
-    """An MSCCL++ execution plan; `calls` one after the other on every GPU, which do not wait for each other between."""
+    """An MSCCL++ execution plan. GPUs run `calls` calls, and do not wait for each other between calls."""
 
     def __init__(self, text: str, seed: int = 0, calls: int = 1) -> None:
         gpus = json.loads(text)["gpus"]
@@ -92,8 +92,8 @@ class Mscclpp:
         [self._parts] = {op.get("tbg_info", {"tbg_size": 1})["tbg_size"] for op in ops}
         self.memory = Memory(len(gpus), gpus[0]["input_chunks"] * self._parts)
         self._gpus, self._dice, self._calls = gpus, random.Random(seed), calls
-        self._tokens: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)  # by rank and channel of the receiver
-        self._ended: dict[tuple[int, int], list[Clock]] = defaultdict(list)  # by rank and call
+        self._tokens: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)  # by the receiver's rank and channel
+        self._ended: dict[tuple[int, int], list[Clock]] = defaultdict(list)  # (rank, call) -> clocks of ended blocks
         ends: dict[tuple[int, int], list[int]] = defaultdict(list)
         for gpu in gpus:
             for channel, peer in enumerate(gpu["channels"][0]["connected_to"]):
@@ -105,7 +105,7 @@ class Mscclpp:
         }
 
     def run(self, late: Collection[int] = ()) -> bool:
-        """Runs the GPUs, without the late ones; whether all have ended."""
+        """Runs all GPUs except the late ones. Returns whether all their blocks have ended."""
         gpus = [gpu for gpu in self._gpus if gpu["id"] not in late]
         ended = run([self._block(gpu, block) for gpu in gpus for block in gpu["threadblocks"]], self._dice)
         if ended and any(self._tokens.values()):
@@ -127,7 +127,7 @@ class Mscclpp:
         rank, who = gpu["id"], (gpu["id"], block["id"])
         channels = block["channels"][0]["channel_ids"]
         remote = [i for refs in block["remote_buffer_refs"] for i in refs["remote_buffer_ids"]]
-        waited, loose = False, {"read": set(), "write": set()}  # since all threads of the block met
+        waited, loose = False, {"read": set(), "write": set()}  # since the last barrier of the block's threads
 
         def cell(buffer: dict[str, Any], part: int) -> Cell:
             index = buffer["index"] * self._parts + part
@@ -170,7 +170,7 @@ class Mscclpp:
 
 
 class MscclXml:
-    """An MSCCL algorithm; every connection holds one message, less than MSCCL's."""
+    """An MSCCL algorithm. Every connection holds only one message, fewer than in MSCCL."""
 
     def __init__(self, text: str, seed: int = 0) -> None:
         self._gpus = ElementTree.fromstring(text).findall("gpu")
@@ -180,7 +180,7 @@ class MscclXml:
         self._flags: dict[tuple[int, int], list[tuple[int, Clock]]] = defaultdict(list)
 
     def run(self, late: Collection[int] = ()) -> bool:
-        """Runs the GPUs, without the late ones; whether all have ended."""
+        """Runs all GPUs except the late ones. Returns whether all their blocks have ended."""
         gpus = [gpu.attrib["id"] for gpu in self._gpus if int(gpu.attrib["id"]) not in late]
         ended = run([self._block(gpu, tb) for gpu in gpus for tb in self._gpus[int(gpu)]], self._dice)
         if ended and any(self._links.values()):
@@ -232,7 +232,7 @@ def executed(machine: Callable[..., Any], text: str, **options: Any) -> None:
     """Runs a file to its end.
 
     Raises:
-      WrongError: it races, hangs, or is no allreduce.
+      WrongError: the file has a race, hangs, or is no allreduce.
     """
     made = machine(text, **options)
     if not made.run():

@@ -1,4 +1,4 @@
-"""Plan files that must be refused: each mistake with its place and cure, and whatever else bytes may hold."""
+"""Plan files that must be refused: each mistake is named with its place and cure, and any bytes give a PlanError."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxcomm.plan.files import validate
 from jaxcomm.schedules.template import Template
 from tests.plan.documents import HALVES, PLAN, RANKS, load, replaced, sealed
 
-FUZZ_EXAMPLES = int(os.environ.get("JAXCOMM_FUZZ_EXAMPLES", "600"))  # raise to 10000 or more for a long hunt
+FUZZ_EXAMPLES = int(os.environ.get("JAXCOMM_FUZZ_EXAMPLES", "600"))  # set to 10000 or more for a long search
 
 changed = partial(replaced, PLAN)
 
@@ -349,12 +349,12 @@ def spliced(cuts: list[tuple[int, int, bytes]]) -> bytes:
 
 
 def resealed(changes: list[tuple[tuple[Any, ...], Any]]) -> bytes:
-    """A file with some values changed, and with the right hash if there is any for it."""
+    """The bytes of a file with some values changed, and with the right hash if the changed plan is valid."""
     document = PLAN
     for path, value in changes:
         try:
             document = replaced(document, *path, to=value)
-        except (KeyError, IndexError, TypeError):  # an earlier change took the place away
+        except (KeyError, IndexError, TypeError):  # an earlier change removed this path
             continue
     try:
         claimed = validate(json.loads(json.dumps(document, default=str)), "fuzz").hash

@@ -1,4 +1,4 @@
-"""Exported files: they are of the format, compute the sum in every order, and wait for what they must."""
+"""Exported files: they follow their format, compute the sum in every order, and have no unneeded waits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_others_do_their_part_while_the_late_rank_is_away(name: str, ranks: 
             if schedule.kind != "hierarchical":
                 made.memory.check_sums(missing=after.late_ranks, chunks=covered)
                 continue
-            # Mates and other hosts have sums of their own, and what all need not wait for may have joined them.
+            # The late host and other hosts hold separate sums, which may already contain parts that need not wait.
             fresh = machine(text).memory.held
             for _, src, dst, chunk, _ in before.table().tolist():
                 fresh[dst, "i", chunk] += fresh[src, "i", chunk]
@@ -125,7 +125,7 @@ def scratch(schedule: Schedule) -> list[int]:
 
 
 def test_scratch_is_reused_once_signals_prove_that_it_was_read() -> None:
-    """A chunk that goes around twice finds the same place; what arrives from several at once has a place each."""
+    """A chunk that goes around a ring twice reuses its place. Chunks from several ranks at once have a place each."""
     assert max(scratch(schedules.ring(8))) == 8
     assert max(scratch(schedules.straggler(32, 31, 40))) <= 42
     assert set(scratch(schedules.direct(8))) == {14}
@@ -147,7 +147,7 @@ def test_a_place_that_is_reused_too_early_is_found(name: str) -> None:
 
 
 def buffers(document: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
-    """Where a file names the scratch buffer of a GPU."""
+    """Yields each reference to the scratch buffer of GPU `rank`."""
     for gpu in document["gpus"]:
         for block in gpu["threadblocks"]:
             there = [i for refs in block["remote_buffer_refs"] for i in refs["remote_buffer_ids"]]

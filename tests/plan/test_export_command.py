@@ -1,4 +1,4 @@
-"""`jaxcomm export`: a file per byte range, and what is left out."""
+"""`jaxcomm export`: one file per byte range, and the ranges that are left out."""
 
 from __future__ import annotations
 

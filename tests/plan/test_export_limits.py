@@ -1,4 +1,4 @@
-"""Limits of the formats: what is beyond one is refused, and how work is dealt out to keep them."""
+"""Limits of the formats: work is divided so that it keeps to them, and schedules beyond a limit are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_beyond_a_limit_is_refused(write: Callable[..., Any], schedule: 
 
 @pytest.mark.parametrize("ranks", [20, 34, 64])
 def test_the_others_sum_goes_around_a_ring_where_owners_would_have_too_many_peers(ranks: int) -> None:
-    """Beyond 16 peers for MSCCL++; MSCCL has thread blocks enough. A ring adds as often as straight sums do."""
+    """MSCCL++ needs a ring above 16 peers, MSCCL has enough thread blocks. A ring has as many additions as a star."""
     schedule = schedules.straggler(ranks, ranks - 1, 3)
     text = mscclpp_text(schedule)
     check_mscclpp(text)
@@ -63,7 +63,7 @@ def test_chunks_are_dealt_out_until_the_limits_are_kept() -> None:
 
 
 def test_only_links_that_need_it_have_several_channels() -> None:
-    """Rank 0 has 70 steps to one peer and one to each of 20; a channel for all would make 42 thread blocks of 22."""
+    """Rank 0 has 70 steps to one peer, and one step to each of 20. It needs two channels only for the first peer."""
     root = check_xml(one_instance(spokes([1] * 20 + [70])))
     assert (len(root[0]), len(root[1]), len(root[21])) == (22, 1, 2)
 

@@ -1,4 +1,4 @@
-"""Plan files are data: whatever a file holds, loading and the first call do a bounded amount of work, or refuse it."""
+"""Plan files are data: for any file, loading and the first call do a bounded amount of work, or refuse the file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def solved(chunks: int, moves: int) -> dict[str, Any]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the functions that do the work, once for each call."""
+    """The names of the called functions that do the work, one per call."""
     made: list[str] = []
 
     def counted(place: Any, name: str) -> None:
@@ -83,7 +83,7 @@ def test_more_chunks_turn_what_the_template_is_proved_by(ranks: int) -> None:
         late = table[:, 1:3] == others
         table[:, 1:3] = np.where(late, others, (table[:, 1:3] - first) % others)
         table[:, 3] -= first
-        table[:, 0] = np.where(table[:, 0] < first, -1, table[:, 0] - first)  # one transfer may be in idle round 0
+        table[:, 0] = np.where(table[:, 0] < first, -1, table[:, 0] - first)  # one transfer may be in round 0
         return sorted(map(tuple, table.tolist()))
 
     for chunks in (least + 1, least + 2, least + others, 1000):
@@ -93,7 +93,7 @@ def test_more_chunks_turn_what_the_template_is_proved_by(ranks: int) -> None:
 def test_a_template_is_proved_once_for_all_greater_numbers_of_chunks(tmp_path: Path, calls: list[str]) -> None:
     specs = [straggler(chunks) for chunks in range(1, 2049)]
     documents.load(tmp_path / "plan.json", documents.sealed(document(1024, specs)))
-    assert 2 <= len(calls) <= len(schedules.template(1024).colours)  # none for one chunk
+    assert 2 <= len(calls) <= len(schedules.template(1024).colours)  # one chunk needs no template
 
 
 def test_a_chain_is_executed_once_for_all_greater_numbers_of_chunks(tmp_path: Path, calls: list[str]) -> None:
@@ -121,7 +121,7 @@ def test_solved_schedules_that_are_too_large_to_prove_are_refused() -> None:
 
 @pytest.mark.parametrize(("ranks", "most"), [(64, 65536), (128, 32768), (1024, 4096), (4096, 8192)])
 def test_more_chunks_than_a_program_may_have_are_refused(ranks: int, most: int) -> None:
-    """The planner takes twice as many chunks as ranks at most, where ranks are many."""
+    """For many ranks, the planner uses at most twice as many chunks as ranks."""
     files.validate(document(ranks, [straggler(most)]), "plan")
     if most < 65536:
         with pytest.raises(PlanError, match=rf"collectives\[0\].schedule.chunks is {most + 1}; with {ranks} "):

@@ -1,4 +1,4 @@
-"""The plan file: what it keeps, what it stands for, and how it is read and written."""
+"""The plan file: its content, its schedules, and how it is read and written."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_plan_for_1024_ranks_is_small(file: Path) -> None:
     made = validate(large, "test")
     plan.save(made, file)
     assert file.stat().st_size < 2**20
-    # A shell in between: a new process begins with the peak memory of the one that started it.
+    # A shell starts the process, because a process inherits the peak memory of its parent.
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", LARGE, str(file)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     measured = json.loads(run.stdout)

@@ -1,4 +1,4 @@
-"""Profiles to plan from."""
+"""Profiles for the tests of planning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def made(
     alpha: float = 3e-6,
     beta: float = 1e-11,
 ) -> Profile:
-    """A profile in which the last rank is late by these delays; None: nobody knows who is late."""
+    """A profile in which the last rank is late by `delays`, one per step. None: the profile has no arrivals."""
     return Profile.model_validate(
         {
             "ranks": ranks,
@@ -32,7 +32,7 @@ def made(
 
 
 def with_tolerance(layers: int, ranks: int = 8, *, tables: Any = None, **tolerance: Any) -> dict[str, Any]:
-    """The document of a profile with this tolerance and layers of 50, 100, … kB; `tables` go to every layer."""
+    """The document of a profile with this tolerance and layers of 50, 100, … kB. Each layer has the fields `tables`."""
     entries = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1), **(tables or {})} for i in range(layers)]
     return {
         "format": "jaxcomm-profile",
@@ -49,7 +49,7 @@ def gradients(sizes: list[int], apart: float) -> list[Bucket]:
 
 
 def on_rails(source: Profile, **rails: tuple[float, float]) -> Profile:
-    """The profile with rails of these α and β, measured by rings; each is 10% slower beside others."""
+    """The profile with rails of the given (α, β), measured by rings. Each rail is 10 % slower while others run."""
     n = source.ranks
     described = [
         {

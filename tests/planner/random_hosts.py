@@ -1,4 +1,4 @@
-"""Clusters of hosts and racks at random, and what no plan for them may be slower than; also for benchmarks."""
+"""Random clusters of hosts and racks, and schedules that plans for them are compared with; also for benchmarks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from jaxcomm.simulate import Network
 from jaxcomm.simulate.parts_bound import least_time
 
 SIZES = (2**14, 2**20, 2**26)
-# A range's choice may take 2 % longer for a size in it, and gains below 2 % are not taken.
+# A range's choice may take 2 % longer at some of its sizes, gains below 2 % are not taken, and 1 % is spare.
 SLOWER = 1.03 * 1.02
-APART = 0.03  # how far model and run may differ where no link is shared: shared ones serve whoever comes first
+APART = 0.03  # maximum relative difference of model and run; not checked for shared links, which queue messages
 
 
 class Comparison(NamedTuple):
-    """A plan's choice for a size, in times of its fastest rival by runs and by the planner's model, and by how much its
-    model differs from its run where no link is shared, else 0."""
+    """The time of a plan's choice divided by the fastest rival's time, in a run and by the model.
+
+    `apart` is the relative difference of the choice's times in a run and by the model; 0 if links are shared.
+    """
 
     seed: int
     nbytes: int
@@ -37,12 +39,12 @@ class Comparison(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """Whether no rival is faster, and the model fits."""
+        """Whether no rival is clearly faster, and the model agrees with the run."""
         return max(self.by_run, self.by_model) <= SLOWER and self.apart <= APART
 
 
 def random_cluster(seed: int) -> Profile:
-    """Hosts, racks, NICs, late ranks and delays from none on."""
+    """A random cluster of two or three hosts, with or without racks, late ranks and delays."""
     dice = random.Random(seed)
     sizes = [dice.randrange(1, 5) for _ in range(dice.randrange(2, 4))]
     hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
@@ -75,7 +77,7 @@ def random_cluster(seed: int) -> Profile:
 
 
 def unlike_cluster(seed: int) -> Profile:
-    """Hosts whose NICs have any rates, in racks or in none, with a late rank or without."""
+    """A random cluster of hosts whose NICs differ in rate, with or without racks and a late rank."""
     dice = random.Random(seed)
     alone = dice.random() < 0.6
     sizes = [1 if alone else dice.randrange(1, 4) for _ in range(dice.randrange(2, 9 if alone else 5))]
@@ -120,14 +122,14 @@ def unlike_cluster(seed: int) -> Profile:
 
 
 def beside_bound(topology: Topology, multiple: int = 16) -> float:
-    """A run without latency of the schedule with shares and this number of chunks per rank, in times of the bound."""
+    """The time of a run of the hierarchical schedule, without latency, divided by the bound."""
     schedule = schedules.hierarchical(links_of(topology), multiple * len(topology.hosts))
     run = simulate.run(schedule, 1, Network(0.0, 1.0, topology))
     return float(run.finish_s.max()) / least_time(topology)
 
 
 class LateOne(NamedTuple):
-    """Hosts of one rank whose links have unlike rates, and a rank that is late, in times of the buffer."""
+    """Hosts of one rank each whose links have unlike rates, and a late rank. A buffer takes 1 s through a fast link."""
 
     topology: Topology
     late: int
@@ -135,14 +137,14 @@ class LateOne(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """The least time from the late rank's arrival on: before, all others sum among themselves what they can."""
+        """The least time from the late rank's arrival on, if the others sum all they can before the arrival."""
         slowness = self.topology.nics
         ranks, rate = len(slowness), sum(1 / each for each in slowness)
         before = min(ranks - 2, self.delay * (rate - 1 / slowness[self.late]))
         return max(*slowness, (2 * (ranks - 1) - before) / rate)
 
     def beside_bound(self) -> float:
-        """A run without latency of the planner's choice, in times of the bound."""
+        """The time of a run of the planner's choice, without latency, divided by the bound."""
         ranks, nbytes = len(self.topology.nics), 2**26
         late = LateRanks({ROLE: self.late}, simulate.Delays([self.delay]))
         template = schedules.template(ranks)
@@ -153,8 +155,10 @@ class LateOne(NamedTuple):
 
 
 def unlike_with_a_late_rank(seed: int) -> LateOne:
-    """Half of them with nearly like rates, where no slow rank's own bytes hide what else a schedule costs; late for a
-    quarter up to five quarters of the time that the others need to sum all they can."""
+    """A random case. The rank is late by 0.25 to 1.25 times the time that the others need to sum all they can.
+
+    In half of the cases rates differ by at most 1.5, so that no slow rank's own bytes hide other costs of a schedule.
+    """
     dice = random.Random(seed)
     ranks = dice.randrange(3, 9)
     if dice.random() < 0.5:
@@ -171,8 +175,10 @@ def unlike_with_a_late_rank(seed: int) -> LateOne:
 
 
 def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
-    """Rivals of a plan: the usual schedules, and those for hosts, with and without the late ranks; where
-    links are unlike, also those that take them for alike."""
+    """Schedules to compare a plan with: the usual ones, hierarchical ones, and ones for the last late rank.
+
+    If links are unlike, the hierarchical schedules are made both for these links and for links that are alike.
+    """
     if topology.is_unlike:
         alike = topology.model_copy(update={"nics": (), "uplinks": tuple(1.0 for _ in topology.uplinks)})
         many = [k * len(topology.hosts) for k in (1, 4, 16)]
@@ -192,7 +198,7 @@ def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
 
 
 def compared(seed: int, of: Callable[[int], Profile] = random_cluster) -> Iterator[Comparison]:
-    """Plans for a cluster, and compares the plan's choices with their rivals."""
+    """Plans for a cluster, and compares the plan's choice for each of `SIZES` with its rivals."""
     cluster = of(seed)
     assert cluster.network
     made = planner.plan(cluster, time_limit=0.2, model_bytes=2**20)

@@ -1,4 +1,4 @@
-"""Plans from profiles whose α is assumed: no schedule counts on a delay, and every report says so."""
+"""Plans from profiles whose α is assumed: no schedule uses a delay, and every report says so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = 2**24
 
 
 def run_of(*sizes: int) -> Profile:
-    """The profile of a run that summed these sizes, with rank 2 late by 20 ms."""
+    """The profile of a run that summed buffers of these sizes, with rank 2 late by 20 ms."""
     return profile.from_stats([site(nbytes=nbytes, after_arrival_s=[2e-5 + 1e-10 * nbytes] * 10) for nbytes in sizes])
 
 

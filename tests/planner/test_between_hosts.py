@@ -1,4 +1,4 @@
-"""Plans of schedules that were timed between hosts: the best expectation is taken, as the run tries it."""
+"""Plans from schedules timed between hosts: the fastest prediction is taken, because the run will try it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets that use the delay: against a network simulated job by job, and against every combination of options."""
+"""Buckets that use the delay, compared with a job-by-job simulation and with every combination of options."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def queue_end(
     order: np.random.Generator | None = None,
     first: Sequence[float] = (),
 ) -> float:
-    """When a network that works off (ready, before, after) is done, simulated job by job; see `planner.queue`.
+    """The time at which a network has finished all jobs (ready, before, after); see `planner.step.queue`.
 
-    `first` is when the part before may start, after the bucket is ready: at once by default.
+    Jobs are simulated one by one. `first` is the time from a bucket's readiness until its first part may start; by
+    default it is 0.
     """
     first = first or [0.0] * len(chosen)
     waiting = [(ready + wait, 0, i) for i, ((ready, _, _), wait) in enumerate(zip(chosen, first, strict=True))]
@@ -48,7 +49,7 @@ def queue_end(
     return now
 
 
-SECONDS = st.integers(0, 40).map(lambda ticks: ticks / 8)  # exact in binary, so that sums are
+SECONDS = st.integers(0, 40).map(lambda ticks: ticks / 8)  # exact in binary, so that sums are exact
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,7 +61,7 @@ SECONDS = st.integers(0, 40).map(lambda ticks: ticks / 8)  # exact in binary, so
 def test_the_step_ends_when_the_queue_is_empty(
     jobs: list[tuple[float, float, float]], delays: list[float], seed: int
 ) -> None:
-    """It does in any order of service; every bucket here has one option only."""
+    """The end is the same in any order of jobs. Every bucket has only one option."""
     jobs = sorted(jobs)
     atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=ready) for i, (ready, _, _) in enumerate(jobs)])
     options = {i + 1: [Option(Plain(kind="ring"), before, after)] for i, (_, before, after) in enumerate(jobs)}
@@ -97,7 +98,7 @@ def test_parts_wait_for_the_late_ranks_that_they_need(
 
 
 def family(size: int) -> list[Option]:
-    """Made-up schedules for a bucket: none, some and all of it covered."""
+    """Invented options for a bucket, in which no part, 30 % or all of it is covered by the delay."""
     found = []
     for share in (0.0, 0.3, 1.0):
         before, after = 0.007 * size * share, 0.001 + 0.01 * size * (1.5 - 0.5 * share) + 0.0002 * (share > 0)
@@ -106,7 +107,7 @@ def family(size: int) -> list[Option]:
 
 
 def partitions(count: int) -> list[list[tuple[int, int]]]:
-    """All ways to cut a row of `count` into runs (first, last)."""
+    """All ways to cut `count` items in a row into runs (first, last)."""
     cuts = itertools.chain.from_iterable(itertools.combinations(range(1, count), k) for k in range(count))
     return [list(zip([0, *cut], [c - 1 for c in [*cut, count]], strict=True)) for cut in cuts]
 
@@ -122,7 +123,7 @@ def partitions(count: int) -> list[list[tuple[int, int]]]:
 def test_the_solver_finds_the_best_buckets(
     ready: list[float], sizes: list[int], delays: list[float], min_gain: float, merge: bool
 ) -> None:
-    """Against all partitions of the gradients and all combinations of options for the sizes of their buckets."""
+    """Compares with all partitions of the gradients, and all combinations of options for the sizes of buckets."""
     ready = sorted(ready)
     atoms = Atoms.all([Bucket(name=str(i), bytes=sizes[i], ready_s=at) for i, at in enumerate(ready)])
     runs = atoms.runs(len(ready) if merge else 1)
@@ -160,6 +161,6 @@ def test_many_gradients_become_few_atoms(sizes: list[int]) -> None:
     assert (atoms.starts[0], atoms.starts[-1]) == (0, len(sizes)) and list(atoms.starts) == sorted({*atoms.starts})
     assert sum(run.bytes for run in atoms.runs(1)) == sum(sizes)
     assert list(atoms.ready) == [start - 1 for start in atoms.starts[1:]]
-    if len(sizes) > ATOMS:  # an atom is of one gradient, or not much larger than its part of the bytes
+    if len(sizes) > ATOMS:  # an atom has one gradient, or not many more bytes than 1/ATOMS of all
         for first, after in itertools.pairwise(atoms.starts):
             assert after - first == 1 or sum(sizes[first:after]) <= sum(sizes) / ATOMS + 2 * max(sizes[first:after])

@@ -1,4 +1,4 @@
-"""The drop policy: optima against every combination, times, bounds, errors, plans, words."""
+"""The drop policy: optima compared with every combination, times, bounds, errors, plans and texts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def policy(*args: Any, bound: float | None = None, budget: float | None = None, 
 
 
 def test_front_layers_are_dropped_first() -> None:
-    """The first queue has the smallest thresholds, and in an overload loses most."""
+    """The first queue has the smallest thresholds, and loses the most under overload."""
     buffer = policy(8, switch={"queues": 4, "buffer_packets": 60, "load": 1.02}).buffer
     assert buffer
     assert [queue.small for queue in buffer.queues] == sorted(queue.small for queue in buffer.queues)
@@ -95,7 +95,7 @@ def test_tables_decide_who_loses() -> None:
     assert found
     assert found.layers[2].share > 0.05
     assert found.layers[0].share == found.layers[1].share == 0
-    assert found.rounds == pytest.approx(0.002 * found.layers[2].share / 0.5)  # small ones first, half of all
+    assert found.rounds == pytest.approx(0.002 * found.layers[2].share / 0.5)  # small gradients, half of all, first
 
 
 @few
@@ -144,7 +144,7 @@ def test_without_losses_it_is_a_ring_over_the_rest() -> None:
 
 @pytest.mark.parametrize("packets", [25, 2])
 def test_timeouts_are_those_of_drawn_packets(packets: int) -> None:
-    """A round takes as many timeouts as its unluckiest packet; three packets behind a lost one save one timeout."""
+    """A round takes as many timeouts as its unluckiest packet. Three later packets save a lost packet a timeout."""
     lost = np.random.default_rng(0).geometric(0.9, (20_000, 4, packets)) - 1
     early = lost[:, :, : max(0, packets - 3)]
     waits = np.concatenate([early - 1, lost[:, :, early.shape[2] :]], axis=2).max(axis=(1, 2))
@@ -155,7 +155,7 @@ def test_timeouts_are_those_of_drawn_packets(packets: int) -> None:
 
 
 def test_resends_are_those_of_drawn_packets() -> None:
-    """A round is done when of every rank's packets enough have come; each resend costs three latencies."""
+    """A round ends when enough packets of every rank have arrived. Each retransmission costs three latencies."""
     rate, packets, allowed = 0.1, 40, 4
     tries = np.random.default_rng(0).geometric(1 - rate, (20_000, 4, packets))
     needed = np.sort(tries, axis=2)[:, :, packets - 1 - allowed].max(axis=1) - 1
@@ -175,7 +175,7 @@ def test_bounded_loss_waits_less(rate: float) -> None:
     assert bounded(8, 2**22, 3e-6, 1e-10, loss, 0.1) < reliable(8, 2**22, 3e-6, 1e-10, loss)
 
 
-# Where the bound comes from
+# Source of the bound
 
 
 @pytest.mark.parametrize(

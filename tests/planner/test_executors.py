@@ -1,4 +1,4 @@
-"""Plans for CUDA devices: what executors and NCCL's own allreduce were timed to take, and when NCCL is chosen."""
+"""Plans for CUDA devices from timed executors and NCCL's timed allreduce: the calls for which NCCL is chosen."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def timed(alpha: float, beta: float) -> Link:
-    """A ring of RANKS that takes exactly what the model says."""
+    """The link fitted to the times of a ring of `RANKS` ranks that follow the model exactly."""
     rounds, share = 2 * (RANKS - 1), 2 * (RANKS - 1) / RANKS
     samples = [Sample(bytes=size, seconds=rounds * alpha + share * size * beta) for size in SIZES]
     return profile.fit(samples, "all_reduce", RANKS, "made up")
@@ -54,7 +54,7 @@ def made(delay: float = 0.0, buckets: tuple[Bucket, ...] = (), **executors: Link
     )
 
 
-# Rounds of ours start sooner, NCCL moves more bytes a second: the sizes part between them.
+# Our rounds start sooner, but NCCL moves more bytes per second, so each is faster for some sizes.
 FUSED, NCCL = timed(2e-6, 4e-12), timed(6e-6, 2e-12)
 
 
@@ -83,7 +83,7 @@ def test_a_schedule_that_uses_a_long_delay_beats_nccl() -> None:
 
 
 def lowered_for_gpus(ranks: int, nbytes: int, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
-    """The text of a psum under a plan for `RANKS` that has NCCL carry large calls."""
+    """The lowered text of a psum on `ranks` GPUs. Its plan is for `RANKS` ranks and runs large calls by NCCL."""
     certified.use(monkeypatch, folder, "process")
     result = planner.plan(made(fused=FUSED, nccl=NCCL))
     mesh, rows = Mesh(np.array(jax.devices()[:ranks]), ("data",)), PartitionSpec("data")
@@ -128,7 +128,7 @@ def test_every_bucket_of_a_step_may_run_nccl() -> None:
 
 
 def nccl_only(times: dict[int, float], **fields: Any) -> Profile:
-    """Times by MiB of NCCL's allreduce; our own links take longer than anything."""
+    """A profile with these times of NCCL's allreduce by MiB. Our own schedules take far longer."""
     samples = [Sample(bytes=mib * 2**20, seconds=seconds) for mib, seconds in times.items()]
     fast = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="made up", samples=samples)
     return made(nccl=fast, **fields).model_copy(update={"link": Link(alpha_s=1.0, beta_s_per_byte=1e-6, source="slow")})
@@ -138,7 +138,7 @@ def test_a_step_of_calls_that_are_faster_apart_than_together_is_not_below_its_bo
     buckets = tuple(Bucket(name=f"b{i}", bytes=mib * 2**20, ready_s=0.0) for i, mib in enumerate((1, 2)))
     step = planner.plan(nccl_only({1: 10e-6, 2: 19.7e-6, 3: 100e-6}, buckets=buckets)).step
     assert step is not None and step.seconds == pytest.approx(29.7e-6)
-    assert step.lower_bound_seconds == pytest.approx(3 * 19.7e-6 / 2)  # all at the best rate of any size
+    assert step.lower_bound_seconds == pytest.approx(3 * 19.7e-6 / 2)  # all bytes at the best rate of any size
 
 
 @settings(max_examples=8, deadline=None)
@@ -175,7 +175,7 @@ def test_a_noisy_table_counts_as_its_medians_and_never_falls() -> None:
     assert result.executors is not None
     assert result.executors.nccl == (Timed(bytes=1024, seconds=3e-6), Timed(bytes=4096, seconds=3e-6))
     assert result.executors.nccl_seconds(2048) == 3e-6
-    assert result.executors.nccl_seconds(8192) == pytest.approx(6e-6)  # in proportion, as the table does not grow
+    assert result.executors.nccl_seconds(8192) == pytest.approx(6e-6)  # beyond a flat table, times grow with bytes
 
 
 @settings(max_examples=25, deadline=None)
@@ -227,7 +227,7 @@ def test_explain_says_what_was_timed_and_why_nccl() -> None:
     assert "On CUDA devices NCCL's own allreduce runs." in text
     runs = {row["runs"] for row in considered(result)["ranges"]}
     assert any(words.startswith("NCCL, elsewhere ") for words in runs)
-    # Nothing saves anything of what needs no delay when nobody is late.
+    # No schedule saves time over the schedules without a delay, because no rank is late.
     assert all(row.split()[-1].strip("-%") in {"0", "1"} for row in explanation.summary(result).splitlines()[2:])
 
 
@@ -239,12 +239,12 @@ def test_a_slower_network_slows_what_was_timed() -> None:
 
 
 def halved(table: str) -> str:
-    """Output of nccl-tests in which calls start sooner and move half as many bytes a second."""
+    """The output of nccl-tests, changed so that calls start sooner and move half as many bytes per second."""
     lines = []
     for line in table.splitlines():
         words = line.split()
         if line.startswith(" ") and words[0].isdigit() and int(words[0]):
-            time = f"{14 * 1.0 + 14 / 8 * int(words[0]) / 100e3:.2f}"  # microseconds of a ring of 8
+            time = f"{14 * 1.0 + 14 / 8 * int(words[0]) / 100e3:.2f}"  # microseconds of a ring of 8 ranks
             words[5] = words[9] = time
             line = "    ".join(["", *words])
         lines.append(line)

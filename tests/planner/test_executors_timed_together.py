@@ -1,4 +1,4 @@
-"""Plans of profiles in which our executor and XLA's collectives were timed in turns: the faster one runs, by size."""
+"""Plans from profiles that timed our executor and XLA's collectives in turns: each size runs on the faster one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def together(
     gains: dict[int, float] | None = None,
     ranks: int = RANKS,
 ) -> Profile:
-    """A profile in which the core's direct schedule takes 0.1 ns a byte and `lax.psum` a fraction of it.
+    """A profile in which the core's direct schedule takes 0.1 ns per byte, and `lax.psum` is `lax` times as fast.
 
     Args:
-      lax: how many times faster lax is than the core's direct schedule, at all sizes or by size (others 0.5).
-      kind: XLA's schedule that is faster than lax by `gains`.
-      gains: by size; others 1.02.
-      ranks: of the profile.
+      lax: the factor at all sizes, or by size (0.5 at missing sizes).
+      kind: the kind of XLA's schedules that are faster than lax by the factors `gains`.
+      gains: factors by size; 1.02 at missing sizes.
+      ranks: number of ranks.
     """
     core = timed({}, executor="messages", ranks=ranks)
     by_xla = timed(gains or {}, kind=kind, executor="xla", ranks=ranks)
@@ -50,7 +50,7 @@ def together(
 
 
 def runs(made: plan.Plan, nbytes: int) -> tuple[str, str | None]:
-    """The schedule and the executor of calls of a size."""
+    """The kind of schedule, and the executor, for calls of this size."""
     entry = made.collectives[made.index_for(nbytes)]
     return entry.schedule.kind, made.executor_for(False, nbytes)
 

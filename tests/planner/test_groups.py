@@ -1,4 +1,4 @@
-"""Groups that take turns: proved on every network, never dearer than the paper's pattern, refused when broken."""
+"""Groups by iteration: proved on every network, at most as slow as the paper's pattern, refused if broken."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_network_gets_groups_that_agree_at_the_least_cost(cluster: Profile
         return
     prove(found, cluster.ranks, ALPHA, BETA)
     assert found.rho < 1
-    assert max(found.seconds) == found.bound  # nothing can beat it
+    assert max(found.seconds) == found.bound  # no pattern can beat the bound
     if found.pattern.rho < 1 - 1e-9:
         assert max(found.seconds) <= found.pattern.seconds
     values = np.random.default_rng(seed).standard_normal((cluster.ranks, 3))
@@ -100,7 +100,7 @@ def test_pairs_along_a_path_always_agree(cluster: Profile) -> None:
 
 
 def divisions(ranks: list[int]) -> list[list[list[int]]]:
-    """Every partition."""
+    """Every partition of the ranks into groups."""
     if not ranks:
         return [[]]
     first, *rest = ranks
@@ -125,7 +125,7 @@ def test_no_pattern_that_agrees_is_cheaper_among_all_divisions(sizes: Any, uplin
 
     every = [division for division in divisions(list(range(sum(sizes)))) if allowed(division)]
     cheaper = [division for division in every if links.seconds(division) < found.bound * (1 - 1e-6)]
-    assert contraction(cheaper, sum(sizes)) == pytest.approx(1)  # all of them together leave somebody out
+    assert contraction(cheaper, sum(sizes)) == pytest.approx(1)  # even all of these together leave some ranks apart
     assert len(cheaper) < len(every)
 
 
@@ -140,7 +140,7 @@ def test_contraction_is_the_norm_of_the_product() -> None:
 
 
 def test_the_paper_s_examples() -> None:
-    """Figure 5: a slow uplink is in a pair. Figure 6: so is a slow NIC, in its rack; the others form large groups."""
+    """A slow uplink (figure 5) and a slow NIC (figure 6) are used by a pair only. Other ranks form larger groups."""
     slow_uplink = decided(make([4] * 4, [4.0, 1.0, 1.0, 1.0]))
     for groups in paper(GroupCosts(slow_uplink.racks, slow_uplink.nics, NBYTES, ALPHA, BETA)):
         assert sorted(map(len, groups)) == [2, 2, 3, 3, 3, 3]
@@ -282,7 +282,7 @@ def test_broken_groups_are_refused(document: dict[str, Any], name: str, tmp_path
 
 
 def test_table_of_costs_by_hand() -> None:
-    """Table II at C = 2, G = 4, S = 1000, α = 1, β₁ = 1, β₂ = 3, one server, four chunks."""
+    """The paper's Table II for C = 2, G = 4, S = 1000, α = 1, β₁ = 1, β₂ = 3, one server and four chunks."""
     given = baselines.RackedWorkers(2, 4, 1000, 1.0, 1.0, 3.0)
     found = {
         "ps": baselines.ps(given),

@@ -1,4 +1,4 @@
-"""Schedules on hosts and racks: what they take beside bounds and each other, and that no plan is slower than any."""
+"""Schedules on hosts and racks: their times compared with bounds and each other, and plans that none of them beats."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ DELAYS = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0]
 
 
 def on_every_network(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs a test for every shape, NIC and slowness."""
+    """Parametrizes a test by shapes of hosts, by a NIC per rank or per host, and by the slowness of NICs."""
     for names, values in ((("hosts", "per_host"), SHAPES), ("nic", ["rank", "host"]), ("slow", SLOW)):
         test = pytest.mark.parametrize(names, values)(test)
     return test
 
 
 def one_tier(nodes: int, unit: float, delay: float) -> float:
-    """The least time of nodes of which each sends the buffer in `unit`, if one of them is late."""
+    """The least time of one tier in which a node sends a buffer in `unit` seconds and one node is late by `delay`."""
     return max(unit, (nodes - 1) / nodes * (2 * unit - delay))
 
 
 def limit(hosts: int, per_host: int, nic: str, slow: float, delay: float) -> float:
-    """T(d), in times of the buffer within a host."""
+    """The limit for many chunks (see `schedules.hierarchical`). A buffer takes 1 s within a host."""
     unit = slow / per_host if nic == "rank" else slow
     return max(one_tier(per_host, 1.0, delay), one_tier(hosts, unit, delay))
 
 
 def shares(hosts: int, per_host: int, nic: str, slow: float, delay: float) -> tuple[float, float]:
-    """Parts of a buffer that are summed before, within and between hosts if its last rank is late by `delay`."""
+    """Shares of a buffer that are summed within hosts, and between hosts, before a rank that is late by `delay`."""
     unit = slow / per_host if nic == "rank" else slow
     within = min(1.0, delay * (per_host - 1) / (per_host - 2)) if per_host > 2 else 1.0
     return within, min(1.0, delay * (hosts - 1) / ((hosts - 2) * unit)) if hosts > 2 else 1.0
 
 
 def took(schedule: Schedule, topology: Topology, delay: float) -> float:
-    """A run without latency, from the late rank's arrival on; both in times of the buffer within a host."""
+    """Seconds of a run without latency from the late rank's arrival on. A buffer takes 1 s within a host."""
     arrivals = [delay * (rank in schedule.late_ranks) for rank in range(schedule.ranks)]
     run = simulate.run(schedule, 1, Network(0.0, 1.0, topology), arrivals)
     return float(run.finish_s.max()) - max(arrivals)
@@ -102,9 +102,9 @@ def test_halves_take_what_their_slowest_tier_takes_whoever_is_late(
 ) -> None:
     ranks = hosts * per_host
     topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic=nic, slow=slow)
-    first = (per_host - 1) / ranks  # until a chunk is there that other hosts wait for
+    first = (per_host - 1) / ranks  # until a host has the first sum for another host
     bound = simulate.half_lower_bound(ranks, 1, 0.0, 1.0, topology=topology)
-    port = (ranks - 1) / ranks / (1 + 1 / slow)  # what the late rank itself must receive
+    port = (ranks - 1) / ranks / (1 + 1 / slow)  # time in which the late rank's ports receive all other chunks
     for half, after in (("reduce_scatter", bound), ("all_gather", port)):
         schedule = schedules.hierarchical_half(half, links_of(topology))
         assert took(schedule, topology, 0.0) <= limit(hosts, per_host, nic, slow, 0.0) / 2 + first + 1e-9
@@ -143,7 +143,7 @@ def test_whatever_the_delay_it_is_near_the_limit(hosts: int, per_host: int, nic:
         assert any(took(offer, topology, delay) <= near for offer in offers), delay
 
 
-# Where chunks of both kinds share NICs, a run is further from the limit.
+# Factors on the limit where early chunks and other chunks share NICs: there a run is further from the limit.
 NEAR = {(2, "host", 1.0): 1.2, (4, "host", 1.0): 1.35, (4, "rank", 4.0): 1.2, (4, "host", 9.0): 1.2}
 
 
@@ -153,7 +153,7 @@ NEAR = {(2, "host", 1.0): 1.2, (4, "host", 1.0): 1.35, (4, "rank", 4.0): 1.2, (4
     ids=["two on a host", "a host", "one on each of two hosts"],
 )
 def test_several_late_ranks(late: list[int], across: int) -> None:
-    """After a long delay q late ranks of a host leave (m - 1 + q)/m, and q hosts with a late rank (h - 1 + q)/h."""
+    """After a long delay, q late ranks of m on a host move (m - 1 + q)/m buffers, q late hosts of h (h - 1 + q)/h."""
     hosts, per_host, slow = 2, 4, 4.0
     topology = Topology(hosts=tuple(rank // per_host for rank in range(8)), nic="rank", slow=slow)
     schedule = schedules.hierarchical(links_of(topology), 128, late, 128, 128)
@@ -164,7 +164,7 @@ def test_several_late_ranks(late: list[int], across: int) -> None:
 
 
 def test_racks_are_a_third_tier() -> None:
-    """Four hosts of two ranks in two racks whose uplinks are slow: s bytes pass each of them once in each direction."""
+    """Two racks of two hosts, with two ranks each. A slow uplink carries the buffer once in each direction."""
     topology = Topology(hosts=(0, 0, 1, 1, 2, 2, 3, 3), nic="rank", slow=1.0, racks=(0, 0, 1, 1), uplinks=(4.0, 4.0))
     ways = [schedules.HostLinks.of(topology.hosts, "rank", 1.0, racks) for racks in (topology.racks, ())]
     with_racks, without = (took(schedules.hierarchical(links, 64), topology, 0.0) for links in ways)
@@ -172,23 +172,24 @@ def test_racks_are_a_third_tier() -> None:
     assert with_racks < 0.8 * without
 
 
-# Cheap ones of the 300 in benchmarks/hosts.py: with nobody late, NICs of ranks and of hosts, racks, and plain schedules
-# that are faster than they look as all but the late ranks have begun.
+# Quick cases of the 300 in benchmarks/hosts.py: no late rank, a NIC per rank and per host, racks, and plain schedules
+# that gain because all ranks but the late ones have begun.
 @pytest.mark.parametrize("seed", [1, 2, 4, 8, 99, 108, 163, 233, 261, 284])
 def test_no_plan_is_slower_than_what_else_there_is(seed: int) -> None:
     for comparison in compared(seed):
         assert comparison.passes, comparison
 
 
-# Likewise of the 300 whose NICs are unlike: hosts of one rank and of several, in racks, one of them late.
+# Quick cases of the 300 with unlike NICs: hosts of one rank and of several ranks, racks, and a late rank.
 @pytest.mark.parametrize("seed", [2, 3, 6, 9, 21, 33, 81, 291])
 def test_no_plan_for_unlike_nics_is_slower_than_what_else_there_is(seed: int) -> None:
     for comparison in compared(seed, unlike_cluster):
         assert comparison.passes, comparison
 
 
-# Flat, several ranks a host, a NIC per host, racks behind slow uplinks, and racks whose hosts send on their own; hosts
-# of three ranks whose NICs are as fast as the links within (15, 52, 119); few ranks of nearly like rates (30, 269).
+# Hosts of one rank, hosts of several ranks, a NIC per host, racks behind slow uplinks, and racks whose hosts each send
+# to other racks. Seeds 15, 52 and 119: hosts of three ranks with NICs as fast as the links within a host. Seeds 30 and
+# 269: few ranks with nearly like rates.
 @pytest.mark.parametrize("seed", [50, 56, 89, 123, 163, 173, 196, 272, 291, 15, 20, 30, 52, 109, 119, 229, 269])
 def test_unlike_links_take_what_no_all_reduce_can_beat_and_little_more(seed: int) -> None:
     network = unlike_cluster(seed).network
@@ -196,14 +197,14 @@ def test_unlike_links_take_what_no_all_reduce_can_beat_and_little_more(seed: int
     assert 1.0 <= beside_bound(network) <= 1.15
 
 
-# Late for less than the others need, and for longer; rates within 1.5 of each other, and up to 4 times as slow.
+# Delays shorter and longer than the others' work; rates that differ by at most 1.5, and by up to 4.
 @pytest.mark.parametrize("seed", [15, 16, 36, 39])
 def test_a_rank_late_among_unlike_ones_costs_what_nothing_can_beat_and_little_more(seed: int) -> None:
     assert 1.0 - 1e-6 <= unlike_with_a_late_rank(seed).beside_bound() <= 1.15
 
 
 def test_times_that_jump_where_messages_overtake_are_those_of_runs() -> None:
-    """Halfway the time lies between the ends, but not at the quarters."""
+    """Halfway between two sizes the time lies between their times, but at the quarters it does not."""
     topology = Topology(hosts=(0, 0, 0, 1, 1, 1, 2, 2), nic="host", slow=2.0, racks=(0, 0, 1), uplinks=(4.0, 2.0))
     schedule, link = schedules.direct_join(8, 7, 7), (4.53e-6, 7.72e-11)
     row = [0.0] * 7 + [1.0]

@@ -1,4 +1,4 @@
-"""Plans for hosts that lose time where one exchanges with several others."""
+"""Plans for hosts that lose time when a host exchanges with several other hosts at once."""
 
 from __future__ import annotations
 

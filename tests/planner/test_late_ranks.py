@@ -1,4 +1,4 @@
-"""Several late ranks: what their schedules take, and when the planner chooses them."""
+"""Several late ranks: the times of their schedules, and the profiles for which the planner chooses them."""
 
 from __future__ import annotations
 

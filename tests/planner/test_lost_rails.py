@@ -1,4 +1,4 @@
-"""Plans for hosts that lose a rail: schedules that are ready for each of them, where they gain."""
+"""Plans for hosts that lose a rail: schedules made in advance for each host and rail, where they gain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALVES = {"eth0": 0.5, "eth1": 0.5}
 
 
 def on_hosts(ranks: int = 4, per_host: int = 1, shares: dict[str, float] = HALVES, **fields: Any) -> Profile:
-    """A profile of hosts of 500 Mbit/s."""
+    """A profile of hosts with links of 500 Mbit/s and `per_host` ranks each."""
     hosts = [rank // per_host for rank in range(ranks)]
     if per_host > 1:
         fields.setdefault("topology", {"hosts": hosts, "nic": "host", "slow": 8.0})

@@ -1,4 +1,4 @@
-"""The planner: what it chooses, what it refuses, and that both are right by an independent count."""
+"""The planner: its choices and its refusals, checked by independent calculations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_chosen(source: Profile, options: dict[str, Any], expected: list
 
 
 def test_who_is_last_by_chance_is_no_straggler_to_plan_for() -> None:
-    """Three of twelve steps end with rank 3, which says nothing: of eight ranks some rank is last three times."""
+    """Rank 3 is last in three of twelve steps. Among eight ranks, some rank is last so often by chance."""
     last = [3, 0, 3, 1, 2, 3, 4, 5, 6, 7, 0, 1]
     source = made(8).model_copy(update={"arrivals": [[0.1 * (rank == late) for rank in range(8)] for late in last]})
     result = planner.plan(source)
@@ -88,7 +88,7 @@ def test_who_is_last_by_chance_is_no_straggler_to_plan_for() -> None:
 def test_no_size_takes_longer_than_it_must(
     ranks: int, delays: list[float], alpha: float, beta: float, sizes: list[float]
 ) -> None:
-    """Never slower than the best plain schedule by more than what is refused, nor than the best of all by much more."""
+    """A choice takes at most 2.5 % longer than the best plain schedule, and 4.1 % longer than the best of all."""
     source = made(ranks, delays, alpha=alpha, beta=beta)
     result = planner.plan(source)
     late = Delays(delays)
@@ -99,10 +99,10 @@ def test_no_size_takes_longer_than_it_must(
         schedule = result.schedule_for(nbytes)
         assert schedule is not None
         seconds = simulate.seconds(schedule, nbytes, late, alpha, beta)
-        # A message's latency is worth little more than alignment: see `UNEVEN`.
+        # If alignment costs over 1 % of a latency, the planner's tolerance is larger (see `UNEVEN`).
         tolerance = 0.01 if ALIGNMENT * beta > 0.01 * alpha else 0.0
         assert seconds <= (1.025 + tolerance) * plain
-        # An entry serves a range of sizes with one number of chunks, tuned to its middle.
+        # An entry has one number of chunks for a range of sizes, tuned to a size in the middle.
         if profile.find_straggler(source).is_late:
             assert seconds <= (1.041 + tolerance) * simulate.best(ranks, nbytes, late, alpha, beta).seconds
 
@@ -144,7 +144,7 @@ def test_a_refusal_says_so() -> None:
 
 
 def test_what_counts_is_the_mean_gain_over_the_steps() -> None:
-    """Equal mean delays: 10 ms always cover everything; 200 ms in one step of twenty are of no use in the others."""
+    """Both delays have one mean. 10 ms in every step cover all work; 200 ms in one step of twenty help only there."""
     nbytes = 10**9
     always, once = (planner.plan(made(4, delays, known=nbytes)) for delays in (STEADY, [0.2] + [0.0] * 19))
     assert always.assumptions.delay is not None and once.assumptions.delay is not None
@@ -157,7 +157,7 @@ def check_a100(result: plan.Plan, nbytes: int, measured: float) -> None:
     spec = entry.schedule
     assert spec.kind == "hybrid"
     assert result.roles == {"straggler": 2}
-    # At n = 4 the others' ReduceScatter of everything takes 52 ms: delays of about 9.5 ms cover a slice of it.
+    # At n = 4 the others' ReduceScatter of the buffer takes 52 ms, so delays of about 9.5 ms cover a slice of it.
     assert 0.15 < spec.covered / spec.chunks < 0.35
     assert entry.predicted.ring == pytest.approx(measured, rel=0.01)
     rows = {row.schedule: row for row in entry.alternatives if row.verdict in ("chosen", "ideal_delay")}
@@ -169,7 +169,7 @@ def check_a100(result: plan.Plan, nbytes: int, measured: float) -> None:
 
 
 def test_four_a100s_get_a_slice() -> None:
-    """The numbers of a real job: 12.85 GB in 117.5 ms, rank 2 late by 7 ms (median), 9.5 (mean), at most 22.5."""
+    """The numbers of a real job: 12.85 GB in 117.5 ms, rank 2 late by 7 ms (median), 9.5 ms (mean), at most 22.5 ms."""
     nbytes, ring = 12_850_999_296, 0.1175
     delays = np.concatenate([np.linspace(0.0225, 0.0071, 20), np.linspace(0.007, 0.0037, 29)])
     source = made(4, delays.tolist(), known=nbytes, beta=(ring - 18e-6) / 1.5 / nbytes)
@@ -183,7 +183,7 @@ def test_the_log_of_four_a100s() -> None:
     assert source.collective is not None
     assumed = planner.plan(source)  # the log has one size, so α is assumed
     assert not assumed.roles and assumed.assumptions.alpha_assumed
-    known = source.link.model_copy(update={"alpha_assumed": False})  # 3 µs is NVLink's
+    known = source.link.model_copy(update={"alpha_assumed": False})  # 3 µs is the α of NVLink
     result = planner.plan(source.model_copy(update={"link": known}))
     check_a100(result, source.collective.bytes, source.collective.seconds)
     delay = result.assumptions.delay
@@ -209,7 +209,7 @@ def shares(result: plan.Plan, sizes: Sequence[int]) -> list[float]:
 
 
 def test_buckets_that_come_together_share_one_delay() -> None:
-    """A delay that covers one bucket's ReduceScatter is given to about one bucket's worth of bytes, not to each."""
+    """A delay that covers one bucket's ReduceScatter is used for about one bucket's bytes, not for every bucket."""
     sizes = [10**9 + i * 2**20 for i in range(4)]
     buckets = [Bucket(name=str(size), bytes=size, ready_s=0.0) for size in sizes]
     source = made(4, [10**9 * 1e-11 * 2 / 3 * 1.1] * 9, buckets)
@@ -267,7 +267,7 @@ def test_arguments_out_of_range_are_refused(name: str, value: float) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@example(2, [1e9], None, [1], 0.0, 1e-15)  # the delay is 1e24 times what the sum takes
+@example(2, [1e9], None, [1], 0.0, 1e-15)  # the delay is 1e24 times the sum's time
 @given(
     ranks=st.integers(2, 40),
     delays=st.lists(st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e9]), max_size=4),

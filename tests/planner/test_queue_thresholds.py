@@ -1,4 +1,4 @@
-"""The queues of a switch that drop packets: against chains and a simulation, thresholds against all others."""
+"""A switch's queues: drops compared with Markov chains and a simulation, thresholds with all other thresholds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ shares = st.sampled_from([0.2, 0.5, 0.7])
 
 
 def chain(load: float, small_share: float, small: int, large: int) -> tuple[float, float]:
-    """The losses of a queue from its balance equations, state by state."""
+    """The shares of small and large packets that a queue drops, from its balance equations, state by state."""
     weights = [1.0]
     for waiting in range(large):
         weights.append(weights[-1] * (load if waiting < small else load * (1 - small_share)))
@@ -46,11 +46,11 @@ def test_one_threshold_is_the_textbook_queue(load: float, room: int) -> None:
 def test_losses_of_extreme_queues() -> None:
     assert queue_drops(1e-9, 0.5, 300, 400) == (0, 0)
     assert queue_drops(50.0, 0.5, 3000, 4000) == pytest.approx((1, 1 - 1 / 25))
-    assert queue_drops(0.0, 0.5, 0, 0) == (0, 0)  # nothing comes, nothing is lost
+    assert queue_drops(0.0, 0.5, 0, 0) == (0, 0)  # no packet arrives, so none is lost
 
 
 def simulated(offered: list[float], small_share: float, limits: list[tuple[int, int]], packets: int) -> Any:
-    """Shares lost per queue: exponential gaps and service, strict priorities, drawn packet by packet."""
+    """The shares lost by queue, simulated packet by packet: exponential gaps and service times, strict priorities."""
     draw, now, finish = random.Random(0), 0.0, math.inf
     waiting = [0] * len(offered)
     came, lost = np.zeros((len(offered), 2)), np.zeros((len(offered), 2))
@@ -69,7 +69,7 @@ def simulated(offered: list[float], small_share: float, limits: list[tuple[int, 
         else:
             now = finish
             waiting[next(i for i, count in enumerate(waiting) if count)] -= 1
-        finish = now + draw.expovariate(1.0) if any(waiting) else math.inf  # the exponential has no memory
+        finish = now + draw.expovariate(1.0) if any(waiting) else math.inf  # exponential times have no memory
     return lost / came
 
 
@@ -87,7 +87,7 @@ def test_first_queue_of_a_switch_is_exact_and_its_leftover_is() -> None:
     assert found[0] == pytest.approx(np.array(first), abs=0.01)
     left = 1 - 0.6 * (1 - float(first.mean(0.5)))
     assert second == pytest.approx(tuple(queue_drops(0.5 / left, 0.5, *limits[1])))
-    assert found[1].mean() > float(second.mean(0.5))  # what is left comes in bursts, which the chain leaves out
+    assert found[1].mean() > float(second.mean(0.5))  # the capacity left varies in bursts, which the chain ignores
 
 
 # Thresholds
@@ -98,7 +98,7 @@ def weighted(weight: float) -> Any:
 
 
 def best_of_all(packets: int, offered: list[float], small_share: float, bound: float) -> float:
-    """The least cost over all thresholds, with the capacity that is left rounded down as the planner does."""
+    """The least cost over all thresholds. The capacity that is left is rounded down as in the planner."""
 
     def least(queue: int, room: int, left: int) -> float:
         if queue == len(offered):
@@ -126,7 +126,7 @@ def test_thresholds_are_the_best_of_all(packets: int, load: float, small_share: 
     assert all(small <= large for small, large in chosen)
     assert all(float(each.mean(small_share)) <= 0.3 for each in lost)
     cost = sum(float(impact(each)) for impact, each in zip(impacts, lost, strict=True))
-    assert cost == pytest.approx(best_of_all(packets, offered, small_share, 0.3), rel=0.01)  # the last queue's rounding
+    assert cost == pytest.approx(best_of_all(packets, offered, small_share, 0.3), rel=0.01)  # for rounding
 
 
 @few

@@ -1,4 +1,4 @@
-"""Racks without a topology: schedules are planned on the network that they are, of whatever size."""
+"""Racks without a topology: schedules are planned on the network that the racks form, at any size."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_mistakes(words: list[str], code: int, sentence: str, capsys: Capture, t
     assert sentence in captured.err and captured.out == ""
 
 
-# A call of all ranks does what a reduce-scatter and an all-gather do one after the other.
+# An all-reduce could run as a reduce-scatter and an all-gather, one after the other.
 @pytest.mark.parametrize(("ranks", "racks"), [(20, 4), (24, 3), (32, 8)])
 def test_an_all_reduce_on_racks_is_never_behind_its_own_halves(ranks: int, racks: int) -> None:
     made = planner.plan(even(ranks, racks, uplinks=[3.0] * racks))

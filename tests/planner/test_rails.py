@@ -1,4 +1,4 @@
-"""Splits over rails: against brute force, their promises for any tables, and what a plan file may say of them."""
+"""Splits over rails: compared with brute force, checked for any tables, and validated in plan files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ slowdowns = st.floats(1, 2)
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Profile:
-    """Rails with any tables: noisy, falling, of one sample; some with channels, some with cores."""
+    """Rails with any tables, also noisy or falling ones, or of one sample; some have channels, some have cores."""
     members = []
     for number in range(draw(st.integers(1, 3))):
         fields: dict[str, Any] = {"latency": draw(samples), "slowdown": draw(slowdowns)}
@@ -76,10 +76,10 @@ def clusters(draw: st.DrawFn) -> Profile:
 
 
 def by_mip(ways: list[list[RailOption]], nbytes: int, cores: int | None) -> tuple[float, float]:
-    """Seconds of the best split in 1/1024, and what none beats: a piecewise-linear program, as its solver finds it.
+    """Seconds of the best split in units of 1/1024, and a lower bound, by a piecewise-linear integer program.
 
-    Binaries say which linear piece of which option a rail is on, if any, and integers how many units it gets there
-    (the multiple choice model of Croxton, Gendron and Magnanti, Management Science 49(9), 2003).
+    Binary variables select at most one linear piece of one option for a rail, and integer variables are the rail's
+    units there (the multiple choice model of Croxton, Gendron and Magnanti, Management Science 49(9), 2003).
     """
     whole = UNITS
     scale = min(option.seconds(nbytes) for each in ways for option in each)
@@ -92,7 +92,7 @@ def by_mip(ways: list[list[RailOption]], nbytes: int, cores: int | None) -> tupl
             for low, high in itertools.pairwise(edges):
                 first, last = (option.together(nbytes * units / whole) / scale for units in (low + 1, high))
                 slope = (last - first) / (high - low - 1) if high > low + 1 else 0.0
-                if first > 1:  # one rail alone is sooner
+                if first > 1:  # one rail alone is faster
                     continue
                 here, units = solver.BoolVar(""), solver.IntVar(0, high, "")
                 solver.Add(units >= (low + 1) * here)
@@ -143,7 +143,7 @@ def test_the_split_is_as_good_as_trying_all_shares_of_two_rails(given: Profile, 
 
 
 def test_of_splits_that_end_as_soon_the_one_that_asks_least_is_taken() -> None:
-    # Half of 1.5 KiB takes as long as 1 KiB, the first size measured, on any of the rails, with any of their cores.
+    # On every rail, with any number of cores, half of 1.5 KiB takes as long as 1 KiB, the first size in the table.
     alike = [CoreRate(cores=cores, bytes_per_s=1e9) for cores in (2, 4)]
     ways = [options(cluster(each), each) for each in (rail(name, cores=alike) for name in "abc")]
     split = best_split(ways, 3 * KB // 2, None)
@@ -151,7 +151,7 @@ def test_of_splits_that_end_as_soon_the_one_that_asks_least_is_taken() -> None:
 
 
 def by_time(given: Profile, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The least seconds in which rails of any shares, however fine, carry the sizes, and the best rail alone."""
+    """The least times for these sizes with arbitrarily fine shares, and the times of the best rail alone."""
     ways = [options(given, each) for each in given.rails]
     alone = np.min([option.curve(sizes) for each in ways for option in each], axis=0)
     low, high = np.zeros(len(sizes)), alone
@@ -217,7 +217,7 @@ def test_every_split_keeps_its_promises(given: Profile, min_gain: float, sizes: 
 
 
 def saved_within_reach(given: Profile, nbytes: int) -> float:
-    """The most that a split of two rails saves of the best one alone, without extrapolating a table."""
+    """The greatest share of the best rail's time that a split over two rails saves without extrapolating a table."""
     ways, units = [options(given, each) for each in given.rails], np.arange(1, UNITS)
     best = alone = fastest_rail(ways, nbytes).seconds(nbytes)
     for pair in itertools.product(*ways):
@@ -244,7 +244,7 @@ def test_one_rail_stays_only_where_nothing_gains_enough(given: Profile, min_gain
 
 
 def test_a_split_that_diverges_only_below_a_table_is_taken() -> None:
-    # Best is 12 % of the buffer on b, 842 bytes, whose table begins with 827; that is 8 times as slow as a.
+    # In the best split b carries 12 % of the buffer, 842 bytes, at an eighth of a's rate. The table of b starts at 827.
     tables = (
         [(2334, 0.0001111), (6883294, 0.2609945), (57658290, 1.3367586)],
         [(827, 0.0002696), (2452, 0.0003514), (15444, 0.0003965), (361830, 0.0045273), (25988908, 0.2794368)],
@@ -278,8 +278,8 @@ def test_with_a_rail_gone_the_others_carry_all_and_nothing_is_faster(given: Prof
 
 def test_equal_rails_split_in_halves_from_the_threshold_on() -> None:
     found = decide(rail("a"), rail("b"))
-    # Half of a buffer of 1 to 2 KiB takes as long as 1 KiB, the first size measured; that is 2 % less than all of it
-    # from the size s on for which α + 1 KiB / r is 98 % of α + s / r.
+    # Half of a buffer of 1 to 2 KiB takes as long as 1 KiB, the first size in the table. A split saves 2 % from the
+    # size s on at which α + 1 KiB / r is 98 % of α + s / r.
     assert found.threshold_bytes == pytest.approx((1e-5 * 1e9 + KB) / 0.98 - 1e-5 * 1e9, rel=0.01)
     assert [each.reason for each in found.ranges][:2] == ["cold", "split"]
     assert [share.share for share in found.split_for(64 * MB)] == pytest.approx([0.5, 0.5], abs=2 / 1024)
@@ -296,7 +296,7 @@ def test_a_rail_that_slows_its_neighbour_too_much_stays_idle() -> None:
 def test_rails_that_differ_by_more_than_five_split_only_where_their_tables_have_measured_it() -> None:
     fast, sizes = rail("fast", 1e-6, 6e9), (MB, 64 * MB)
     found = decide(fast, rail("slow", 1e-6, 1e9, latency=table(1e-6, 1e9, *sizes)))
-    # A seventh of 2 MiB takes as long as 1 MiB, the first size measured on the slow rail; a seventh of 8 GiB is beyond.
+    # On the slow rail 2/7 MiB take as long as 1 MiB, the first size in its table; 8/7 GiB are far beyond the last size.
     assert found.range_for(2 * MB).reason == "cold"
     assert found.range_for(16 * MB).reason == "split" and found.range_for(16 * MB).ratio > 5
     assert [share.rail for share in found.split_for(2**33)] == ["fast"]

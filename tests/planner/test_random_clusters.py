@@ -1,4 +1,4 @@
-"""Plans for clusters at random: each is proved, and none is predicted to be slower than the best single baseline."""
+"""Plans for random clusters: each is proved, and none is predicted to be slower than the best baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIME = st.floats(1e-7, 1e-3)
 
 @st.composite
 def ascending(draw, points):
-    """A latency table: time never falls with size."""
+    """A latency table in which larger sizes take no less time."""
     sizes = sorted(draw(st.sets(st.integers(10, 27), min_size=points, max_size=points)))
     seconds = sorted(draw(st.lists(st.floats(1e-6, 1e-1), min_size=points, max_size=points)))
     return [{"bytes": 2**size, "seconds": time} for size, time in zip(sizes, seconds, strict=True)]
@@ -76,7 +76,7 @@ def test_every_plan_is_proved_and_never_slower_than_the_best_baseline(cluster: P
         times = entry.predicted
         assert times.lower_bound <= times.seconds * (1 + 1e-8)
         if entry.min_bytes == entry.max_bytes and entry.min_bytes in buckets:
-            continue  # what a bucket runs may suit its step better than a call of its own; see below
+            continue  # a bucket's schedule is chosen for the whole step, which is checked below
         baselines = [times.ring, times.halving_doubling, times.direct]
         if not min_gain and made.roles:
             baselines.append(times.broadcast)

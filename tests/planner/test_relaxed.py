@@ -1,4 +1,4 @@
-"""Step times with lost gradients or averages within groups: by hand, by a queue in a loop, in words."""
+"""Step times with drops or averages within groups: compared with formulas and a simulated queue, and reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_lossy_links_take_what_the_policy_predicts() -> None:
 
 
 def slowest_groups(groups: Groups, seconds: Callable[[int, float], float]) -> float:
-    """The mean over the iterations of what the slowest group takes, from its ranks and seconds per byte."""
+    """The slowest group's time, averaged over iterations. `seconds` takes a group's ranks and seconds per byte."""
     across = [[(len(part), min(part) < 5 <= max(part)) for part in iteration] for iteration in groups.iterations]
     slowest = [max(seconds(ranks, BETA * (4 if crosses else 1)) for ranks, crosses in each) for each in across]
     return sum(slowest) / len(slowest)
@@ -87,7 +87,7 @@ def test_groups_lose_packets_too() -> None:
     loss = PacketLoss(rate=0.02)
     result = planner.plan(cluster([NBYTES], racks=RACKS, packet_loss=loss), drop_bound=0.1)
     found = accepted(result)
-    loss = PacketLoss(rate=0.02, timeout_s=2 * ALPHA)  # by UDP, which the plan takes for so much loss
+    loss = PacketLoss(rate=0.02, timeout_s=2 * ALPHA)  # UDP's timeout; the plan chooses UDP at this loss
     assert result.groups
     whole = slowest_groups(result.groups, lambda ranks, beta: reliable(ranks, NBYTES, ALPHA, beta, loss))
     lossy = slowest_groups(result.groups, lambda ranks, beta: bounded(ranks, NBYTES, ALPHA, beta, loss, 0.1))
@@ -106,7 +106,7 @@ def test_gradients_that_no_layer_is_named_after_lose_the_mean() -> None:
 
 
 def served(jobs: list[tuple[float, float]]) -> float:
-    """When a network that serves what came first is done."""
+    """The time at which a first-come-first-served network has finished the jobs (ready, seconds)."""
     now = 0.0
     for ready, seconds in sorted(jobs):
         now = max(now, ready) + seconds
@@ -175,7 +175,7 @@ def test_what_cannot_be_accepted(whole: plan.Plan, change: Any, words: str) -> N
 
 @pytest.fixture(scope="module")
 def source() -> Profile:
-    """A profile that leads to every decision."""
+    """A profile for which a plan has every decision."""
     return on_rails(cluster([2**22] * 6, [0.004, 0.005], racks=RACKS), fast=(3e-5, 1e-10), slow=(6e-5, 3e-10))
 
 
@@ -195,7 +195,7 @@ def test_acceptable_relaxations_are_reported(whole: plan.Plan) -> None:
 
 
 def counts(lines: Sequence[str], beginnings: Sequence[str]) -> list[int]:
-    """The number of lines with each of these beginnings."""
+    """For each beginning, the number of lines that start with it."""
     return [sum(line.startswith(words) for line in lines) for words in beginnings]
 
 

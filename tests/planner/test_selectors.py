@@ -1,6 +1,6 @@
-"""Selectors between two schedules by the lateness in the call before: when a plan has one, and how much it saves.
+"""Selectors of one of two schedules by the lateness in an earlier call: when a plan has a selector, and its saving.
 
-The expected times are replayed from the arrivals, step by step, with the lateness that is known by then.
+Expected times are computed from the arrivals, step by step, with the lateness that is known at the step.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from jaxcomm.report.plan.considered import considered
 from tests.planner.profiles import made
 
 NBYTES = 2**30
-KNOWN = 2  # steps that lie between a lateness and the first call that follows from it
+KNOWN = 2  # steps from a lateness to the first call that can select by it
 
 
 def late_by(delays: Sequence[float], ranks: int = 4) -> Profile:
-    """Ranks the last of which is late by these, and a collective of a gigabyte; four take 0.1 s for it."""
+    """A profile in which the last rank is late by `delays`, with a collective of 1 GiB. Four ranks sum it in 0.1 s."""
     return made(ranks, list(delays), known=NBYTES, beta=0.1 / 1.5 / NBYTES)
 
 

@@ -1,4 +1,4 @@
-"""Small sizes: where the executor's alignment makes times jump, a plan still follows the best schedule closely."""
+"""Small sizes, at which alignment makes times jump: a plan still takes little longer than the best schedule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_no_small_size_takes_five_percent_longer_than_the_best_for_it(ranks: int
 
 
 def test_a_range_is_divided_only_where_alignment_counts() -> None:
-    """A latency that is worth many bytes hides it: there ranges are few, and end where they would without."""
+    """If latency costs as much as many bytes, alignment hardly changes times, and ranges are few."""
 
     def small(latency: int) -> list[Entry]:
         entries = planner.plan(late_by(8, latency, "long")).collectives

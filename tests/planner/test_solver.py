@@ -1,4 +1,4 @@
-"""Schedules that are searched for on a network: proved, executable, no slower than the start, not below the bound."""
+"""Schedules that a search finds for a network: proved, executable, between the bound and their start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jaxcomm.simulate import Network
 from tests.program.program_interpreter import sums_in_any_order
 
 NBYTES = 10**6
-BETA = 1 / NBYTES  # so that a buffer within a host takes a second
+BETA = 1 / NBYTES  # a buffer takes 1 s within a host
 
 
 def cluster(*sizes: int, nic: str = "rank", slow: float = 2.0, alpha: float = 0.0) -> Cluster:
@@ -40,27 +40,27 @@ def starts(network: Cluster, late: int, chunks: int) -> list[Schedule]:
 
 
 def took(schedule: Schedule, network: Cluster, late: int, delay: float) -> float:
-    """A run, from the late rank's arrival on."""
+    """Seconds of a run from the late rank's arrival on."""
     arrivals = [delay * (rank == late) for rank in range(schedule.ranks)]
     lossless = Network(network.alpha, network.beta, network.topology)
     return float(simulate.run(schedule, NBYTES, lossless, arrivals).finish_s.max()) - delay
 
 
 def solved(network: Cluster, late: int, chunks: int, delay: float, **options: Any) -> SolvedCall:
-    """The result, with all that must hold of any."""
+    """The search's result, after checks that hold for every result."""
     given = starts(network, late, chunks)
     found = solve(given, NBYTES, network, late, delay, **options)
     assert network.topology
     schedule = build_solved(found, len(network.topology.hosts))
     verify_schedule(schedule)
     assert found.bound_s <= found.seconds * (1 + 1e-9) <= found.start_s * (1 + 2e-9)
-    if network.topology.nic == "rank":  # then nobody overtakes
+    if network.topology.nic == "rank":  # without shared links no message overtakes another
         assert found.seconds == pytest.approx(took(schedule, network, late, delay))
         assert found.start_s == pytest.approx(min(took(start, network, late, delay) for start in given))
     return found
 
 
-# The most it may take, in times of the buffer within a host, and the status.
+# The network, late rank, chunks, delay, greatest allowed seconds after the arrival, and status.
 CASES: dict[str, tuple[Cluster, int, int, float, float, str]] = {
     "one host, long delay: k - 1 + log2 n rounds": (cluster(8), 7, 7, 4.0, 9 / 7, "OPTIMAL"),
     "links alike, NICs beside the ports": (cluster(4, 4, slow=1.0), 3, 8, 4.0, 0.75, "OPTIMAL"),
@@ -85,7 +85,7 @@ def test_what_is_found_beside_the_bound(name: str) -> None:
 
 
 def test_delays_change_what_is_found() -> None:
-    """The sums before the arrival are part of the search: for a short delay it finds others than for a long one."""
+    """The search also chooses the sums before the arrival, so results differ between short and long delays."""
     network = cluster(4, 4, slow=2.0)
     for_none, for_long = (build_solved(solved(network, 3, 8, delay), 8) for delay in (0.0, 4.0))
     assert took(for_none, network, 3, 0.0) < took(for_long, network, 3, 0.0)
@@ -121,13 +121,13 @@ def test_what_is_not_made_along_trees_is_refused() -> None:
 
 
 def least(network: Cluster, late: int, chunks: int, delay: float) -> float:
-    """The least time of any schedule, by trying every order of messages, in one direction or in both."""
+    """The least time of any schedule, by trying every order of messages and of exchanges."""
     topology = network.topology
     assert topology
     ranks = len(topology.hosts)
     pairs = [(src, dst, both) for src in range(ranks) for dst in range(ranks) for both in (False, True) if src != dst]
     everyone, best = frozenset(range(ranks)), float("inf")
-    Held = dict[tuple[int, int], tuple[frozenset[int], float]]  # by rank and chunk, whose parts, and from when on
+    Held = dict[tuple[int, int], tuple[frozenset[int], float]]  # (rank, chunk) -> contributing ranks, and the time
 
     def search(held: Held, free: dict[tuple[str, int, bool], float], sent: int, began: float) -> None:
         nonlocal best

@@ -1,4 +1,4 @@
-"""The planned step: gradients that gain by sharing buckets do, and no prediction is below what no step can beat."""
+"""The planned step: gradients share buckets where that saves time, and no prediction is below the lower bound."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     assert step.lower_bound_seconds <= step.seconds <= step.scheduled_seconds * (1 + 1e-8)
     assert step.scheduled_seconds <= step.plain_seconds * (1 + 1e-6)
     ends = [bucket.after.end_s for bucket in step.planned]
-    if not delays or len(set(delays)) == 1:  # then the drawn step is every step
+    if not delays or len(set(delays)) == 1:  # then all steps are like the drawn step
         assert max(ends) - step.gradients[-1].ready_s - step.delay_s == pytest.approx(step.seconds, rel=1e-6, abs=1e-9)
     assert [bucket.bytes for bucket in step.planned] == [sum(g.bytes for g in group) for group in step.members()]
     for earlier, later in itertools.pairwise(step.members()):

@@ -1,4 +1,4 @@
-"""Plans of profiles whose whole schedules were timed: the choice rests on these times, where they gain beyond doubt."""
+"""Plans from profiles with timed schedules: a choice follows the times where a gain cannot be chance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def timed(
     executor: TimedExecutor = "memory",
     ranks: int = RANKS,
 ) -> TimedSchedules:
-    """The default takes 0.1 ns a byte; one kind of schedule is faster by `gains` where a rank is late, others not."""
+    """Times of schedules: `kind` is faster than the default by `gains` if a rank is late, and all others are slower."""
     tables, default = [], "lax" if executor == "xla" else "direct"
     for name in schedules_of(ranks, executor):
         samples = []
@@ -65,7 +65,7 @@ def test_a_plan_promises_nothing_where_no_timed_schedule_gains() -> None:
     for nbytes in (8 * MIB, 12 * MIB, 16 * MIB, 48 * MIB, 64 * MIB):
         assert entry(made, nbytes).schedule.kind == "straggler"
         assert plan.build(entry(made, nbytes).schedule, RANKS, made.roles, made.rotation).precondition
-    without = planner.plan(profile(None))  # links alone promise a gain that was measured not to be there
+    without = planner.plan(profile(None))  # by the links alone there is a gain, which the times refute
     assert entry(without, 4 * MIB).schedule.kind != "direct"
     words = summary(made).replace("\n", " ")
     assert "rank 3 is late by 20 ms; after it comes a sum of 4 MiB takes 424 µs whatever the schedule" in words
@@ -92,7 +92,7 @@ def test_times_between_sizes_follow_the_timed_sizes() -> None:
         ((0.995, 1.0, 1.005), 1.05, "straggler"),
         ((0.9, 1.0, 1.1), 1.05, "direct"),
         ((0.9, 1.0, 1.1), 1.5, "straggler"),
-        ((0.95, 0.97, 1.0, 1.0, 1.0, 1.05, 1.05, 3.0), 1.3, "straggler"),  # one turn of eight may be any
+        ((0.95, 0.97, 1.0, 1.0, 1.0, 1.05, 1.05, 3.0), 1.3, "straggler"),  # one outlier in eight turns
         ((0.95, 0.97, 1.0, 1.0, 1.0, 1.05, 3.0, 3.0), 1.3, "direct"),
     ],
 )

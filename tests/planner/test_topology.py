@@ -1,4 +1,4 @@
-"""Plans for hosts whose links differ carry the schedules that were solved for them, and prove them when loaded."""
+"""Plans for hosts whose links differ: a plan holds the schedules solved for them, and loading proves these."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_explain_names_network_and_gap(planned: plan.Plan) -> None:
 
 
 def changed(made: plan.Plan, **solved: Any) -> dict[str, Any]:
-    """The document of a plan whose schedules have other values, with a hash that fits."""
+    """The document of a plan without its hash, in which all solved schedules have the values `solved`."""
     document = json.loads(made.model_dump_json(exclude={"hash"}))
     for schedule in document["network"]["schedules"]:
         schedule.update(solved)

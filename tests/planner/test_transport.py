@@ -1,4 +1,4 @@
-"""TCP or UDP between hosts: by the loss that was measured, in the plan's words, and never against its own figures."""
+"""TCP or UDP between hosts: chosen by the measured loss, explained by the plan, consistent with the plan's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of profiles that hold what runs have tried: a schedule takes what it took beside the default one."""
+"""Plans from profiles with trials of runs: a tried schedule is predicted by its time relative to the default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANKS, LATE, MIB = 4, 3, 2**20
 
 
 def hosts(**fields: object) -> Profile:
-    """Four hosts of 1 Gbit/s, of which the last one is 100 ms late."""
+    """A profile of four hosts with links of 1 Gbit/s, in which the last host is 100 ms late."""
     document = {
         "ranks": RANKS,
         "link": Link(alpha_s=4e-5, beta_s_per_byte=8e-9, source="a test"),
@@ -30,7 +30,7 @@ def hosts(**fields: object) -> Profile:
 
 
 def run_of(made: plan.Plan, outcome: str, plan_s: float) -> dict[str, object]:
-    """The record of a run that has tried a plan's schedule of 16 MiB."""
+    """The record of a run that has tried a plan's schedule for calls of 16 MiB."""
     trial = {"outcome": outcome, "decided_here": True, "trials": 1, "calls": [32, 32], "plan_s": plan_s}
     site = {"name": "psum", "axes": "d", "plan": made.hash[:8], "ranks": RANKS, "bytes": 16 * MIB, "calls": 80}
     counts = {"failed": 0, "transfer_s": 0.2, "early_bytes_share": 0.0}
@@ -64,7 +64,7 @@ def test_the_next_plan_follows_the_verdict_of_a_trial(tmp_path: Path, outcome: s
         assert entry.schedule == tried and rows[tried].seconds == pytest.approx(0.75 * default, rel=1e-6)
     else:
         assert entry.schedule != tried and rows[tried].verdict == "slower_here"
-    assert kind(again, 64 * MIB) == kind(first, 64 * MIB)  # a trial tells nothing of four times the bytes
+    assert kind(again, 64 * MIB) == kind(first, 64 * MIB)  # a trial says nothing about four times the bytes
 
 
 @pytest.mark.parametrize(("plan_s", "is_kept"), [(0.1, True), (0.4, False)])

@@ -1,4 +1,4 @@
-"""Selectors for ranks that are late by turns: when a plan has one, and that it is proved for every rank."""
+"""Selectors for ranks that are late by turns: when a plan has a selector, and its proof for every late rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NBYTES = 2**30
 def late_by_turns(
     delays: Sequence[float], ranks: int = 4, turn: int = 1, buckets: Sequence[Bucket] = (), alpha: float = 3e-6
 ) -> Profile:
-    """Steps to which another rank is late by these; four ranks take 0.1 s for a gigabyte."""
+    """A profile in which the late rank changes every `turn` steps. Four ranks sum 1 GiB in 0.1 s."""
     source = made(ranks, None, buckets, None if buckets else NBYTES, alpha, beta=0.1 / 1.5 / NBYTES)
     arrivals = np.zeros((len(delays), ranks))
     arrivals[np.arange(len(delays)), np.arange(len(delays)) // turn % ranks] = delays
@@ -67,7 +67,7 @@ def test_otherwise_there_is_one_schedule(delays: Sequence[float]) -> None:
 
 
 def test_by_less_than_a_tenth_of_a_call_no_rank_is_late() -> None:
-    """A gigabyte takes 0.1 s: of such calls 8 ms are the noise of arrivals."""
+    """A call of 1 GiB takes 0.1 s, so a lateness of 8 ms counts as noise."""
     result = planner.plan(late_by_turns([0.008] * 60))
     assert not entry_of(result).selector and entry_of(result, NBYTES // 16).selector
 

@@ -1,4 +1,4 @@
-"""The schedules that a profile times for a size: the default one, then those that links expect to be the fastest."""
+"""The schedules that a profile times for a size: the default, then those that are fastest by the links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
 
 
 def hosts(ranks: int = 4, late_s: float = 0.0, **fields: object) -> Profile:
-    """Hosts of one rank each at 1 Gbit/s, of which the last one may be late."""
+    """A profile of hosts with one rank each and links of 1 Gbit/s, in which the last rank is late by `late_s`."""
     document = {
         "ranks": ranks,
         "link": Link(alpha_s=4e-5, beta_s_per_byte=8e-9, source="a test"),

@@ -1,4 +1,4 @@
-"""Other tools' files, changed at random: an importer reads them or raises its one error, and nothing else."""
+"""Files of other tools, changed at random: an importer either reads a file or raises ProfileError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles that contradict themselves: `jaxcomm plan` answers each with one line that names the value, and a cure."""
+"""Profiles that contradict themselves: `jaxcomm plan` prints one line that names the value, and a cure."""
 
 from __future__ import annotations
 

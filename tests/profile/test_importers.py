@@ -1,4 +1,4 @@
-"""Other tools' files as profiles: what is found in them, and one clear error for each way to be wrong."""
+"""Profiles from the files of other tools: the imported values, and one clear error for each kind of invalid file."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_trace_folder(tmp_path: Path) -> None:
 
 
 def gpu_trace(durations_us: list[list[int]], kernel: str) -> bytes:
-    """An XSpace with a plane per GPU and one kernel per step on its stream; clocks differ by 1 s per device."""
+    """An XSpace with one plane per GPU and one kernel per step. The clock of device d is d seconds ahead."""
     planes = []
     for device, column in enumerate(zip(*durations_us, strict=True)):
         events = "".join(
@@ -164,7 +164,7 @@ ALONE = "#  Rank  0 Group  0 Pid   4242 on     node-a device  0 [0000:00:00] NVI
 
 
 def without(lines: str) -> str:
-    """The table without the lines that begin so."""
+    """The table without the lines that begin with a match of `lines`, a regular expression."""
     return re.sub(f"(?m)^(?:{lines}).*\n", "", TABLE)
 
 
@@ -214,7 +214,7 @@ def test_refuses(content: str | bytes, message: str, tmp_path: Path) -> None:
 
 def test_log_keeps_what_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "log"
-    file.write_text(log(*GOOD_STEPS, *GOOD_STEPS[:-1]))  # a second epoch, whose last step is cut short
+    file.write_text(log(*GOOD_STEPS, *GOOD_STEPS[:-1]))  # a second epoch, in which the last step lacks a record
     measured = profile.read_any(file)
     assert len(measured.arrivals) == 5
     assert "5 steps after 0 of warm-up, 1 incomplete dropped" in measured.link.source
@@ -240,7 +240,7 @@ def test_lost_device_lines_are_made_up_for_by_the_bandwidths(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("line", ["#  Rank  0", "#  Rank  3", "#  Rank  7", "#       size", "# nThread"])
 def test_a_line_that_lost_its_number_sign_is_still_read(line: str, tmp_path: Path) -> None:
-    small = without(" +[0-9]{5} +| +[0-9]{6}")  # whose bandwidths have too few digits to show the ranks
+    small = without(" +[0-9]{5} +| +[0-9]{6}")  # bandwidths of small sizes have too few digits to show the ranks
     (tmp_path / "table").write_text(small.replace(line, line.replace("#", " ", 1)))
     assert profile.read_any(tmp_path / "table").ranks == 8
 
@@ -255,7 +255,7 @@ def test_alpha_and_beta_are_those_of_the_ring_with_one_protocol(names: tuple[str
         for size, (algorithm, protocol) in zip(sizes, took, strict=True)
     ]
     table = TABLE
-    for size in sizes[:6]:  # a tree and low latency, as no ring of 2 µs and 200 GB/s has it
+    for size in sizes[:6]:  # times of a tree and of the LL protocol: no ring of 2 µs and 200 GB/s takes 9 µs
         table = re.sub(rf"(?m)^( +{size} .*? -1) +[0-9.]+ ", r"\1     9.00 ", table)
     (tmp_path / "table").write_text("\n".join([*lines, table]))
     link = profile.read_any(tmp_path / "table").link

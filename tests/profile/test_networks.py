@@ -1,4 +1,4 @@
-"""Where ranks are, from other tools' files: hosts, racks, NICs, and one clear error for each way to be wrong."""
+"""Hosts, racks and NICs from the files of other tools, and one clear error for each kind of invalid file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_topology_of_nccl(tmp_path: Path) -> None:
 
 
 def xml(links: dict[int, dict[int, int]], tag: str = "nvlink", of_gpu: str = 'sm="80"', pcie: str = "") -> str:
-    """NCCL's topology of GPUs at a socket each, and how many links join which of them."""
+    """NCCL's topology of GPUs, one per CPU socket. `links[i][j]` is the number of links from GPU i to GPU j."""
     cpus = "".join(
         f'<cpu numaid="{gpu}" arch="x86_64" vendor="AuthenticAMD" familyid="175" modelid="1">'
         f'<pci busid="000{gpu}:00:00.0" class="0x030200" link_speed="{pcie}" link_width="{16 if pcie else 0}">'
@@ -80,7 +80,7 @@ def xml(links: dict[int, dict[int, int]], tag: str = "nvlink", of_gpu: str = 'sm
 
 PAIRS = {0: {1: 12}, 1: {0: 12}, 2: {3: 12}, 3: {2: 12}}
 CLUSTERS = {
-    "pairs": (xml(PAIRS), (0, 0, 1, 1), 240e9, 12e9),  # PCIe as NCCL takes it where the file has no rate
+    "pairs": (xml(PAIRS), (0, 0, 1, 1), 240e9, 12e9),  # the file has no PCIe rate, so NCCL's default counts
     "pairs, PCIe faster than sockets": (xml(PAIRS, pcie="32.0 GT/s PCIe"), (0, 0, 1, 1), 240e9, 16e9),
     "pairs that differ": (xml(PAIRS | {2: {3: 4}, 3: {2: 4}}), (0, 0, 1, 1), 80e9, 12e9),
     "pairs dealt out": (xml({0: {2: 12}, 1: {3: 12}, 2: {0: 12}, 3: {1: 12}}), (0, 1, 0, 1), 240e9, 12e9),
@@ -172,7 +172,7 @@ def test_a_measured_profile_learns_where_its_ranks_are(tmp_path: Path) -> None:
     by_name = profile.with_network(measured(4, hosts=["x", "y", "x", "y"]), host)
     assert by_name.topology is not None and by_name.topology.hosts == (0, 1, 0, 1)
     assert profile.with_network(measured(5), rates).racks == rates.racks
-    hosts = profile.on_hosts(host, rates.ranks)  # without names, of which there are as many as rates
+    hosts = profile.on_hosts(host, rates.ranks)  # hosts without names, as many as the rates describe
     assert [len(rack.ranks) for rack in profile.with_network(hosts, rates).racks] == [
         host.ranks * len(rack.ranks) for rack in rates.racks
     ]

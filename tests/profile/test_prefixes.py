@@ -1,4 +1,4 @@
-"""Lines that a launcher, log collector or mail put a prefix before are read as without it."""
+"""A prefix before each line, from a launcher, log collector or mail program, does not change the imported profile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMATS = [
 
 
 def counted(form: str) -> Callable[[int], str]:
-    """The prefix of each line, with its number at %d."""
+    """Returns a function that makes line n's prefix: `form` with n mod 60 at %d."""
     return lambda line: form.replace("%d", f"{line % 60:02d}")
 
 
@@ -70,7 +70,7 @@ PREFIXES: dict[str, Callable[[int], str]] = {
 
 
 def prefixed(text: str, before: Callable[[int], str]) -> str:
-    """The text with a prefix before every line, as a tool writes it that leaves no blanks at the end of a line."""
+    """The text with a prefix before every line, and without blanks at the ends of lines, which some tools strip."""
     return "".join(f"{(before(i) + line).rstrip(' ')}\n" for i, line in enumerate(text.splitlines()))
 
 
@@ -88,7 +88,7 @@ def test_a_prefix_of_all_lines_changes_nothing(before: Callable[[int], str], nam
 
 @pytest.mark.parametrize("path", [*FIXTURES.iterdir()], ids=lambda path: path.name)
 def test_files_without_a_prefix_stay_as_they_are(path: Path) -> None:
-    if path.name != "nccl_tests_old_all_gather.txt":  # of srun --label
+    if path.name != "nccl_tests_old_all_gather.txt":  # this fixture has the prefixes of srun --label
         assert common_prefix.stripped(path.read_bytes()) == path.read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""The profile file: what it refuses, what it keeps, and what follows from it."""
+"""The profile file: invalid values, saving and loading, and derived values."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_late_ranks(rows: list[list[float]], ranks: tuple[int, ...]) -> None:
 
 
 def noisy(steps: int, ranks: int, **late: float) -> profile.Profile:
-    """Ranks that come in any order within some milliseconds, but those named, such as rank3=0.02, so much later."""
+    """Ranks arrive in random order within some milliseconds. Named ranks are later: rank3=0.02 adds 20 ms to rank 3."""
     arrivals = np.random.default_rng(1).gamma(2.0, 2e-3, (steps, ranks))
     for name, seconds in late.items():
         arrivals[:, int(name.removeprefix("rank"))] += seconds
@@ -279,7 +279,7 @@ def samples_of(seconds: Callable[[int], float], sizes: list[int]) -> list[profil
 
 def test_fit_is_never_negative_and_weighs_small_sizes() -> None:
     sizes = [2**power for power in range(8, 31)]
-    # Twice the model at the largest size only: the fit must stay at the many others.
+    # Only the largest size takes twice the model's time. The fit must follow the other sizes.
     bent = samples_of(lambda size: (2 if size == sizes[-1] else 1) * (1e-5 + 1e-9 * size), sizes)
     link = profile.fit(bent, "send_recv", 2, "bent")
     assert link.alpha_s == pytest.approx(1e-5, rel=0.1)
@@ -344,7 +344,7 @@ def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch, tmp
         match=r"plans do not run on these GPUs: .* has not run here yet .*\n  Cure: run `jaxcomm check` first\.",
     ):
         measure_devices(2, on="cuda")
-    # The measurement is the same over devices of any kind.
+    # CPU devices stand for GPUs, because the measurement is the same for all devices.
     monkeypatch.setattr(module, "_devices", lambda count, on: jax.devices("cpu")[:count])
     measured = measure_devices(4, sizes=[4096, 262144], steps=2, on="cuda")
     assert [*measured.executors] == ["fused", "nccl"]

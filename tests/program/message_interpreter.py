@@ -1,4 +1,4 @@
-"""Runs messages on numbers in a random order of all that can run, without the package's own executors."""
+"""Runs messages on numbers, in a random order of the operations that can run, without the package's executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Messages = tuple[RankMessages, ...]
 
 
 def ends_well(messages: Messages, collective: CollectiveKind, seed: int) -> bool:
-    """Whether an execution in a random order gives the result: exact sums of integers, the same bits of floats."""
+    """Whether a random order of execution gives exact sums of integers, and floats with the same bits on all ranks."""
     ranks, chunks = len(messages), messages[0].chunks
     rng = np.random.default_rng(seed)
     whole = rng.integers(-(2**50), 2**50, (ranks, chunks), dtype=np.int64)
@@ -30,10 +30,11 @@ def ends_well(messages: Messages, collective: CollectiveKind, seed: int) -> bool
 
 
 def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
-    """The ranks' buffers in the end, if the operations that are ready run one at a time, in any order.
+    """The ranks' buffers at the end, if operations that can run are executed one at a time in a random order.
 
-    An operation can run when all before it in its rank's list are done that write what it reads or writes, or read what
-    it writes. A message goes when its send and its receive can run, which are the next between these ranks.
+    Two operations conflict if one writes memory that the other reads or writes. An operation can run when all earlier
+    operations of its rank that conflict with it are done. A message is transferred when its send and its receive can
+    run, and no earlier message between the two ranks is left.
     """
     order, held = random.Random(seed), buffers.copy()
     slots: dict[tuple[int, int], object] = {}
@@ -72,8 +73,8 @@ def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
 
 
 Entry = Send | Receive | Add
-Place = tuple[int, int]  # a place and, in the buffer, a chunk
-Waiting = list[tuple[Entry, set[Place], set[Place]]]  # operations with what they read and what they write
+Place = tuple[int, int]  # a place, and the chunk if the place is the buffer
+Waiting = list[tuple[Entry, set[Place], set[Place]]]  # operations with the places that they read and write
 
 
 def _operations(messages: RankMessages) -> Iterator[Entry]:
@@ -82,7 +83,7 @@ def _operations(messages: RankMessages) -> Iterator[Entry]:
 
 
 def _memory(entry: Entry) -> tuple[set[Place], set[Place]]:
-    """The places that an operation reads, and those that it writes."""
+    """The places that an operation reads, and the places that it writes."""
 
     def at(place: int) -> Place:
         return place, entry.chunk if place == BUFFER else 0
@@ -97,7 +98,7 @@ def _memory(entry: Entry) -> tuple[set[Place], set[Place]]:
 
 
 def _first(entries: Waiting) -> Iterator[Entry]:
-    """Those that can run, of messages with one rank in one direction the next one only."""
+    """The operations that can run. A send or a receive can run only if it is the next one with its peer."""
     read: set[Place] = set()
     written: set[Place] = set()
     listed: set[tuple[type, int]] = set()

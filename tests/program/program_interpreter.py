@@ -1,4 +1,4 @@
-"""Runs programs on numbers in any order that their waits allow, without the package's own executors."""
+"""Runs programs on numbers in any order that their waits allow, without the package's executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sums_in_any_order(program: Program, length: int) -> bool:
     dice = random.Random(length)
     buffers = np.random.default_rng(length).integers(-(2**40), 2**40, (program.ranks, length))
     for ops in (program.ops, in_any_order(program, dice), in_any_order(program, dice)):
-        # Chunks of unlike lengths, some of them empty when the buffer is short.
+        # Chunks have unlike lengths; some are empty if the buffer is short.
         pieces = [np.array_split(buffer, program.chunks) for buffer in buffers]
         run(ops, pieces)
         if not all(np.array_equal(np.concatenate(held), buffers.sum(axis=0)) for held in pieces):
@@ -33,7 +33,7 @@ def run(ops: Iterable[ProgramOp], pieces: list[list[Numbers]]) -> None:
 
 
 def in_any_order(program: Program, dice: random.Random) -> list[ProgramOp]:
-    """The operations as fast and slow ranks may execute them: each rank's in list order, each after its waits."""
+    """The operations in a random valid order: a rank's operations stay in list order, each after its waits."""
     queues = [[i for i, op in enumerate(program.ops) if op.rank == rank] for rank in range(program.ranks)]
     done: set[int] = set()
     order = []

@@ -1,4 +1,4 @@
-"""Schedules with one transfer broken at random: every break that changes the result is refused."""
+"""Schedules with a random change of one transfer: every change that alters the result is refused."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_every_break_that_changes_the_result_is_caught(damage: str, ranks: int) 
         for _ in range(5):
             rows = schedule.table().tolist()
             BREAKS[damage](dice, schedule, rows)
-            broken = dataclasses.replace(by_hand(schedule, rows), ports=ranks)  # no port limit stands in for the proof
+            broken = dataclasses.replace(by_hand(schedule, rows), ports=ranks)  # so that no port limit refuses it
             if not adds_up(broken):
                 wrong += 1
                 assert not proves(broken), (name, rows)
-    assert wrong > 10  # the test means something: most breaks do change the result
+    assert wrong > 10  # enough changes alter the result to make the test meaningful
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 6, 7])

@@ -1,4 +1,4 @@
-"""The proof of messages: it accepts what schedules compile to, and nothing that does not compute its collective."""
+"""The proof of messages accepts compiled schedules, and refuses messages that do not compute their collective."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.schedules.schedule_cases import CASES, HALVES, by_hand
 
 
 def of(*ranks: list[Round], slots: int = 1, chunks: int = 1) -> Messages:
-    """The messages of ranks that do these rounds."""
+    """Messages with these rounds for each rank."""
     return tuple(RankMessages(len(ranks), i, chunks, slots, tuple(rounds)) for i, rounds in enumerate(ranks))
 
 
 def scatter(ranks: int) -> Messages:
-    """A ring: chunk c goes from rank c + 1 on to rank c, which has the sum."""
+    """A reduce-scatter around a ring: chunk c starts on rank c + 1 and is complete on rank c."""
     rows = [
         (i, (chunk + 1 + i) % ranks, (chunk + 2 + i) % ranks, chunk, Op.REDUCE)
         for i in range(ranks - 1)
@@ -37,7 +37,7 @@ def scatter(ranks: int) -> Messages:
 
 
 def gather(ranks: int) -> Messages:
-    """A ring: chunk c goes from rank c on."""
+    """An all-gather around a ring: chunk c starts on rank c."""
     rows = [
         (i, (chunk + i) % ranks, (chunk + 1 + i) % ranks, chunk, Op.COPY)
         for i in range(ranks - 1)
@@ -104,11 +104,11 @@ def test_other_collectives_have_a_chunk_of_each_rank() -> None:
 
 
 def swap(peer: int, slot: int = 1) -> Round:
-    """Both ranks send their chunk and add the other's."""
+    """A round in which a rank and `peer` send each other their chunk and add the received chunk."""
     return Round([Send(peer, 0)], [Receive(peer, 0, slot)], [Add(0, (BUFFER, slot) if peer else (slot, BUFFER))])
 
 
-# The fault, and the beginning of its error.
+# By fault: the messages, and the beginning of the error text.
 BROKEN: dict[str, tuple[Messages, str]] = {
     "none": ((), "there is no rank"),
     "a rank twice": (
@@ -243,7 +243,7 @@ Draw = Callable[[st.SearchStrategy[int]], int]
 
 
 def _changed(messages: Messages, draw: Draw, change: Callable[[list], None]) -> Messages:
-    """The messages with one list of one round of one rank changed, if it is not empty."""
+    """The messages with one list of a random rank and round changed, unless this list is empty."""
     rank = draw(st.integers(0, len(messages) - 1))
     rounds = list(messages[rank].rounds)
     index = draw(st.integers(0, len(rounds) - 1))
@@ -264,7 +264,7 @@ def duplicate(messages: Messages, draw: Draw) -> Messages:
 
 
 def exchange(messages: Messages, draw: Draw) -> Messages:
-    """Two entries of a list change places."""
+    """Swaps two entries of a list."""
 
     def change(entries: list) -> None:
         i, j = draw(st.integers(0, len(entries) - 1)), draw(st.integers(0, len(entries) - 1))
@@ -274,7 +274,7 @@ def exchange(messages: Messages, draw: Draw) -> Messages:
 
 
 def redirect(messages: Messages, draw: Draw) -> Messages:
-    """A number of an entry becomes another one: its peer, chunk, place or operand."""
+    """Changes one number of an entry: its peer, chunk, place or operand."""
 
     def change(entries: list) -> None:
         at = draw(st.integers(0, len(entries) - 1))
@@ -292,7 +292,7 @@ def redirect(messages: Messages, draw: Draw) -> Messages:
 
 
 def exchange_rounds(messages: Messages, draw: Draw) -> Messages:
-    """Two rounds of a rank change places."""
+    """Swaps two rounds of a rank."""
     rank = draw(st.integers(0, len(messages) - 1))
     rounds = list(messages[rank].rounds)
     i, j = draw(st.integers(0, len(rounds) - 1)), draw(st.integers(0, len(rounds) - 1))
@@ -301,7 +301,7 @@ def exchange_rounds(messages: Messages, draw: Draw) -> Messages:
 
 
 def drop_message(messages: Messages, draw: Draw) -> Messages:
-    """The first message between two ranks goes on both sides."""
+    """Removes the first message from one rank to another, on both ranks."""
     src = draw(st.integers(0, len(messages) - 1))
     dst = (src + draw(st.integers(1, len(messages) - 1))) % len(messages)
     sent, received = _without(messages[src], 0, dst), _without(messages[dst], 1, src)

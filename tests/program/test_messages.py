@@ -1,4 +1,4 @@
-"""The messages of schedules, run between ranks over a stand-in for NCCL: the same bits as the schedules' programs."""
+"""The messages of schedules, run between ranks over a stand-in for NCCL, give the bits of the schedules' programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DTYPES = {np.dtype(np.float32): 10, np.dtype(ml_dtypes.bfloat16): 9}  # as cc/ke
 
 @pytest.fixture(scope="module")
 def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that runs messages between ranks that are threads, over a stand-in for NCCL."""
+    """A program whose threads act as ranks and run messages over a stand-in for NCCL."""
     binary = tmp_path_factory.mktemp("messages") / "play"
     folders = [f"-I{CC.parent}", f"-I{CC / 'gpu/executor/fake'}"]
     command = ["c++", "-std=c++17", "-O1", "-ffp-contract=off", *folders, *(str(CC / s) for s in SOURCES)]
@@ -33,7 +33,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of(folder: Path, schedule: Schedule) -> list[Path]:
-    """The messages of each rank, encoded."""
+    """Writes the encoded messages of each rank to a file, and returns the files."""
     files = []
     for messages in compile_messages(schedule):
         files.append(folder / f"{len(list(folder.iterdir()))} messages of {messages.rank}")
@@ -42,14 +42,14 @@ def files_of(folder: Path, schedule: Schedule) -> list[Path]:
 
 
 def play(player: Path, files: list[Path], x: np.ndarray, seconds: int = 60) -> subprocess.CompletedProcess[bytes]:
-    """Runs messages on the rows of `x`."""
+    """Runs the messages in `files` on the rows of `x`, one row per rank."""
     command = [str(player), str(seconds), str(DTYPES[x.dtype]), *map(str, files)]
     return subprocess.run(command, input=x.tobytes(), capture_output=True, timeout=300)
 
 
 @pytest.mark.parametrize("ranks", range(2, 17))
 def test_every_schedule(player: Path, ranks: int, tmp_path: Path) -> None:
-    """Numbers whose sums depend on the order in which they are added; tails that no chunk count divides."""
+    """Sums depend on the order of additions, and chunk counts do not divide the numbers of elements."""
     random = np.random.default_rng(ranks)
     operands = [(np.float32, 1009), (ml_dtypes.bfloat16, 333), (np.float32, 1)]
     for index, (name, make) in enumerate(CASES.items()):
@@ -104,7 +104,7 @@ def test_a_message_that_nobody_sends_ends_the_ranks(player: Path, tmp_path: Path
 
 
 def without_a_round(encoded: bytes) -> bytes:
-    """The messages of a rank of a ring, of which the last round of 1 send and 1 receive is gone."""
+    """A rank's encoded messages for a ring without the last round, which has one send and one receive."""
     words = [int.from_bytes(encoded[i : i + 4], "little") for i in range(0, len(encoded), 4)]
     words[6] -= 1
     return b"".join(word.to_bytes(4, "little") for word in words[: -3 - 2 - 3])

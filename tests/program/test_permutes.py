@@ -1,4 +1,4 @@
-"""Schedules as collective-permutes: proved from their tables, short, and free of late ranks while they can be."""
+"""Schedules as collective-permutes: proved from their tables, short, and without late ranks until they are needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check(schedule: Schedule, most: int | None = None) -> Permutes:
 def test_every_schedule_is_proved_from_its_tables(ranks: int) -> None:
     for name, make in CASES.items():
         schedule = make(ranks)
-        # By shares, rounds repeat less; a call of more than 200 permutes is left to the platform's default.
+        # With unlike shares fewer rounds repeat. A call of more than 200 permutes runs the platform's default instead.
         assert check(schedule).length <= (300 if name.startswith("unlike") else 200), name
         check(schedule, max(1, schedule.num_chunks // 8))
     for make_half in HALVES.values():

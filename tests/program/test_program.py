@@ -1,4 +1,4 @@
-"""Programs compute what their schedules do, in every order that the waits allow; malformed ones are refused."""
+"""Programs compute their schedules' sums in every order that the waits allow; malformed programs are refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_sums_into_one_rank_become_one_operation_until_somebody_reads() -> None:
 
 
 def test_a_rank_that_is_overwritten_is_read_before() -> None:
-    # Rank 0 gives its value to 1, then takes that of 2, so the sum on 1 must not be put off until rank 3 joins it.
+    # Rank 2 overwrites rank 0's value after rank 1 has added it, so this sum must not wait for the value of rank 3.
     rows = [[0, 0, 1, 0, Op.REDUCE], [1, 2, 0, 0, Op.COPY], [2, 3, 1, 0, Op.REDUCE]]
     program = Program.decode(compile(Schedule.from_table(rows, kind="small", ranks=4, num_chunks=1)))
     pieces = [[np.array([10**rank])] for rank in range(4)]
@@ -96,7 +96,7 @@ def test_a_rank_that_is_overwritten_is_read_before() -> None:
 
 
 def test_transfers_of_one_round_read_what_was_there_before() -> None:
-    # In one round 0 → 1 → 2, and 3 exchanges with 4 while it hands its old value to 5.
+    # In one round 0 sends to 1, 1 sends to 2, 3 exchanges with 4, and 3 copies its old value to 5.
     rows = [[0, 0, 1, 0, Op.REDUCE], [0, 1, 2, 0, Op.REDUCE]]
     rows += [[0, 3, 4, 0, Op.REDUCE], [0, 4, 3, 0, Op.REDUCE], [0, 3, 5, 0, Op.COPY]]
     program = Program.decode(compile(Schedule.from_table(rows, kind="small", ranks=6, num_chunks=1, ports=2)))
@@ -180,7 +180,7 @@ def test_sums_of_the_early_ranks_must_not_wait_for_the_late_one() -> None:
 def test_all_ranks_must_get_the_same_bits() -> None:
     pairs = [ProgramOp(0, 0, (0, 1), (0, 1), ()), ProgramOp(2, 0, (2, 3), (2, 3), ())]
     doubling = [*pairs, ProgramOp(0, 0, (0, 2), (0, 2), (0, 1)), ProgramOp(1, 0, (1, 3), (1, 3), (0, 1))]
-    verify_program(Program(4, 1, tuple(doubling)))  # two sums of the same two values
+    verify_program(Program(4, 1, tuple(doubling)))  # two ranks sum the same two values
     one_by_one = [pairs[0], ProgramOp(0, 0, (0, 2, 3), (0,), (0,)), pairs[1]._replace(waits=(1,))]
     one_by_one.append(ProgramOp(1, 0, (1, 2), (1, 2, 3), (0, 2)))
     with pytest.raises(PlanError, match="chunk 0 of rank 1 was added up in another order than that of rank 0"):

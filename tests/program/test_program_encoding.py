@@ -1,4 +1,4 @@
-"""Program bytes: as documented, and refused at the right word when damaged."""
+"""Program bytes follow the documented encoding. Damaged bytes are refused with the index of the word."""
 
 from __future__ import annotations
 

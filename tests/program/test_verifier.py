@@ -1,4 +1,4 @@
-"""The verifier accepts what adds up and refuses everything that does not, however the schedule was broken."""
+"""The verifier accepts schedules that give the sum and refuses all others, however they were broken."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_schedule_is_not_proved_by_its_name(name: str) -> None:
 
 
 def broken_template(dice: random.Random, ranks: int) -> Template | None:
-    """A random consistent template that differs from the right one in a few rows; None when the change made it none."""
+    """A random consistent template with a few rows changed from the right one; None if it became inconsistent."""
     steps = list(template(ranks).steps)
     for _ in range(dice.choice([1, 1, 2])):
         i, j = dice.randrange(len(steps)), dice.randrange(len(steps))
@@ -199,7 +199,7 @@ def test_the_proof_of_a_template_agrees_with_the_execution_of_its_transfers(rank
         candidate = broken_template(dice, ranks)
         if candidate is None:
             continue
-        # With this many chunks one goes through all ages before the end, so that the two must agree.
+        # With the largest number of chunks, one chunk passes all ages before the end, so both proofs must agree.
         for chunks in (2, ranks + 1, 2 * ranks + 12):
             schedule = schedules.straggler(ranks, dice.randrange(ranks), chunks, candidate)
             executed = proves(by_hand(schedule))

@@ -1,4 +1,4 @@
-"""Control characters in the names of a plan, a profile or a run: a terminal and a picture get their escapes."""
+"""Control characters in the names of a plan, a profile or a run are escaped on the terminal and in pictures."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_plan(tmp_path: Path, capsys: Capture) -> None:
 
 def test_errors_and_warnings(tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture) -> None:
     document = json.loads(json.dumps(evil_run()))
-    document["sites"][0]["ranks"] = 3  # an error that repeats the site's name
+    document["sites"][0]["ranks"] = 3  # invalid; the error repeats the site's name
     (tmp_path / "run.json").write_text(json.dumps(document))
     assert main(["report", str(tmp_path / "run.json")]) == 1
     check_printed(capsys)

@@ -26,7 +26,7 @@ Place = tuple[str | int, ...]
 
 
 def whole() -> dict[str, Any]:
-    """A run with something of every kind, two of each at most."""
+    """A run with one or two records of every kind."""
     changes = [{"at_s": 1.5, "is_open": False, "why": "a cut"}, {"at_s": 2.5, "is_open": True, "why": ""}]
     grouped = site(work_s=[[0.1, None, 0.2, 0.3]] * 2, arrivals=[[0.0, None, 0.1, 0.2]] * 2, end=1)
     selector = {"by_turns": False, "lateness_s": 0.01, "early": "ring", "late": "hybrid"}
@@ -60,7 +60,7 @@ def damaged(run: dict[str, Any], place: Place, value: Any) -> bytes:
 
 
 def show(data: bytes) -> None:
-    """All that `jaxcomm report` writes of a run."""
+    """Makes everything that `jaxcomm report` writes for a run."""
     run = run_file.decode(data, "run.json")
     words = [run_words.in_force(run, NOW), run_words.summary(run), run_picture.svg(run), run_trace.of_run(run)]
     assert all(words) and tensorboard.events(run, 0.0)

@@ -1,4 +1,4 @@
-"""Pictures, tables and words: what they show is counted against the schedule or plan that they are made from."""
+"""The content of pictures, tables and texts is compared with the schedule or plan that they show."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_timeline_boxes_do_not_overlap_and_stay_inside(schedule: Schedule) -> No
 def test_timeline_words_fit_into_the_picture(schedule: Schedule) -> None:
     root = ElementTree.fromstring(timeline.svg(schedule))
     for text in root.iter(f"{SVG}text"):
-        if text.get("text-anchor") is None:  # it begins at x; a letter is some 0.6 of its height wide, a bold one 0.7
+        if text.get("text-anchor") is None:  # begins at x; a letter's width is about 0.6 of its height, 0.7 if bold
             letter = (0.7 if text.get("font-weight") else 0.58) * float(text.get("font-size", ""))
             assert float(text.get("x", "")) + letter * len(text.text or "") <= float(root.get("width", "")) + letter
 

@@ -1,4 +1,4 @@
-"""A run over time: what its picture, trace, scalars and words show is counted against the records they are made of."""
+"""The content of a run's picture, trace, scalars and texts is compared with the run's records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECONDS = 20
 
 
 def site(plan: str = "auto", begin: int = 0, end: int = 10, ranks: int = 4, **fields: Any) -> dict[str, Any]:
-    """A site with a span for each second, in which rank 3 is 50 ms late in each of 5 calls."""
+    """A site with one span per second. In each of the 5 calls of a span, the last rank is 50 ms late."""
     spans = [
         {"at_s": at, "length_s": 1.0, "calls": 5, "after_arrival_s": 0.04, "arrivals": [0.0] * (ranks - 1) + [0.05]}
         for at in range(begin, end)
@@ -45,7 +45,7 @@ def site(plan: str = "auto", begin: int = 0, end: int = 10, ranks: int = 4, **fi
 
 
 def rail(process: int, name: str, share: int, **fields: Any) -> dict[str, Any]:
-    """A rail that carries 1 MB in each second, at a rate of 2 MB/s that is found in the first."""
+    """A rail that carries 1 MB per second. Its rate of 2 MB/s is measured in the first second."""
     spans = [
         {
             "at_s": at,
@@ -263,7 +263,7 @@ def test_the_commands_write_and_print_it_all(tmp_path: Path, capsys: Capture) ->
     outputs = {name: tmp_path / f"run.{name}" for name in ("svg", "html", "trace")}
     options = [f"--{name}={path}" for name, path in outputs.items()]
     options += [f"--save-plan={tmp_path / 'plan.json'}"]
-    for _ in range(2):  # a run that goes on
+    for _ in range(2):  # twice, as for a run that is still going on
         assert main(["report", str(run), *options, "--tensorboard", str(tmp_path / "logs")]) == 0
     assert outputs["svg"].read_text() == run_picture.svg(run_file.load(run))
     assert len([*(tmp_path / "logs").iterdir()]) == 1

@@ -1,4 +1,4 @@
-"""Savings in the tables of a plan: none where another schedule is predicted to be faster; sizes that were not timed."""
+"""Savings in a plan's tables: none if another schedule is predicted to be faster. Also sizes that were not timed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.planner.test_timed_schedules import SIZES, entry, profile, timed
 
 
 def up_to(largest: int, found: TimedSchedules) -> TimedSchedules:
-    """The schedules as if no larger size had been timed."""
+    """The timed schedules without sizes above `largest`."""
     few = [
         each.model_copy(update={"samples": [sample for sample in each.samples if sample.bytes <= largest]})
         for each in found.schedules

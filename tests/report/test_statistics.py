@@ -26,7 +26,7 @@ RANKS = 4
 
 
 def site(name: str = "psum", nbytes: int = 4096, **fields: Any) -> dict[str, Any]:
-    """A record of a sum among 4 ranks: rank 2 is 20 ms late in each of 10 calls, which then take 1 ms."""
+    """A record of a sum among 4 ranks. In each of 10 calls, rank 2 is 20 ms late; the transfer then takes 1 ms."""
     rows = [[0.0, 1e-4 * (call % 3), 0.02, 2e-4] for call in range(10)]
     record = {"name": name, "axes": "data", "plan": "direct", "ranks": RANKS, "bytes": nbytes, "calls": 10, "failed": 1}
     record |= {"transfer_s": 0.01, "early_bytes_share": 0.25, "wait_s": [0.2, 0.2, 0.0, 0.2], "late": [0, 0, 10, 0]}
@@ -155,7 +155,7 @@ def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -
 
 
 def test_a_profile_of_the_sites_of_a_run() -> None:
-    twice = site(nbytes=2**20, after_arrival_s=[5e-3] * 10, plan="auto")  # before such a run has made one
+    twice = site(nbytes=2**20, after_arrival_s=[5e-3] * 10, plan="auto")  # the run has not made a plan yet
     planned = site(nbytes=2**21, plan="3f9a01c2")
     found = profile.from_stats([site(), twice, planned, GROUPED, NEVER, site("all_gather", 2**30)])
     assert (found.ranks, found.warmup_dropped, len(found.arrivals)) == (RANKS, 1, 9)
@@ -203,7 +203,7 @@ def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Cap
 
 
 def rails_to(hosts: dict[int, int], shares: dict[str, int], closed: tuple[int, ...] = ()) -> list[dict[str, Any]]:
-    """The records of rails to processes on these hosts; the last rail to those of `closed` is fenced."""
+    """The records of rails to processes on these hosts. The last rail to each process in `closed` is fenced."""
     last = [*shares][-1]
     return [
         {"process": process, "host": host, "rail": rail, "is_open": rail != last or process not in closed}

@@ -1,4 +1,4 @@
-"""The schedules that the tests run over, and their execution on numbers without the package's own executors."""
+"""The schedules for the tests, and an execution on numbers that uses none of the package's executors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxcomm.schedules.halves import Half
 
 Numbers = NDArray[np.int64]
 
-# Schedules for any number of ranks. The late rank is the first, the last and in between; chunks are fewer and more.
+# Schedules for any number of ranks. The late rank is the first, the last or another; chunk counts are small and large.
 CASES: dict[str, Callable[[int], Schedule]] = {
     "ring": schedules.ring,
     "halving_doubling": schedules.halving_doubling,
@@ -51,7 +51,7 @@ CASES: dict[str, Callable[[int], Schedule]] = {
 
 
 def on_hosts(ranks: int, per_host: int) -> tuple[int, ...]:
-    """Hosts of a number of ranks each, the last one of the rest."""
+    """The host of every rank: hosts have `per_host` ranks each, and the last host has the rest."""
     return tuple(rank // per_host for rank in range(ranks))
 
 
@@ -106,13 +106,13 @@ CASES |= {
 
 
 def rates(count: int, seed: int = 0) -> list[float]:
-    """The slowness of each of some links, from none to all of them slow."""
+    """A random slowness for each of `count` links; no link, some or all links may be slow."""
     dice = random.Random(1000 * seed + count)
     return [dice.choice([1.0, 1.0, 1.25, 2.0, 4.0, 10.0]) for _ in range(count)]
 
 
 def of_hosts(hosts: Sequence[int], seed: int = 0) -> list[float]:
-    """The same by rank, where the ranks of a host share a link."""
+    """A random slowness for each rank, equal for the ranks of a host."""
     each = rates(max(hosts) + 1, seed)
     return [each[host] for host in hosts]
 
@@ -164,7 +164,7 @@ CASES |= {
     ),
 }
 
-# Reduce-scatters, and backwards all-gathers.
+# Reduce-scatters, and all-gathers, which are the same schedules reversed.
 HALVES: dict[str, Callable[[Half, int], Schedule]] = {
     "direct": lambda half, n: schedules.half(half, schedules.direct(n)),
     "ring": lambda half, n: schedules.half(half, schedules.ring(n)),
@@ -187,7 +187,7 @@ HALVES: dict[str, Callable[[Half, int], Schedule]] = {
 
 
 def by_hand(schedule: Schedule, table: object = None) -> Schedule:
-    """The schedule of these transfers (by default the same ones) that knows no constructor and no template."""
+    """A schedule of these transfers (by default the schedule's own), without a constructor or a template."""
     return Schedule.from_table(
         schedule.table() if table is None else table,
         kind=schedule.kind,
@@ -201,7 +201,7 @@ def by_hand(schedule: Schedule, table: object = None) -> Schedule:
 
 
 def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
-    """One 64-bit number per rank and chunk; sums are mod 2^64, so a wrong sum equals the right one by no accident."""
+    """A random 64-bit number per rank and chunk. Sums are mod 2^64, so a wrong sum hardly ever equals the right one."""
     return _random((schedule.ranks, schedule.num_chunks), seed)
 
 
@@ -214,13 +214,13 @@ def _random(shape: tuple[int, int], seed: int) -> Numbers:
 
 
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
-    """The ranks' buffers in the end. A partial sum that the precondition has sent on is lost unless it is complete.
+    """The ranks' buffers at the end. An incomplete sum that was sent on in a precondition becomes garbage afterwards.
 
-    Buffers are [ranks, chunks], or have one more dimension of executions that are done at once.
+    Buffers are [ranks, chunks], or [ranks, chunks, n] for n executions at once.
     """
     held = buffers.reshape(schedule.ranks, schedule.num_chunks, -1).copy()
     initial = held.copy()
-    added = np.zeros((schedule.ranks, schedule.num_chunks, 1), bool)  # whether the value has been sent to be added up
+    added = np.zeros((schedule.ranks, schedule.num_chunks, 1), bool)  # whether another rank has added the value
     for before, after in pairwise(schedule.phases):
         rows = before.table()
         _run(held, rows.tolist())

@@ -1,4 +1,4 @@
-"""The trees of chunks, and so the owners, where links have unlike rates."""
+"""The trees of chunks, whose roots are the owners, for links of unlike rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATES = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=8)
 
 
 def least(slowness: list[float]) -> float:
-    """The time of a buffer that no all-reduce can beat, in times of the buffer through a link of slowness 1."""
+    """The least time of an all-reduce; a buffer takes 1 s through a link of slowness 1."""
     nodes = len(slowness)
     return max(*slowness, 2 * (nodes - 1) / sum(1 / each for each in slowness))
 
@@ -29,13 +29,13 @@ def links(hosts: tuple[int, ...], nics: list[float], racks: tuple[int, ...] = ()
 
 
 def trees(given_: HostLinks, chunks: int, late: frozenset[int] = frozenset()) -> tuple[list[Tree], float]:
-    """The trees of some chunks, and the time of the busiest link for a buffer of them."""
+    """The trees of `chunks` chunks, and the time of the busiest link for a buffer of these chunks."""
     made = TreeFinder(given_, late)
     return [made.next(bool(late)) for _ in range(chunks)], made.load / chunks
 
 
 def moves_between(tree: Tree, parts: tuple[int, ...]) -> int:
-    """The number of parts that leave their host or rack on the way to the top."""
+    """The number of the tree's edges between different hosts or racks; `parts` has each rank's host or rack."""
     return sum(parts[child] != parts[parent] for child, parent in tree.edges)
 
 
@@ -89,7 +89,7 @@ def test_late_hosts_own_nothing_that_the_others_sum_before() -> None:
     assert load == pytest.approx(2.0), "what the slow rank must receive once all have come"
 
 
-# One slow rank of n, by how much; the time of many chunks, in times of the bound.
+# The number of ranks, and the slowness of the one slow rank. Times of many chunks are compared with the bound.
 @pytest.mark.parametrize(("ranks", "slow"), [(4, 2.0), (4, 4.0), (4, 1.25), (8, 2.0), (8, 1.25), (12, 4.0)])
 def test_a_slow_rank_costs_its_own_bytes_and_little_more(ranks: int, slow: float) -> None:
     nics = (1.0,) * (ranks - 1) + (slow,)

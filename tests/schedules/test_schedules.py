@@ -19,7 +19,7 @@ from jaxcomm.schedules.template_solver import search
 from tests.schedules.schedule_cases import CASES, by_hand, execute, random_numbers
 
 RANKS = [*range(2, 33), 64, 128, 256]
-# Even numbers of ranks up to 300 for which no pairwise template exists; the search has proved it.
+# Even numbers of ranks up to 300 for which no pairwise template exists, as the search has proved.
 DIRECTED = {12, 114, 116, 242, 244}
 
 
@@ -97,7 +97,7 @@ def test_rounds_with_as_many_chunks_as_other_ranks(ranks: int, rounds: int) -> N
 
 @pytest.mark.slow
 def test_every_number_of_ranks_up_to_1024_reaches_the_optimum() -> None:
-    for ranks in range(3, 1025):  # of two ranks, the other one has a single chunk, which needs no template
+    for ranks in range(3, 1025):  # two ranks have a single chunk, which needs no template
         proof = verify_template(template(ranks), ranks - 1)
         assert proof.counts["rounds"] == ranks - 2 + log2_up(ranks)
 
@@ -120,7 +120,7 @@ def test_seconds_counts_rounds_and_bytes() -> None:
 
 
 def is_pairwise(schedule: Schedule) -> bool:
-    """Whether nobody sends to one rank while receiving from another."""
+    """Whether each rank that sends and receives in a round does both with the same peer."""
     table = schedule.table()
     sends = {(round_, src): dst for round_, src, dst, _, _ in table.tolist()}
     return all(sends.get((round_, dst), src) == src for round_, src, dst, _, _ in table.tolist())
@@ -138,7 +138,7 @@ def test_any_ranks_any_chunks_any_straggler(ranks: int, chunks: int, data: st.Da
     late = data.draw(st.integers(0, ranks - 1), "straggler")
     schedule = schedules.straggler(ranks, late, chunks)
     assert schedule.num_rounds == chunks - 1 + log2_up(ranks)
-    assert len(schedule.table()) == ranks * chunks  # nothing is sent twice
+    assert len(schedule.table()) == ranks * chunks  # no rank gets a chunk twice
     verify_schedule(schedule)
     verify_schedule(by_hand(schedule))
 
@@ -281,7 +281,7 @@ def test_without_ortools_the_error_says_what_to_install(monkeypatch: pytest.Monk
     template.cache_clear()
     with pytest.raises(JaxcommError, match=r"needs the package ortools\.\n  Cure: pip install 'jaxcomm\[planner\]'"):
         schedules.straggler(6, 0, 2)
-    schedules.straggler(8, 0, 2), schedules.straggler(7, 0, 2), schedules.straggler(6, 0, 1)  # need none
+    schedules.straggler(8, 0, 2), schedules.straggler(7, 0, 2), schedules.straggler(6, 0, 1)  # these need no OR-Tools
 
 
 def test_schedules_and_their_proofs_need_neither_jax_nor_ortools() -> None:

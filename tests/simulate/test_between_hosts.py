@@ -1,4 +1,4 @@
-"""Costs of schedules between hosts: their links' times, and factors that were timed."""
+"""Costs of schedules between hosts: the modelled times of links, multiplied by measured factors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def made(name: ScheduleName) -> Schedule:
 
 
 def costs(factors: Mapping[ScheduleName, Mapping[int, float]], late: float = 1.0, links: Cluster = LINKS) -> TimedCosts:
-    """Costs of schedules whose times are these multiples, by size, of their links' times.
+    """Costs of timed schedules. `factors` has, by size, the measured time divided by the links' modelled time.
 
-    `late` scales the times with a late rank.
+    The factors of calls with a late rank are multiplied by `late`.
     """
     model, tables = LinkCosts(links, (LATE,)), []
     for name, by_size in factors.items():
@@ -77,14 +77,14 @@ def test_factors_are_interpolated_between_sizes_and_stay_beyond_them() -> None:
 
 
 def test_a_size_without_an_own_time_takes_that_of_other_schedules() -> None:
-    """A table need not have all sizes: where it has none, its neighbours' times tell nothing of a slow size."""
+    """A schedule may be untimed at one size. Its times at neighbouring sizes do not show that this size is slow."""
     direct = {MIB: 1.0, 4 * MIB: 3.0, 16 * MIB: 1.0}
     found = costs({DIRECT: direct, RING: {4 * MIB: 3.0}, FEW: {MIB: 1.0, 16 * MIB: 1.0}})
     assert factor(found, FEW, 4 * MIB) == pytest.approx(3.0)
 
 
 def test_small_timed_sizes_tell_nothing_of_calls_that_bytes_bound() -> None:
-    """A case from practice: 0.3 of the links' 4 KiB, which latency bounds, promised 159 ms for bytes of 537 ms."""
+    """A real case: the factor 0.3 of latency-bound 4 KiB calls predicted 159 ms for a call of 537 ms."""
     links = Cluster(1e-3, 0.535 / (1.5 * 16 * MIB))
     found = costs({DIRECT: {4 * KIB: 0.296}, RING: {4 * KIB: 0.5}}, links=links)
     assert found.cost(made(DIRECT), 4 * KIB) == pytest.approx(0.296 * LinkCosts(links).cost(made(DIRECT), 4 * KIB))

@@ -1,4 +1,4 @@
-"""Costs of schedules on an executor: interpolated where they were timed, else by a model that was fitted to these."""
+"""Costs of schedules on an executor: interpolated for timed schedules, and by a fitted model for all others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANKS, LATE, MIB = 8, 3, 2**20
 SIZES = (4096, 65536, MIB, 4 * MIB, 8 * MIB, 64 * MIB)
 LINKS = Cluster(1e-6, 1e-10)
 DIRECT, STRAGGLER = ScheduleName(kind="direct"), ScheduleName(kind="straggler", chunks=7)
-UNITS = np.array([2e-6, 9e-6, 1e-7, 0.0, 3e-11, 0.0, 5e-11, 2e-11, 3e-11])  # a machine's, as `_memory` orders terms
+UNITS = np.array([2e-6, 9e-6, 1e-7, 0.0, 3e-11, 0.0, 5e-11, 2e-11, 3e-11])  # one per term of `_memory`
 
 
 def machine() -> TermCosts:
@@ -35,7 +35,7 @@ def made(name: ScheduleName) -> Schedule:
 
 
 def measured(costs: Costs, factor: float = 1.0, noise: tuple[float, ...] = (1.0, 1.0, 1.0)) -> TimedSchedules:
-    """Every kind of schedule as a machine takes it; all but direct `factor` times as long."""
+    """Times of every kind of schedule, by `costs`. All kinds except direct take `factor` times as long."""
     tables = []
     for name in schedules_of(RANKS):
         samples = []
@@ -82,7 +82,7 @@ def test_the_model_is_fitted_to_timed_schedules_and_foretells_others() -> None:
 
 
 def test_memory_in_caches_has_no_ports_so_a_late_rank_gains_nothing() -> None:
-    """By the floor: direct's reads come with its stores, until stores go past the caches."""
+    """In caches, direct's stores already fetch the lines that it reads. Stores of large buffers bypass the caches."""
     direct, join = schedules.direct(RANKS), schedules.straggler(RANKS, LATE, 7)
     gain = {nbytes: machine().cost(direct, nbytes, 1.0) / machine().cost(join, nbytes, 1.0) for nbytes in SIZES}
     assert all(gain[nbytes] < 1.05 for nbytes in (4096, 65536, MIB, 4 * MIB))
@@ -97,7 +97,8 @@ def test_the_margin_is_what_turns_deviate_or_the_error_of_the_model() -> None:
     found = TimedCosts.of(noisy, RANKS, LINKS)
     straggler, direct = made(STRAGGLER), made(DIRECT)
     deviation = np.log([0.9, 1.0, 1.1]).std(ddof=1)
-    assert found.margin(straggler, MIB, direct) == pytest.approx(1 - np.exp(-4.3 * deviation))  # no gain is expected
+    # The model expects no gain, so one turn's deviation counts.
+    assert found.margin(straggler, MIB, direct) == pytest.approx(1 - np.exp(-4.3 * deviation))
     error = 1.2533 * deviation / 3**0.5
     assert found.margin(straggler, 64 * MIB, direct) == pytest.approx(1 - np.exp(-4.3 * error))
     assert TimedCosts.of(measured(machine()), RANKS, LINKS).margin(straggler, MIB, direct) == pytest.approx(0, abs=1e-9)
@@ -118,7 +119,7 @@ def test_of_five_turns_or_more_their_order_bounds_the_median(turns: int, bound: 
     for each in noisy.schedules:
         for sample in each.samples:
             if each.kind == "direct":
-                sample.late[:] = [sample.late[turns // 2]] * (turns + 2)  # it has had more turns
+                sample.late[:] = [sample.late[turns // 2]] * (turns + 2)  # direct has two more turns
     found = TimedCosts.of(noisy, RANKS, LINKS)
     worst = ratios[{"longest": -1, "second longest": -2, "third": -3}[bound]]
     margin = found.margin(made(STRAGGLER), 64 * MIB, made(DIRECT))

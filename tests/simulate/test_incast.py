@@ -34,7 +34,7 @@ def test_those_slow_down_in_which_a_rank_exchanges_with_several(name: str) -> No
     [
         ((0, 0, 1, 1, 2, 2), schedules.ring(6), 1.0),
         ((0, 0, 1, 1, 2, 2), schedules.direct(6), FACTOR),
-        ((0, 0, 0, 1, 1, 1), schedules.direct(6), 1.0),  # all go to the one other host
+        ((0, 0, 0, 1, 1, 1), schedules.direct(6), 1.0),  # every rank sends to one other host only
         ((0, 1, 2, 3), schedules.halving_doubling(4), FACTOR),
         ((0, 0, 1, 1), schedules.halving_doubling(4), 1.0),
     ],

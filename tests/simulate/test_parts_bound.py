@@ -24,10 +24,10 @@ def topology(hosts: tuple[int, ...], **fields: Any) -> Topology:
         (topology((0, 1, 2, 3), nics=(1.0, 1.0, 1.0, 2.0)), 2.0),
         (topology((0, 1, 2), nics=(2.0, 1.93, 2.42)), 4 / (1 / 2 + 1 / 1.93 + 1 / 2.42)),
         (topology((0, 1, 2), racks=(0, 1, 1), uplinks=(4.0, 4.0)), 4.0),
-        # Rack 1 as three parts: six messages, of which its hosts send 1 + 1/2 in the time of a buffer, its uplink 1/4.
+        # Rack 1 as 3 parts: 6 messages at the rates 3 · 1/2 of its hosts and 1/4 of its uplink need less than 4.
         (topology((0, 1, 2, 3), nics=(1.0, 2.0, 2.0, 2.0), racks=(0, 1, 1, 1), uplinks=(4.0, 4.0)), 4.0),
         (topology((0, 1, 2, 3), nics=(1.0, 3.0, 3.0, 3.0), racks=(0, 1, 1, 1), uplinks=(4.0, 4.0)), 6 / (1 + 1 / 4)),
-        # Host 0 as two parts: a rank sends within and through its NIC.
+        # Host 0 as 2 parts: each rank sends within the host and through its NIC.
         (topology((0, 0, 1), nics=(2.0, 2.0, 1.0)), 4 / (2 + 1 + 1)),
     ],
 )

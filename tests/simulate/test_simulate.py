@@ -18,7 +18,7 @@ from jaxcomm.simulate import Delays, Network, tune
 ALPHA, BETA, NBYTES = 3e-6, 1e-10, tune.ALIGNMENT * math.lcm(2**5, 3, 5**2, 7, 13, 17)  # no chunk is cut unevenly
 
 
-# One row per schedule and number of ranks; `exact` where every rank is busy in every round, so that no rank gets ahead.
+# One row per schedule and number of ranks. `exact`: every rank is busy in every round, so that no rank gets ahead.
 SCHEDULES = [(schedules.ring(n), True) for n in (2, 3, 4, 7, 16)]
 SCHEDULES += [(schedules.halving_doubling(n), True) for n in (2, 4, 8, 32)]
 SCHEDULES += [(schedules.halving_doubling(n), False) for n in (3, 6, 13)]
@@ -123,7 +123,7 @@ def test_the_family_is_counted_as_its_schedules_are(ranks: int, nbytes: int) -> 
     "schedule", [schedules.ring(8), schedules.direct(8), schedules.straggler(8, 0, 1), schedules.halving_doubling(8)]
 )
 def test_a_time_counts_the_bytes_of_the_busiest_rank_in_every_round(schedule: Schedule, nbytes: int) -> None:
-    """The executor cuts the buffer at multiples of 64 bytes: exact where a message is a chunk, else nearly so."""
+    """The executor cuts buffers at multiples of 64 bytes. The time is exact only if each message is one chunk."""
     chunks = schedule.num_chunks
     units = -(-nbytes // tune.ALIGNMENT)
     bounds = [min(nbytes, -(-units * chunk // chunks) * tune.ALIGNMENT) for chunk in range(chunks + 1)]
@@ -142,7 +142,7 @@ def test_a_time_counts_the_bytes_of_the_busiest_rank_in_every_round(schedule: Sc
 @pytest.mark.parametrize("ranks", [3, 4, 8, 16, 100, 1024])
 @pytest.mark.parametrize("nbytes", [10**6, 10**8, 10**10])
 def test_the_best_chunk_count_is_near_the_root(ranks: int, nbytes: int) -> None:
-    """k* = sqrt((L-1)·sβ/α) is the best count for a delay that covers everything (real-valued, unbounded)."""
+    """If the delay hides all early work, the best real-valued count without limits is k* = sqrt((L-1)·sβ/α)."""
     best = simulate.tuned_straggler(ranks, nbytes, Delays([math.inf]), ALPHA, BETA)
     depth = (ranks - 1).bit_length()
     root = max(1.0, math.sqrt((depth - 1) * nbytes * BETA / ALPHA))
@@ -157,7 +157,7 @@ def test_the_best_chunk_count_is_near_the_root(ranks: int, nbytes: int) -> None:
 
 @pytest.mark.parametrize("delay", [math.inf, 1e-6])
 def test_small_buffers_are_not_held_up_by_a_least_chunk(delay: float) -> None:
-    """Growing by one alignment, a buffer never takes much less, and no chunk count does better than the one found."""
+    """A buffer that is one alignment longer never takes much less time, and no chunk count beats the found count."""
     sizes = np.arange(tune.ALIGNMENT, 160 * tune.ALIGNMENT, tune.ALIGNMENT)
     late = Delays([delay])
     times = np.array([tune.best(8, int(size), late, 1e-6, 1e-9).seconds for size in sizes])
@@ -197,7 +197,7 @@ def test_what_the_search_returns_can_be_had(
 @settings(max_examples=25, deadline=None)
 @given(ranks=st.sampled_from([3, 4, 5, 8]), delay=st.floats(0, 0.03), nbytes=st.sampled_from([10**5, 10**7, 3 * 10**8]))
 def test_the_search_finds_the_best_of_all(ranks: int, delay: float, nbytes: int) -> None:
-    """Against the whole grid of some ten thousand members: within the 0.2 % that it may give away for fewer chunks."""
+    """The found member is close to the best of 12,000 members. The search may lose 0.2 % to save chunks."""
     late = Delays([delay, 0.0])
     everything = tune.grid(ranks, nbytes, np.arange(1, 200), np.arange(0, 60), ALPHA, BETA)
     best = (late.exposed(everything.before) + everything.after).min()
@@ -215,7 +215,7 @@ def test_members_that_cover_more_fit_into_more_of_the_delay() -> None:
 
 
 def test_bound_without_cost_of_bytes_is_rounds_alone() -> None:
-    """A noisy profile may say so, also of unlike NICs."""
+    """A noisy profile may have β = 0, even with unlike NICs."""
     topology = Topology(hosts=(0, 1, 2, 3), nic="rank", slow=1.0, nics=(1.0, 50.0, 1.0, 1.0))
     assert simulate.lower_bound(4, 2**20, Delays((0.03,)), 1e-3, 0.0, 1, topology) == pytest.approx(2e-3)
 
@@ -236,7 +236,7 @@ def test_large_buffers_approach_the_bound_when_the_delay_covers_all() -> None:
     assert row.ring == pytest.approx(2 * row.lower_bound, rel=0.01)
 
 
-# The bandwidth factors of the table in Devraj et al., section 5, and for more chunks than the paper has.
+# Bandwidth factors from the table in Devraj et al., section 5. The last row has more chunks than the paper's table.
 FACTORS = [(4, 1, 4 / 3), (8, 1, 9 / 7), (16, 1, 18 / 15), (64, 1, 68 / 63), (256, 1, 262 / 255), (8, 8, 58 / 56)]
 
 
@@ -264,6 +264,6 @@ def test_a_join_passes_once_through_every_port(make: Callable[[int, int, int], S
 
 
 def test_ports_count_what_each_step_reads_and_stores_elsewhere() -> None:
-    # Rank 0 adds what it reads of rank 1, and stores the sum there.
+    # Rank 0 reads and adds rank 1's chunk, and stores the sum in rank 1's memory.
     two = Schedule.from_table([(0, 1, 0, 0, Op.REDUCE), (1, 0, 1, 0, Op.COPY)], kind="", ranks=2, num_chunks=1)
     assert [each.tolist() for each in simulate.ports(two)] == [[1, 1], [1, 1]]

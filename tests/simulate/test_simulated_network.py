@@ -1,4 +1,4 @@
-"""Runs on networks whose links are shared, slow or lossy: against closed forms, against each other, and monotone."""
+"""Runs on networks with shared, slow or lossy links, compared with closed forms and with each other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_links_that_are_as_fast_as_ports_and_not_shared_change_nothing(schedule:
 def test_a_shared_uplink_of_a_quarter_slows_a_ring_by_four() -> None:
     ring = schedules.ring(4)
     rounds, chunk = ring.num_rounds, NBYTES / 4 * BETA
-    # The uplink passes the next chunk while the last one is on its way.
+    # The uplink starts the next chunk while the previous chunk is still in flight, so α counts once.
     assert finish(ring, PAIRS) == pytest.approx(ALPHA + rounds * 4 * chunk)
 
 
@@ -74,9 +74,9 @@ def test_a_slow_card_slows_what_passes_it() -> None:
     assert finish(ring, slow) == pytest.approx(ring.num_rounds * (ALPHA + 3 * NBYTES / 4 * BETA))
 
 
-# Between two hosts of four a byte takes 4 times as long; the times are in chunks over a fast link. A ring's 14 rounds
-# wait for its two links between hosts; the late rank's exchanges with 4 owners on the other host take 4 each, and what
-# they bring crosses again; of direct's two phases each sends 16 messages through the NIC that a host shares.
+# Two hosts of four ranks; a byte between hosts takes 4 times as long. The unit of time is a chunk over a fast link.
+# ring: each of 14 rounds waits for the links between hosts. straggler: the late rank's exchanges with 4 owners on the
+# other host take 4 each, and their sums cross again. direct: in both phases a host's NIC sends 16 messages.
 HOSTS = [("rank", schedules.ring(8), 56.0), ("rank", schedules.straggler(8, 3, 7), 27.0)]
 HOSTS += [("rank", schedules.straggler(8, 3, 14), 51.0), ("host", schedules.ring(8), 56.0)]
 HOSTS += [("host", schedules.direct(8), 128.0)]
@@ -125,7 +125,7 @@ def test_losses_cost_time_and_a_bound_saves_it(schedule: Schedule) -> None:
 
 
 def test_tcp_waits_for_its_timeout_when_the_tail_is_lost() -> None:
-    """Of messages of three packets every loss is one of the tail; of long ones a share of three packets."""
+    """In a message of three packets, every loss is in the tail. In a long message, only the last three packets are."""
     rng = np.random.default_rng(0)
     loss = PacketLoss(rate=0.001, timeout_s=1.0)
     again, waited = repairs(np.full(100_000, 3), loss, None, 1e-3, rng)
@@ -168,7 +168,7 @@ def test_the_critical_path_has_the_length_of_the_run(schedule: Schedule) -> None
 def test_who_arrives_later_makes_nobody_finish_earlier(
     schedule: Schedule, arrivals: list[float], rank: int, later: float, seed: int
 ) -> None:
-    """Without shared links, over which a later message may let another one pass first."""
+    """Only without shared links: at a shared link, a later message may let another message pass first."""
     n = schedule.ranks
     network = dataclasses.replace(ALIKE, nics=(1.0, 2.0) * (n // 2) + (1.0,) * (n % 2), packet_loss=LOSS)
     before = simulate.run(schedule, NBYTES, network, arrivals[:n], seed).finish_s
@@ -208,13 +208,13 @@ def test_a_profile_becomes_its_network() -> None:
     assert found == Network(ALPHA, BETA, None, (1, 0, 1, 0), (2.0, 4.0), (1.0, 2.0, 1.0, 1.0), 1.0, LOSS, 0.1)
 
 
-# Rank 1 takes 2 seconds for a chunk, the others 1. (sender, receiver) in rounds, and when each starts and has arrived.
+# Rank 1 takes 2 seconds per chunk, the others 1. A row: (sender, receiver) by round, the starts, and the arrivals.
 @pytest.mark.parametrize(
     ("moves", "starts", "ends"),
     [
         ([(0, 1), (0, 2)], [0, 1], [2, 2]),  # rank 0 has sent its chunk after 1 second
-        ([(1, 0), (2, 0)], [0, 1], [2, 2]),  # rank 0 takes 1 second of its port for what comes slowly
-        ([(2, 0), (1, 0)], [0, 0], [1, 2]),  # which may be the last 1 of the 2 seconds
+        ([(1, 0), (2, 0)], [0, 1], [2, 2]),  # the slow message takes 1 second of rank 0's port
+        ([(2, 0), (1, 0)], [0, 0], [1, 2]),  # that second may be the last of the 2 seconds
         ([(0, 1), (2, 1)], [0, 2], [2, 4]),  # a slow port serves one message at a time
         ([(1, 0), (1, 2)], [0, 2], [2, 4]),
         ([(1, 0), (2, 0), (2, 0)], [0, 1, 2], [2, 2, 3]),

@@ -1,4 +1,4 @@
-"""Tests that make a testbed are skipped where the machine cannot carry one."""
+"""Skips the tests that make a testbed if the machine cannot run testbeds."""
 
 from __future__ import annotations
 

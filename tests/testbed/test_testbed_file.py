@@ -1,4 +1,4 @@
-"""Testbed files: what is read, one clear error per mistake, and what would be done; without root."""
+"""Testbed files: reading, one clear error per mistake, and dry runs. Needs no root."""
 
 from __future__ import annotations
 
@@ -172,8 +172,8 @@ def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> No
     found, drops = testbed.load(file).switch, plan.load(tmp_path / "plan.json").drops
     assert found and drops and drops.buffer and found.buffer_bytes == 40 * 1514
     queues = drops.buffer.queues
-    assert [bool(queue.large) for queue in queues] == [True, True, True, False]  # of three layers
-    assert found.ordinary[:4:-1] == tuple(1514 * queue.small for queue in queues[:3])  # the first is of priority 7
+    assert [bool(queue.large) for queue in queues] == [True, True, True, False]  # three layers fill three queues
+    assert found.ordinary[:4:-1] == tuple(1514 * queue.small for queue in queues[:3])  # queue 0 has priority 7
     assert found.important[:4:-1] == tuple(1514 * queue.large for queue in queues[:3])
     assert found.ordinary[:5] == testbed.TestbedSwitch(buffer_bytes=40 * 1514).ordinary[:5]
     assert f"{', '.join(map(str, found.ordinary))}, of plan.json" in testbed.picture(Layout(testbed.load(file), "0"))
@@ -202,7 +202,7 @@ def test_processes_know_their_host(file: Path) -> None:
     file.write_text(RAIL + SECOND + HOSTS + "processes = 2\ndelay_s = 0.25\n")
     layout = Layout(testbed.load(file), "1a2b3c4d")
     found = testbed.environments(layout)
-    assert testbed.coordinator(layout) == "10.77.255.1:7600"  # of the control network
+    assert testbed.coordinator(layout) == "10.77.255.1:7600"  # in the control network
     assert [each["JAXCOMM_HOST"] for each in found] == ["a", "b", "b"]
     assert [each["JAXCOMM_RAILS"] for each in found] == ["eth0:500,eth1:125"] * 3
     assert [each["JAXCOMM_TESTBED_DELAY_S"] for each in found] == ["0", "0.25", "0.25"]
@@ -211,7 +211,7 @@ def test_processes_know_their_host(file: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_a_dry_run_prints_commands_and_runs_none(path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(subprocess, "Popen", None)  # which subprocess.run needs, too
+    monkeypatch.setattr(subprocess, "Popen", None)  # subprocess.run needs Popen, too
     words = ["testbed", "run", str(path), "--dry-run", "--", "sh", "train.sh", "--steps", "3"]
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -239,7 +239,7 @@ def test_a_program_that_is_not_there_has_its_package(monkeypatch: pytest.MonkeyP
     cures = {each.name: each.cure for each in testbed.requirements()}
     assert cures["the program nft"] == "apt-get install nftables" and not cures["the program ip"]
     calm = testbed.load(next(path for path in EXAMPLES if path.stem == "racks"))
-    assert "the program nft" not in {each.name for each in testbed.requirements(calm)}  # it has no loss
+    assert "the program nft" not in {each.name for each in testbed.requirements(calm)}  # no packet loss
 
 
 def test_bad_usage(capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""Hosts of a testbed differ as machines do, and the guides' first programs run on them. Root."""
+"""Hosts of a testbed differ as machines do, and run the first programs of the guides. Needs root."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_first_programs_of_guides_run_between_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # with eight devices
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the tests' XLA_FLAGS set eight devices
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     program, file = tmp_path / "train.py", tmp_path / "two.toml"

@@ -1,4 +1,4 @@
-"""Sums over a line that loses packets, some of which need not come. Root."""
+"""Sums over a link that loses packets, if a part of the loss may stay unrepaired. Needs root."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_ranks_get_the_same_of_what_is_lost(
     lines = [line.split("FOUND ")[1] for line in capfd.readouterr().err.splitlines() if "FOUND" in line]
     found = [json.loads(line) for line in lines]
     assert len(found) == len(HOSTS)
-    # Of what ranks bring, 1, 2 and 4, any but all may be missing; what has come is averaged.
+    # The ranks contribute 1, 2 and 4. Up to two contributions may be lost; the others' mean times 3 is the sum.
     present = {sum(2**i for i in s) * 3 / len(s) for s in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]}
     for each in found:
         assert each["exact"]

@@ -1,4 +1,4 @@
-"""Testbeds as they are made: rates, racks, loss, cuts, other traffic, and that they share nothing. They need root."""
+"""Running testbeds: rates, racks, loss, cuts, other traffic, and isolation between testbeds. Needs root."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from jaxcomm.testbed.processes import TRAFFIC
 
 pytestmark = pytest.mark.root
 
-DEADLINE_S = 30.0  # of each process
-TRIES = 3  # a busy machine can keep a sender from its rate, never let it exceed it
+DEADLINE_S = 30.0  # of each process, in seconds
+TRIES = 3  # a busy machine may slow a sender down, but never speeds it up
 TWO = [{"name": "a"}, {"name": "b"}]
 
 PING = """
@@ -53,7 +53,7 @@ def python(layout: Layout, host: str, *words: str) -> Iterator[subprocess.Popen[
     command = testbed.on_its_host([sys.executable, "-I", *words])
     own = next(each for each in testbed.environments(layout) if each["JAXCOMM_HOST"] == host)
     with subprocess.Popen(command, env=os.environ | own, stdout=subprocess.PIPE, text=True) as process:
-        deadline = threading.Timer(DEADLINE_S, process.kill)  # whoever waits for a line of it gets an empty one
+        deadline = threading.Timer(DEADLINE_S, process.kill)  # then `first_line` returns an empty line
         deadline.start()
         try:
             yield process
@@ -103,7 +103,7 @@ def test_links_uplinks_and_rails_have_their_rates() -> None:
 
 
 def test_connections_use_the_congestion_control_of_the_file() -> None:
-    """Also where the machine's own is another one, and keeps this one from other namespaces."""
+    """Even if the machine uses another congestion control, and forbids this one in other namespaces."""
     code = (
         "import socket, sys; server = socket.create_server((sys.argv[1], 7002)); print('ready', flush=True); "
         "print(server.accept()[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b'\\0').decode())"
@@ -169,7 +169,7 @@ def test_events_happen_while_the_processes_run(capfd: pytest.CaptureFixture[str]
     wanted = made(cuts=cuts, flows=[{"src": "a", "dst": "b", "start_s": 0.3}])
     deadline = time.monotonic() + DEADLINE_S
     with testbed.up(wanted) as layout, testbed.happening(layout):
-        while testbed.counters(layout)[1].received_bytes < 1e6:  # of the flow, which needs the repaired link
+        while testbed.counters(layout)[1].received_bytes < 1e6:  # bytes of the flow, which needs the repaired link
             assert time.monotonic() < deadline
     printed = [line.partition(" s: ")[2] for line in capfd.readouterr().err.splitlines()]
     assert printed == [
@@ -180,7 +180,7 @@ def test_events_happen_while_the_processes_run(capfd: pytest.CaptureFixture[str]
 
 
 def test_packets_are_lost_at_random_and_counted() -> None:
-    """Each datagram by itself, also those that a sender hands to the kernel as one."""
+    """Each datagram is lost independently, even if the sender passes several datagrams to the kernel in one call."""
     sent, rate = 4000, 0.2
     receive = (
         "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((sys.argv[1], 7003)); "
@@ -203,11 +203,11 @@ def test_packets_are_lost_at_random_and_counted() -> None:
                 received = int(first_line(receiver))
         lost = testbed.counters(layout)[1].random_losses
     assert 0.15 * sent < sent - received < 0.25 * sent  # eight standard deviations each way
-    assert sent - received <= lost <= sent - received + 100  # the last ones, too, may have been lost
+    assert sent - received <= lost <= sent - received + 100  # some final datagrams may be lost, too
 
 
 def test_testbeds_share_nothing() -> None:
-    """Two of them use the same addresses at the same time; and neither is there for the machine."""
+    """Two testbeds use the same addresses at the same time, and the machine sees no interface of either testbed."""
     before = interfaces()
     with testbed.up(made()) as one, testbed.up(made()) as other:
         address = one.address("b", "eth0")

@@ -1,4 +1,4 @@
-"""`jaxcomm profile` in a testbed finds the hosts and racks that were made. Root."""
+"""`jaxcomm profile` in a testbed finds the testbed's hosts and racks. Needs root."""
 
 from __future__ import annotations
 

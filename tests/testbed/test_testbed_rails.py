@@ -1,4 +1,4 @@
-"""Sums over two rails of a testbed: what each carries by its rate, and what runs while one is cut. Root."""
+"""Sums over two rails of a testbed: shares by rate, and the prepared schedule while a rail is cut. Needs root."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_buffer_takes_both_rails(
     shown = capfd.readouterr()
     assert shown.err.count("right") == 2
     for link in documents.document(shown.out)["links"]:
-        share = {"eth0": 13 / 16, "eth1": 3 / 16}[link["rail"]]  # of sixteen segments, for rates of 4 to 1
+        share = {"eth0": 13 / 16, "eth1": 3 / 16}[link["rail"]]  # of sixteen segments, by rates of 4 to 1
         payload = BYTES * CALLS * share
         assert payload < link["sent_bytes"] < 1.2 * payload
 

@@ -1,4 +1,4 @@
-"""`jaxcomm testbed run` as a user meets it: processes, their end, and that nothing is left however it ends. Root."""
+"""`jaxcomm testbed run`: its processes and their end. Nothing is left after any kind of end. Needs root."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def file(tmp_path: Path) -> str:
 
 @contextmanager
 def started(file: str, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """`jaxcomm testbed run` in a session of its own, once its three processes have printed a line with go."""
+    """`jaxcomm testbed run` in its own session. It is killed at the end of the block, or after `DEADLINE_S`."""
     words = [sys.executable, "-m", "jaxcomm.cli", "testbed", "run", file, "--", *command]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -63,7 +63,7 @@ SAY_GO_AND_SLEEP = ("sh", "-c", "echo go; sleep 1000")
 
 
 def wait_for_go(run: subprocess.Popen[str]) -> tuple[str, list[int]]:
-    """The testbed's id, and the ids of all processes on its hosts, as this machine has them."""
+    """Waits for "go" from three processes. Returns the testbed's id, and this machine's ids of its processes."""
     assert run.stdout is not None
     id, processes = run.stdout.readline().split()[1].rstrip(":"), 0
     while processes < 3:
@@ -72,7 +72,7 @@ def wait_for_go(run: subprocess.Popen[str]) -> tuple[str, list[int]]:
         processes += line.endswith(" go\n")
     hosts = [f"jaxcomm-{id}-{host}" for host in "ab"]
     found = [subprocess.check_output(["ip", "netns", "pids", host], text=True).split() for host in hosts]
-    assert len(found[0]) > len(found[1]) > 2  # those of the command, and each host's first
+    assert len(found[0]) > len(found[1]) > 2  # processes of the command, and each host's first processes
     return id, [int(process) for each in found for process in each]
 
 
@@ -91,7 +91,7 @@ def alive(process: int) -> bool:
 
 
 def have_ended(processes: list[int]) -> bool:
-    """Whether all end soon: a killed process leaves its network namespace before it has ended."""
+    """Whether all processes end within `DEADLINE_S`. A killed process leaves its network namespace before it ends."""
     deadline = time.monotonic() + DEADLINE_S
     while any(map(alive, processes)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -103,14 +103,14 @@ def test_jax_distributed_finds_its_peers_without_arguments(
     file: str, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # with eight devices
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the tests' XLA_FLAGS set eight devices
     assert main(["testbed", "run", file, "--json", "--time-limit", "120", "--", sys.executable, "-c", JOB]) == 0
     shown = capfd.readouterr()
     for process, host in enumerate("aab"):
         assert f"[{process} {host}] {process} 3 1 {host} {3 * 2**18}.0\n" in shown.err
     links = documents.document(shown.out)["links"]
     assert [(link["host"], link["rail"]) for link in links] == [("a", "eth0"), ("b", "eth0")]
-    assert links[1]["received_bytes"] > 2**20  # Gloo's go over the rail, the coordinator's do not
+    assert links[1]["received_bytes"] > 2**20  # Gloo's bytes use the rail, the coordinator's bytes do not
     assert links[1]["received_bytes"] < 8 * 2**20
 
 

@@ -1,6 +1,6 @@
-"""Hosts that fall silent on all rails at once, or lose only long packets: the others' calls fail soon.
+"""If a host falls silent on all rails, or loses only long packets, the other hosts' calls fail soon.
 
-Over TCP and UDP. The error says why. Root."""
+Over TCP and UDP. The error names the reason. Needs root."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxcomm.testbed import Layout, Testbed, network
 from jaxcomm.testbed.schema import Cut
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SOON_S = 27.0  # before the deadline of a call
+SOON_S = 27.0  # less than the deadline of a call
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 

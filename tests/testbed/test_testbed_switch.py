@@ -1,4 +1,4 @@
-"""The switch in which hosts may meet: what arrives, what is dropped first, and what its report says. Root."""
+"""The packet switch of a testbed: delivered packets, the order of drops, and the report. Needs root."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_ordinary_packets_are_dropped_first_and_the_report_says_so() -> None:
     wanted = made(hosts=THREE, switch={"buffer_bytes": 65536, "threshold_bytes": 12000})
     with testbed.up(wanted) as layout:
         b, c = (layout.address(host, "eth0") for host in "bc")
-        testbed.set_link(layout, LinkState("c", "eth0", 1e-6, 0.0))  # hours for a packet
+        testbed.set_link(layout, LinkState("c", "eth0", 1e-6, 0.0))  # a packet takes hours
         with python(layout, "b", "-c", RECEIVE, b, "1") as end, python(layout, "c", "-c", RECEIVE, c, "34") as receiver:
             assert first_line(end) == first_line(receiver) == "ready"
             with python(layout, "a", "-c", SEND, c, b):
@@ -63,7 +63,7 @@ def test_ordinary_packets_are_dropped_first_and_the_report_says_so() -> None:
             received = first_line(receiver).split()
         queues = {queue.priority: queue for queue in testbed.queue_counters(layout) if queue.host == "c"}
         (link,) = (link for link in testbed.counters(layout) if link.host == "c")
-    assert received == ["-", *"ppp", *"oi" * 5, *"i" * 25]  # 12000 bytes are eleven packets, with that on the link
+    assert received == ["-", *"ppp", *"oi" * 5, *"i" * 25]  # 12000 bytes are 11 packets, with the packet on the link
     assert list(queues) == [7, 0]
     assert (queues[0].packets, queues[0].ordinary_drops, queues[0].important_drops) == (36, 25, 0)
     assert (queues[7].packets, queues[7].ordinary_drops, queues[7].important_drops) == (3, 0, 0)
@@ -80,7 +80,7 @@ def test_links_keep_to_their_rates_and_are_cut_and_repaired() -> None:
             assert first_line(ping) == "reached"
             for event in testbed.timeline(layout):
                 events.carry_out(layout, event)
-                ends = event.link is not None  # the last of what happens at that time
+                ends = event.link is not None  # the last event at this time
                 assert not ends or first_line(ping) == ("lost" if "cut" in event.text else "reached")
     with pytest.raises(JaxcommError, match=f"testbed {layout.id} has no switch"):
         testbed.queue_counters(layout)
@@ -93,7 +93,7 @@ def test_a_run_prints_what_waited(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert main([*words[:3], "--json", *words[3:]]) == 0
     found = documents.document(capfd.readouterr().out)
     carried = {queue["host"]: queue["bytes"] for queue in found["queues"] if queue["priority"] == 0}
-    assert carried == {"a": 142, "b": found["links"][0]["sent_bytes"]}  # errors of ICMP have another priority
+    assert carried == {"a": 142, "b": found["links"][0]["sent_bytes"]}  # ICMP errors have another priority
     assert main(words) == 0
     assert "packets that waited in the switch, by destination:\nhost  rail  priority  packets" in capfd.readouterr().out
 

@@ -1,5 +1,5 @@
-"""Rails over UDP that are cut in mid-transfer: the sums are exact, and each rail is taken back; the last one's loss is
-an error that says why. Root."""
+"""Rails over UDP are cut in mid-transfer: the sums stay exact, and a repaired rail is used again. The loss of the only
+rail is an error that names the reason. Needs root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unchanged programs between hosts: over two rails, and when a host's network is cut. Root."""
+"""Unchanged programs between hosts: over two rails, and when a host's network is cut. Needs root."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ except Exception as error:
 def unchanged_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # with eight devices
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the tests' XLA_FLAGS set eight devices
     for name, value in jaxlib_variables.variables().items():
         monkeypatch.setenv(name, value)
 
@@ -58,7 +58,7 @@ def test_values_over_two_unlike_rails_are_those_of_numpy(
     sent = dict.fromkeys(("eth0", "eth1"), 0)
     for link in json.loads(shown.out)["links"]:
         sent[link["rail"]] += link["sent_bytes"]
-    assert min(sent.values()) > 1 << 18, sent  # more than handshakes
+    assert min(sent.values()) > 1 << 18, sent  # more bytes than handshakes
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

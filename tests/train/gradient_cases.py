@@ -1,4 +1,4 @@
-"""Gradients of several ranks whose segments differ in size, and how tests reduce and cut them."""
+"""Gradients of several ranks whose segments differ in magnitude, and functions that sum and cut the gradients."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def make_mesh():
 
 
 def gradients(seed=0, size=SIZE):
-    """One row per rank; segments differ in size by orders of magnitude."""
+    """One row per rank. The magnitudes of segments differ by orders of magnitude."""
     random = np.random.default_rng(seed)
     scale = np.repeat(np.exp(random.normal(0, 2, -(-size // WIDTH))), WIDTH)[:size]
     return (random.standard_normal((RANKS, size)) * scale).astype(np.float32)
 
 
 def run(mesh, step, *operands, check_vma=True):
-    """`step` on each rank's row; its results, one per rank."""
+    """The results of `step` on each rank's row, stacked by rank."""
     on_rank = lambda *rows: jax.tree.map(lambda y: y[None], step(*jax.tree.map(lambda row: row[0], rows)))  # noqa: E731
     mapped = jax.shard_map(on_rank, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=check_vma)
     return jax.jit(mapped)(*operands)
 
 
 def by_segment(row):
-    """Rows of segments; the short one is filled up with zeros."""
+    """The row cut into segments; the last, short segment is padded with zeros."""
     return np.pad(row, (0, -len(row) % WIDTH)).reshape(-1, WIDTH)
 
 

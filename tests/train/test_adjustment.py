@@ -1,4 +1,4 @@
-"""Groups that follow the training: a rank that turns slow comes into small groups, without another compilation."""
+"""Adjusted groups: a rank that becomes slow gets small groups, without another compilation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def two_racks():
 
 @pytest.fixture(scope="module", params=["the host waits for every step", "the ranks run on by themselves"])
 def train(two_racks, request):
-    """Runs a number of steps; the slow rank's own part of one takes `delay` longer."""
+    """Returns a function that runs steps in which the slow rank's own work takes `delay` seconds longer."""
     at_once = 13 if "run on" in request.param else 1
     mesh = jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,))
     average = divide_and_shuffle(two_racks, "data")
@@ -78,7 +78,7 @@ def test_a_rank_that_turns_slow_is_kept_in_the_smallest_groups_and_comes_back(tw
         found.append(adjust_groups(two_racks, groups, steps=12))
         groups = found[-1].groups
         tables.append(found[-1].table)
-        np.testing.assert_allclose(params.mean(axis=0), mean, atol=1e-5)  # no table loses anything
+        np.testing.assert_allclose(params.mean(axis=0), mean, atol=1e-5)  # no table changes the mean over the ranks
     before, slow, after = found
     assert not before.changed and before.groups is two_racks.groups and before.reason.endswith("the groups stay.")
     assert slow.changed and slow.reason.endswith("the groups change."), slow.reason
@@ -91,7 +91,7 @@ def test_a_rank_that_turns_slow_is_kept_in_the_smallest_groups_and_comes_back(tw
 
 
 def site(own, **fields):
-    """A site of `jaxcomm.stats()` with these steps, in which the ranks run on by themselves."""
+    """A site of `jaxcomm.stats()` whose `work_s` is `own`, with arrivals of ranks that do not wait for each other."""
     random = np.random.default_rng(1)
     arrivals = np.cumsum(np.array(own) + random.uniform(0, 0.1, np.shape(own)), axis=0)
     known = {"calls": len(own), "work_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
@@ -99,7 +99,7 @@ def site(own, **fields):
 
 
 def steps(late, count=16):
-    """Steps of 10 ms, with noise; `late` by rank."""
+    """Steps of 10 ms with noise. Rank r takes `late[r]` seconds longer."""
     noise = np.random.default_rng(0).uniform(0, 1e-3, (count, RANKS))
     return (0.01 + noise + [late.get(rank, 0.0) for rank in range(RANKS)]).tolist()
 
@@ -113,7 +113,7 @@ def test_only_what_lasts_and_matters_changes_the_groups(two_racks):
     noise = adjusted(steps({}))
     assert not noise.changed and "nobody" in noise.reason and max(noise.late_s) < 1e-3
     once = np.array(steps({}))
-    once[3, SLOW] += 1.0  # an evaluation, or another process
+    once[3, SLOW] += 1.0  # one slow step, as during an evaluation
     assert not adjusted(once.tolist()).changed
     lasting = adjusted(steps({SLOW: 0.02}))
     assert lasting.changed and set(around(lasting.groups, SLOW)) <= {1, 2}
@@ -122,7 +122,7 @@ def test_only_what_lasts_and_matters_changes_the_groups(two_racks):
     assert not again.changed and again.groups == lasting.groups
     two = adjusted(steps({SLOW: 0.02, 1: 0.03}))
     assert f"rank 1 by 29.7 ms, rank {SLOW} by 19.9 ms;" in two.reason
-    assert max(around(two.groups, 1)) == 2 and max(around(two.groups, SLOW)) <= 3  # what the slowest pair allows
+    assert max(around(two.groups, 1)) == 2 and max(around(two.groups, SLOW)) <= 3  # rank 1's pair takes longest anyway
 
 
 def test_the_average_that_moves_most_is_looked_at(two_racks):
@@ -136,7 +136,7 @@ def test_what_processes_have_seen_is_put_together(two_racks):
     whole = site(own.tolist())
 
     def of(here, calls, lost=0):
-        """The site of a process with these ranks that has recorded `calls` calls, but not the first `lost`."""
+        """The site of a process with the ranks `here` that has recorded the calls from `lost` to `calls`."""
         rows = slice(lost, calls)
         known = np.where(np.isin(ranks, here), own, np.nan)[rows]
         part = site(known.tolist(), calls=calls, arrivals=whole["arrivals"][rows])
@@ -155,7 +155,7 @@ def test_what_processes_have_seen_is_put_together(two_racks):
 def test_a_rank_whose_process_waits_for_each_step_is_not_late_because_its_neighbour_waited():
     random = np.random.default_rng(2)
     own = np.full((16, 2), 0.01)
-    own[:, 0] += random.uniform(0, 0.1, 16)  # since it left its average, before the other one of its process did
+    own[:, 0] += random.uniform(0, 0.1, 16)  # one rank of each process leaves its average early
     arrivals = np.tile([0.0, 1e-4], (16, 1))
     seen = [
         RecentAverages.read([site(rows.tolist(), ranks=4, arrivals=arrived.tolist())], 4, 16).text()

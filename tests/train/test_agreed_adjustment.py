@@ -1,4 +1,4 @@
-"""A failure in the first process reaches all others at once."""
+"""An error in the first process is raised in all other processes, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averaging over a few ranks at a time: what a step does to the parameters, and how soon the ranks agree."""
+"""Averaging over a few ranks at a time: the parameters after a step, and how soon the ranks agree."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import consensus_distance, divide_and_shuffle, exponential_gossip, group_table, local_sgd
 
 RANKS = 8
-AVERAGED, SECOND = 0, 1  # numbers of marks
-# Two racks of four whose ranks take turns between them.
+AVERAGED, SECOND = 0, 1  # numbers of the two marks
+# Two racks of four ranks. In iteration i, the ranks number i of both racks average together.
 PERIOD = [[[i, 4 + i], [r for r in range(4) if r != i], [4 + r for r in range(4) if r != i]] for i in range(4)]
 
 
@@ -31,7 +31,7 @@ def mesh():
 
 
 def run(mesh, average, params, steps, start=0):
-    """The ranks' parameters, one row each, after a number of steps; compiled once."""
+    """The ranks' parameters after `steps` steps in one compiled loop, one row per rank."""
 
     def loop(params, start):
         return jax.lax.fori_loop(start, start + steps, lambda step, params: average(params, step), params)
@@ -46,7 +46,7 @@ def cluster(**fields):
 
 
 def matrix(groups):
-    """The matrix that a step multiplies the parameters with: doubly stochastic."""
+    """The doubly stochastic matrix by which a step multiplies the parameters."""
     result = np.zeros((RANKS, RANKS))
     for group in groups:
         result[np.ix_(group, group)] = 1 / len(group)
@@ -109,7 +109,7 @@ def test_buckets_average_to_the_bits_of_one_call(mesh, nbytes, calls):
 
 
 def test_a_bucket_is_averaged_before_other_gradients_are_known(mesh):
-    """A layer's average ends while another layer's gradient is still computed, here for a second."""
+    """A layer's average ends while another layer's gradient is still being computed, for one second here."""
     average = divide_and_shuffle(PERIOD, "data", bucket_bytes=1)
 
     def late(params, step):
@@ -137,7 +137,7 @@ AVERAGES = {
 @pytest.mark.parametrize("check_vma", [True, False])
 @pytest.mark.parametrize("name", AVERAGES)
 def test_averages_keep_types_and_may_be_scanned(mesh, name, check_vma):
-    """Values that all ranks share stay as they are, to the last bit of an integer; a mean of two is rounded down."""
+    """Values that are equal on all ranks keep all their bits. A mean of integers is rounded down."""
     tree = {
         "steps": np.full(RANKS, 20_000_001, np.int32),
         "half": np.full(RANKS, 0.5, jnp.bfloat16),
@@ -159,7 +159,7 @@ def test_averages_keep_types_and_may_be_scanned(mesh, name, check_vma):
 
 
 def test_the_distance_of_parameters_in_half_precision_is_that_of_their_values(mesh):
-    values = np.random.default_rng(0).standard_normal(RANKS * 2**15) * 2  # in float16 the squares' sum is no number
+    values = np.random.default_rng(0).standard_normal(RANKS * 2**15) * 2  # in float16 the sum of the squares overflows
     measure = jax.shard_map(lambda x: consensus_distance(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P())
     for dtype in (np.float16, jnp.bfloat16):
         half = values.astype(dtype)
@@ -170,7 +170,7 @@ def test_the_distance_of_parameters_in_half_precision_is_that_of_their_values(me
 
 @pytest.fixture(scope="module")
 def distances(mesh):
-    """Distances between the ranks before and after each of two periods of a table, which is data."""
+    """A jitted function of (parameters, table, period): the ranks' distances before and after each of two periods."""
     average = divide_and_shuffle(PERIOD, "data")
 
     def measure(params, table, period):

@@ -1,4 +1,4 @@
-"""Sums that leave out what matters least: what they may leave out, what they must not, and how they train."""
+"""Sums that drop unimportant segments: the parts that may be dropped, the parts that must be kept, and trainings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_not_finite_matters_most(mesh):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_agreed_ranks_hide_nothing_that_is_not_finite_even_where_most_is(mesh, value):
     g = gradients(6)
-    g[2, : 45 * WIDTH] = value  # 45 of 51 segments, of which 15 must be left out
+    g[2, : 45 * WIDTH] = value  # 45 of 51 segments; the drop leaves out 15 segments
     result = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data", drop=Drop(0.3, segment_bytes=SEGMENT)), g))[0]
     assert not np.isfinite(result[: 45 * WIDTH]).any()
     assert np.isfinite(result[45 * WIDTH :]).all() and not result[45 * WIDTH :].any()
@@ -161,7 +161,7 @@ def test_error_feedback_loses_nothing_in_the_long_run(mesh):
 
 @pytest.mark.parametrize(("params", "grads"), [("float32", "bfloat16"), ("bfloat16", "float32")])
 def test_error_feedback_keeps_the_types_of_updates_and_state(mesh, params, grads):
-    """Also in a scan with check_vma, whose carry says that it differs between ranks."""
+    """Also in a scan with check_vma, where the carry's type says that the carry differs between ranks."""
     transformation = bounded_drop("data", Drop(0.3, segment_bytes=SEGMENT), error_feedback=True)
 
     def steps(row):

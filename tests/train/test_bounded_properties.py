@@ -1,4 +1,4 @@
-"""Properties of every sum with drops: never more than p, never an important segment before an unimportant one."""
+"""Properties of every sum with drops: at most a share p is dropped, and less important segments are dropped first."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from jaxcomm.collectives.drops.bounded_sums import bounded_sum
 from jaxcomm.train import Drop
 
 RANKS, SEGMENT = 3, 64
-# Less than a segment, exactly one, some with a short one at the end, many; few shares, as every choice is compiled.
+# Sizes: below one segment, one segment, some segments with a short last one, many segments. Few shares, because each
+# choice of shares is compiled.
 TENSORS = {"tiny": (5, "float32"), "one": (16, "float32"), "some": (170, "bfloat16"), "many": (640, "float32")}
 SHARES = [(0.9, 0.97, 1 / 3, 0.3), (0.5, 0.0, 0.97, 0.05)]
 
 
 @st.composite
 def gradients(draw):
-    """The gradients of every rank, by name. No element is 0."""
+    """The gradients of all ranks, keyed by tensor name. Elements of the tensors with drops are not 0."""
     found = {"count": np.arange(RANKS * 100, dtype=np.int32).reshape(RANKS, 100)}
     for name, (size, dtype) in TENSORS.items():
         random = np.random.default_rng(draw(st.integers(0, 99)))
         values = random.choice([-1, 1], (RANKS, size)) * random.uniform(0.5, 1, (RANKS, size))
-        if draw(st.booleans()):  # else most segments matter about as much
+        if draw(st.booleans()):  # otherwise segments are about equally important
             values *= np.repeat(10.0 ** random.integers(-3, 4, (RANKS, size // 16 + 1)), 16, axis=1)[:, :size]
         if draw(st.booleans()):
             values[random.integers(RANKS), random.integers(size)] = random.choice([np.nan, np.inf])
@@ -38,7 +39,7 @@ def gradients(draw):
 
 @cache
 def summed(shares):
-    """The jitted sum of such a tree over the ranks, and what each left out; `jaxcomm.psum` runs the same code."""
+    """A jitted function: the sum of a tree of gradients over the ranks, and the parts that each rank left out."""
     bounds = dict(zip(TENSORS, shares, strict=True)) | {"count": 0.9}
     drop = Drop(None, bounds=bounds, segment_bytes=SEGMENT)
     total = lambda tree: lax.psum(tree, "data")  # noqa: E731
@@ -46,7 +47,7 @@ def summed(shares):
 
 
 def in_segments(values):
-    """float64 rows of a rank's tensor, by segment; the last one is filled up with zeros."""
+    """A rank's tensor in float64, one row per segment; the last segment is padded with zeros."""
     width = SEGMENT // values.dtype.itemsize
     flat = values.astype(np.float64)
     return np.pad(flat, (0, -flat.size % width)).reshape(-1, width)

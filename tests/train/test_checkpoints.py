@@ -1,4 +1,4 @@
-"""Training with losses, jitted and donated, gives the same bits saved by Orbax and restored, and in a scan."""
+"""Training with drops, jitted and donated, gives the same bits after Orbax saves and restores it, and in a scan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPLICATED, BY_RANK = P(), P("data")
 
 
 class Training:
-    """A small network on drawn data, jitted and donated; parameters agree, `left_out` is a rank's own."""
+    """A small network on random data, jitted and donated. Parameters are equal on all ranks; `left_out` is per rank."""
 
     def __init__(self, dtype, accumulate, feedback):
         self.mesh = make_mesh()
@@ -43,7 +43,7 @@ class Training:
         return jax.jit(mapped, donate_argnums=(0, 1))
 
     def start(self):
-        """Fresh parameters and state."""
+        """New copies of the first parameters, and the initial state."""
         params = jax.device_put(self.first, NamedSharding(self.mesh, REPLICATED))
         return jax.tree.map(jnp.copy, params), self.init(params)
 
@@ -96,4 +96,4 @@ def test_a_training_gives_the_same_bits_restored_or_in_a_scan(tmp_path, dtype, a
     )
     donated = training.start()
     assert bits(scan(*donated, training.data)) == bits(whole)
-    assert all(leaf.is_deleted() for leaf in donated[0].values())  # else donation was not possible
+    assert all(leaf.is_deleted() for leaf in donated[0].values())  # the buffers were donated

@@ -1,4 +1,4 @@
-"""The drops of a plan in training: layers of a model, shares by name, front layers first."""
+"""The drops of a plan in a training: the model's layers, each layer's share by name, and front layers first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURED = Profile(
 
 
 class Network(nn.Module):
-    """Names do not sort in the order of the forward pass."""
+    """A model whose layers' names do not sort in the order of the forward pass."""
 
     @nn.compact
     def __call__(self, x):

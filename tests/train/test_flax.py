@@ -1,4 +1,4 @@
-"""Flax trainings, linen and nnx, whose gradients and BatchNorm statistics follow a plan: the same as with lax."""
+"""Flax trainings (linen and nnx) whose gradients and BatchNorm statistics follow a plan: results as with lax."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Trees = Callable[[Any], Any]
 
 
 class Way(NamedTuple):
-    """A training's treatment of parameters before the loss, and of gradients after it."""
+    """A way to average gradients: functions of the parameters before the loss, and of the gradients after it."""
 
     params: Trees
     grads: Trees
@@ -70,7 +70,7 @@ class NnxNet(nnx.Module):
 
 
 class Case(NamedTuple):
-    """A training: what it starts with, its step (state, x, y) -> state, its parameters, and a rank's loss of them."""
+    """A training: its initial state, step (state, x, y) -> state, parameters, and a rank's loss."""
 
     state: Any
     step: Callable[[Any, Any, Any], Any]
@@ -104,7 +104,7 @@ def nnx_(way: Way) -> Case:
     net_graph, params, rest = nnx.split(net, nnx.Param, ...)
 
     def loss(params: Any, x: Any, y: Any, rest: Any = rest) -> Any:
-        net = nnx.merge(net_graph, way.params(params), rest, copy=True)  # BatchNorm writes to it
+        net = nnx.merge(net_graph, way.params(params), rest, copy=True)  # a copy, because BatchNorm writes to `rest`
         return jnp.mean((net(x) - y) ** 2), nnx.state(net, nnx.BatchStat)
 
     def step(state: Any, x: Any, y: Any) -> Any:
@@ -125,7 +125,7 @@ pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def trained(case: Case) -> list[Any]:
-    """The leaves of the state after some steps."""
+    """The leaves of the state after STEPS steps."""
     step = jax.jit(sharded(case.step, (P(), P("d"), P("d")), P(), False))
     state = case.state
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""Outer steps: what several local steps come to, handed to an outer optimizer."""
+"""Outer steps: the outer optimizer gets the ranks' mean movement of several local steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mesh():
 
 
 def drift(every, optimizer, params, moves, mesh):
-    """Each rank moves by `moves[step, rank]` in every step; what the outer steps make of it."""
+    """The ranks' parameters after outer steps, if each local step subtracts `moves[step, rank]`."""
     steps = outer_steps(every, optimizer, "data")
 
     def run(params, moves):
@@ -65,7 +65,7 @@ def test_an_outer_step_of_one_is_local_sgd_and_nothing_moves_in_between(mesh):
     specs = {"in_specs": (P("data"), P(None, "data")), "out_specs": P("data")}
     plain = jax.jit(jax.shard_map(run, mesh=mesh, check_vma=False, **specs))(params, moves)
     np.testing.assert_allclose(found, plain, atol=1e-5)
-    assert len({np.asarray(found)[rank].tobytes() for rank in range(RANKS)}) == RANKS  # two steps on, each on its own
+    assert len({np.asarray(found)[rank].tobytes() for rank in range(RANKS)}) == RANKS  # the last two steps are local
 
 
 @pytest.mark.parametrize("check_vma", [True, False])

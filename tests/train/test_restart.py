@@ -1,4 +1,4 @@
-"""A training that is taken up from a checkpoint, at any phase of the groups' period, goes on with the same bits."""
+"""A training that restarts from a checkpoint, at any phase of the groups' period, continues with the same bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 4], [1, 5], [2, 6], [3, 7]]]
 
 
 class State(NamedTuple):
-    """Everything that the next step depends on. All but the step and the table have a row for each rank."""
+    """The full state of a training. All fields but the step and the table have one row per rank."""
 
     params: Any
     optimizer: Any
@@ -51,7 +51,7 @@ def batches():
 
 
 def one(tree):
-    """A rank's own values, without the axis of ranks."""
+    """A rank's values, without the axis of ranks."""
     return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
@@ -88,12 +88,12 @@ def train_step(mesh):
 
 
 def test_any_phase_of_the_period_gives_the_same_bits(mesh, batches, start, train_step, tmp_path):
-    """Each rank's parameters are its shard's row: saved as they are sharded, restored to where they were."""
+    """Each rank's parameters are one row of a sharded array. They are saved and restored with this sharding."""
     with ocp.StandardCheckpointer() as checkpointer:
         state = start(group_table(PERIOD))
         for step in range(STEPS):
             checkpointer.save(tmp_path / str(step), state)
-            checkpointer.wait_until_finished()  # the step takes the state's memory
+            checkpointer.wait_until_finished()  # the step donates the state
             state = train_step(state, *(part[step] for part in batches))
             if step == 4:
                 state = state._replace(table=jnp.asarray(group_table(OTHER)))
@@ -114,7 +114,7 @@ def test_any_phase_of_the_period_gives_the_same_bits(mesh, batches, start, train
 
 
 def test_the_running_averages_of_all_ranks_become_one_model(mesh, batches, start, train_step):
-    """The source's SWA in three lines of Optax and jaxcomm, beside numpy's."""
+    """The source's SWA by Optax and jaxcomm, compared with numpy."""
     state = start(group_table(PERIOD))
     wanted = np.asarray(state.params["w"], np.float64)
     for step in range(STEPS):

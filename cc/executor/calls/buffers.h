@@ -11,9 +11,9 @@ namespace jaxcomm {
 struct Buffers {
   std::vector<const std::byte*> operands;
   std::vector<std::byte*> results;
-  // The operand before the leaves, or null. If groups change from call to call, it is int32[ranks], the group of every
-  // rank. If packets may be lost, it has a byte for each segment of each leaf; the byte is not 0 if the segment must
-  // arrive.
+  // The operand that precedes the leaves; null if the call has no such operand. In calls whose groups change:
+  // int32[ranks], the group number of every rank. In calls that may lose packets: one byte per segment of each leaf,
+  // nonzero if the segment must arrive.
   const std::byte* leading = nullptr;
   // Whether any thread may run `done`, because `done` only wakes a thread.
   bool done_is_quick = false;

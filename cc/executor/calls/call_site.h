@@ -6,7 +6,7 @@
 //   if (!status.ok()) site->Refuse(executor, run, rank, status);
 //   site->Forget(executor);                                           // before the site is destroyed
 //
-// Thread-safe. `done` runs exactly once, as the executor promises.
+// Thread-safe. `done` runs exactly once per Arrive.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ class CallSite {
  public:
   virtual ~CallSite() = default;
 
-  // If the first operand describes the call and is not part of the call's data, moves it to `buffers.leading`.
+  // Moves the first operand from the leaves to `buffers.leading`, if this operand describes the call instead of being
+  // part of the call's data.
   virtual Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const {
     (void)leaves, (void)buffers;
     return Status();
@@ -53,8 +54,8 @@ class CallSite {
   // Makes a rank of this process join its next call. `run`: XLA's number of the launch.
   virtual void Arrive(Executors& executors, int64_t run, uint32_t rank, Buffers buffers, Done done) = 0;
 
-  // Fails the next call of a rank of this process, because the rank cannot join it. The ranks of other processes get
-  // this error.
+  // Fails the next call of a rank of this process, because the rank cannot join the call. The ranks of other processes
+  // get the error `why`.
   virtual void Refuse(Executors& executors, int64_t run, uint32_t rank, const Status& why) const {
     (void)executors, (void)run, (void)rank, (void)why;
   }
@@ -67,8 +68,8 @@ class CallSite {
   CallSite(const CallSite&) = default;
 };
 
-// For TakeLeading: moves the first operand to `buffers.leading`. If its type and size are not `expected`, fails with
-// `message`.
+// Implements TakeLeading: moves the first operand to `buffers.leading`. Fails with `message` unless the operand has the
+// type and size `expected`.
 Status TakeFirst(const Leaf& expected, const std::string& message, std::vector<Leaf>& leaves, Buffers& buffers);
 
 // Finds the kernel of each leaf. Fails if a leaf's type has no kernel for the reduction.

@@ -143,7 +143,7 @@ std::shared_ptr<SiteStats> CallSiteStats::Site(const SiteLabel& label) {
 }
 
 void CallSiteStats::ForgetUnused() {
-  std::map<uint64_t, SiteLabel> unused;  // by number of the latest request, so the oldest comes first
+  std::map<uint64_t, SiteLabel> unused;  // by `asked`, so the least recently used label is first
   for (const auto& [label, site] : sites_) {
     if (site.stats.use_count() == 1) unused.emplace(site.asked, label);
   }

@@ -4,9 +4,10 @@
 //   site->Record(call);
 //   std::string json = stats.Json();
 //
-// Keeps the latest calls, and the sums of the run's calls by time span. The number of spans is bounded. Thread-safe.
-// Call sites with the same label share one SiteStats, so that recompiling loses no statistics. Each plan switch leaves
-// a SiteStats that no call site uses any more; the latest CallSiteStats::kUnused of these are kept.
+// Keeps the latest calls, and for each time span of the run the sums over its calls. The number of spans is bounded.
+// Thread-safe. Call sites with the same label share one SiteStats, so that recompiling loses no statistics. Each plan
+// switch leaves SiteStats that no call site uses any more. The latest CallSiteStats::kUnused of the unused SiteStats
+// are kept.
 #pragma once
 
 #include <chrono>
@@ -39,13 +40,13 @@ struct SiteLabel {
 };
 
 struct CallRecord {
-  // If groups change from call to call: the value for a rank whose time this process does not know.
+  // The value for a rank whose time this process does not know. Occurs only if groups change from call to call.
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
-  std::vector<double> waits;     // by rank: seconds until the last rank (of its group, if groups change) arrived
-  std::vector<uint32_t> last;    // the ranks that arrived last
-  std::vector<double> own;       // if groups change, by rank: seconds since its previous call ended; otherwise empty
+  std::vector<double> waits;     // by rank: seconds it waited for the last rank (of its group, if groups change)
+  std::vector<uint32_t> last;    // the rank that arrived last; if groups change, one per group
+  std::vector<double> own;       // by rank, if groups change: seconds since its previous call ended; otherwise empty
   double after_arrival = 0;      // seconds from the last arrival to the end, in the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
   bool is_early = false;         // whether the call ran the default schedule at a site with schedules for late ranks
@@ -109,7 +110,7 @@ class CallSiteStats {
  private:
   struct Kept {
     std::shared_ptr<SiteStats> stats;
-    uint64_t asked = 0;  // the number of the latest request for this SiteStats
+    uint64_t asked = 0;  // when Site last returned this SiteStats, in calls of Site
   };
   void ForgetUnused();
 

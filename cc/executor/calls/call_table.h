@@ -30,7 +30,8 @@ class CallTable {
     std::shared_ptr<Call> call;
     bool is_new;
   };
-  // Returns the call of this key. If the call has not begun, `make` makes it from its number. Numbers count from 1.
+  // Returns the call of this key. If no call of this key has begun, begins make(number). Calls are numbered from 1 in
+  // the order in which they begin.
   template <typename Make>
   Joined Join(const Key& key, const Make& make) {
     if (std::shared_ptr<Call> call = Find(key)) return {std::move(call), false};
@@ -40,7 +41,7 @@ class CallTable {
     return {std::move(call), true};
   }
 
-  // Counts a call that has begun and ended at once.
+  // Takes a number for a call that never enters the table, because the call has ended as soon as it began.
   void Count() { ++number_; }
 
   // Returns null if the call has not begun or is over.

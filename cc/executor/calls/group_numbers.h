@@ -1,5 +1,5 @@
-// Reads the groups of a call from a row, when the call runs. The row has the group number of every rank, from 0 to the
-// number of ranks - 1.
+// Reads the groups of a call from a row, which is an operand of the call. The row has the group number of every rank;
+// group numbers are from 0 to the number of ranks - 1.
 //
 //   Status status = TakeRow("pmean", ranks, leaves, buffers);   // from a rank's first operand
 //   GroupNumbers row = RowOf(buffers, ranks);

@@ -17,7 +17,8 @@ Layout::Layout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)), starts_{0
 }
 
 int64_t Layout::Bound(uint32_t chunk, uint32_t chunks) const {
-  // With 2^24 chunks, extent() * chunk would overflow beyond 512 GiB. Counting lines of 64 bytes saves six bits.
+  // Counts in lines of 64 bytes, which saves six bits: with 2^24 chunks, extent() * chunk would overflow for buffers
+  // beyond 512 GiB.
   const int64_t lines = extent() / kAlignment;
   return (lines * chunk + chunks - 1) / chunks * kAlignment;
 }

@@ -7,8 +7,8 @@
 namespace jaxcomm {
 namespace {
 
-constexpr double kLeast = 0.005;  // a difference counts if it exceeds this share of the second way's time
-constexpr double kErrors = 2.0;   // and if it exceeds this number of standard errors
+constexpr double kLeast = 0.005;  // a difference counts only if it exceeds this share of the second way's time
+constexpr double kErrors = 2.0;   // a difference counts only if it exceeds this number of standard errors
 constexpr size_t kTrimmed = 5;    // the lowest and the highest fifth of the times are trimmed
 
 struct Mean {

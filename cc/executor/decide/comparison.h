@@ -10,8 +10,8 @@ namespace jaxcomm {
 
 // The trimmed mean of each way's times, and the standard error of the difference of the two means, in seconds. The
 // lowest and the highest fifth of the times are trimmed, so a few long calls change nothing. If times alternate between
-// two values, for instance because a rank is late in every other step, the median reflects only the more frequent one.
-// The trimmed mean reflects both, unless less than a fifth of the times have one of them.
+// two values, for instance because a rank is late in every other step, the median reflects only the more frequent
+// value. The trimmed mean reflects both values, unless one of them occurs in less than a fifth of the times.
 struct Comparison {
   double first, second, error;
 
@@ -20,7 +20,7 @@ struct Comparison {
   bool IsLonger() const { return first - second > least(); }
 };
 
-// Each way needs two times or more.
+// Each way needs at least two measured times.
 Comparison Compare(const std::vector<double>& first, const std::vector<double>& second);
 
 double TrimmedMean(const std::vector<double>& times);

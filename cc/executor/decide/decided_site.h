@@ -1,4 +1,4 @@
-// The part of a call site between processes that is needed to decide which schedules the site's calls run.
+// The properties of a call site between processes that determine which schedules the site's calls run.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class DecidedSite {
   };
 
   virtual uint64_t communicator() const = 0;
-  virtual uint64_t step() const = 0;     // a hash of the step that has the site
+  virtual uint64_t step() const = 0;     // a hash of the step that contains the site
   virtual uint32_t process() const = 0;  // the number of this process
   virtual size_t num_ranks() const = 0;
   virtual Place place(uint32_t rank) const = 0;

@@ -4,7 +4,7 @@
 //
 //   Decider decider(/*decided=*/[this] { StartAllDecided(); });
 //   std::optional<Decider::Choice> choice = decider.Choose(*site, call, rank);   // nullopt: not decided yet
-//   decider.Add(process, call, decision);                                        // `process` has announced this
+//   decider.Add(process, call, decision);                                        // `process` has announced `decision`
 //   std::optional<ScheduleSelector::Decision> decision = decider.Find(*site, call);
 //
 // Thread-safe.
@@ -44,7 +44,7 @@ class Decider {
     std::optional<Clock::duration> wait = std::nullopt;  // the time until the missing rank counts as late
   };
 
-  // `decided`: as in PlanSelector.
+  // `decided` runs after each decision on a plan, without a lock (plan_selector.h).
   explicit Decider(std::function<void()> decided) : plans_(std::move(decided)) {}
 
   // Returns the selector for the communicator's calls that the text `calls` describes. All executables with these calls
@@ -55,12 +55,14 @@ class Decider {
   PlanSelector& plans() { return plans_; }
   LostRails& lost_rails() { return lost_rails_; }
 
-  // Returns the choice for a rank of this process that arrives at the call; nullopt if the call is not decided yet.
-  // Decides the call if the rank is the decider, unless any rank may be late and no schedule was announced before.
+  // Returns the choice for a rank of this process that arrives at the call; nullopt if the call is not decided yet. If
+  // the rank is the decider, decides the call itself. At a site where any rank may be late, decides only if the call's
+  // schedule was announced earlier.
   std::optional<Choice> Choose(const DecidedSite& site, const CallId& call, uint32_t rank);
-  // Only for sites where any rank may be late; called in the decider's process. Decides the call if no rank is missing
-  // from `here`, or if one rank is missing and the grace after `latest`, the last arrival, is over. Sets neither field
-  // of Turn if several ranks are missing or the call is decided already.
+  // Called in the decider's process, only for sites where any rank may be late. `here`: by rank, whether the rank has
+  // arrived. `latest`: the time of the last arrival. Decides the call if all ranks have arrived, or if one rank is
+  // missing and the selector's grace() has passed since `latest`. Returns an empty Turn if several ranks are missing,
+  // or if the selector has decided the call already.
   Turn DecideByTurns(const DecidedSite& site, const CallId& call, const std::vector<bool>& here,
                      Clock::time_point latest);
 
@@ -72,7 +74,7 @@ class Decider {
   std::optional<Decision> Find(const DecidedSite& site, const CallId& call) const;
 
   void ForgetCommunicator(uint64_t communicator);
-  // Forgets everything, before another job.
+  // Forgets everything. Called before another job.
   void Clear();
 
  private:

@@ -37,7 +37,8 @@ std::optional<LostRails::Lack> LostRails::FindLack(const DecidedSite& site) cons
   for (uint32_t rank = 0; rank < site.num_ranks(); ++rank) places.push_back(site.place(rank));
   const auto is_here = [&](const DecidedSite::Place& place) { return place.process == site.process(); };
   const uint32_t own = std::find_if(places.begin(), places.end(), is_here)->host;
-  // All other hosts, hosts with a process to which the rail is fenced, and hosts with a process to which it is open.
+  // `hosts`: all other hosts. `lacking`: hosts with a process to which the rail is fenced. `open`: hosts with a process
+  // to which the rail is open.
   std::set<uint32_t> hosts, lacking, open;
   std::optional<uint32_t> rail;
   {

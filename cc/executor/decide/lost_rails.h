@@ -5,8 +5,8 @@
 //   std::optional<uint32_t> schedule = lost.Find(site);   // the schedule for the host that lacks a rail
 //
 // If a rail is fenced to all processes of one other host, that host lacks the rail. If a rail is fenced to all
-// processes of all other hosts, this host lacks the rail. Other fences name no host: fences to some of a host's
-// processes, to several but not all hosts, of several rails, or between the only two hosts.
+// processes of all other hosts, this host lacks the rail. Other fences do not show which host lacks a rail: fences to
+// only some of a host's processes, to several but not all hosts, of several rails, or between the only two hosts.
 //
 // With one process per host, a single fence may also mean a broken path between two hosts, or be the first of several
 // fences. Calls then run the schedule for the wrong host until more fences are reported. That schedule costs no more
@@ -32,8 +32,8 @@ class LostRails {
  public:
   void Change(uint32_t process, uint32_t rail, bool is_open);
   void Clear();
-  // The schedule of the site's selector for the rail that a host lacks. nullopt if no host lacks a rail, or if the
-  // selector has no schedule for it.
+  // Returns the schedule that the site's selector has for the host that lacks a rail. nullopt if no host lacks a rail,
+  // or if the selector has no schedule for this host and rail.
   std::optional<uint32_t> Find(const DecidedSite& site) const;
 
  private:

@@ -4,7 +4,7 @@
 //   bool prepared = plans.Prepare(plan, {{communicator, /*launch=*/120}});   // false: that launch has begun here
 //   plans.Decide(/*commit=*/true);                                           // after all processes have prepared it
 //   auto selected = plans.Select(communicator, launch, step);                // nullopt: undecided
-//   std::vector<double> seconds = plans.Periods().at(step);                  // between the step's latest launches
+//   std::vector<double> seconds = plans.Periods().at(step);                  // between the starts of its launches
 //
 // Between Prepare and Decide this process does not know whether the other processes have prepared the plan. Calls of
 // the prepared launches wait until `decided` runs. Thread-safe; `decided` runs in Decide or Fail, without a lock.
@@ -29,7 +29,7 @@
 
 namespace jaxcomm {
 
-// The plan name of calls that follow the plan of the run.
+// The plan name of calls that follow the plan of the run, which is the plan that the latest decision selected.
 inline constexpr std::string_view kAuto = "auto";
 
 // A plan's lists of messages for all-reduces. The lists live as long as calls may follow the plan.
@@ -37,14 +37,14 @@ struct PlannedLists {
   struct Range {
     int64_t min_bytes;  // the minimum number of bytes of a rank's operand
     std::string name;
-    std::vector<std::shared_ptr<const Messages>> lists;  // by rank; empty: calls keep their own lists
+    std::vector<std::shared_ptr<const Messages>> lists;  // by rank; empty: calls run their call site's lists
   };
 
   std::string plan;         // the plan's name, for error texts
-  uint32_t ranks;           // the number of ranks in the groups that the plan is for
-  std::vector<Range> from;  // ascending from 0 bytes
+  uint32_t ranks;           // the plan is for groups of this number of ranks
+  std::vector<Range> from;  // ascending by min_bytes; the first range begins at 0
 
-  // Returns null if the call keeps its own lists.
+  // Returns null if the call runs its call site's lists.
   const Range* Find(size_t group_ranks, int64_t bytes) const;
 };
 
@@ -54,20 +54,21 @@ class PlanSelector {
     uint64_t communicator;
     uint32_t launch;  // the number of earlier launches with calls on the communicator
   };
-  // Null if calls keep their own lists. An error if the processes could not agree.
+  // Null if calls run their call site's lists. An error if the processes could not agree on a plan.
   using Plan = Result<std::shared_ptr<const PlannedLists>>;
 
   explicit PlanSelector(std::function<void()> decided) : decided_(std::move(decided)) {}
 
-  // Prepares a change: from these launches on, the communicators' calls follow the plan, or their own lists if `plan`
-  // is null. The change replaces earlier decisions about these launches. Returns false and changes nothing if one of
-  // the launches has begun here, or another change is prepared and not decided.
+  // Prepares a change: from these launches on, the communicators' calls follow the plan. If `plan` is null, the calls
+  // run their call site's lists. The change replaces earlier decisions about these launches. Returns false and changes
+  // nothing if one of the launches has begun here, or another change is prepared and not decided.
   bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
   // Carries out the prepared change if `commit`, otherwise drops it. Changes nothing if no change has been prepared.
   void Decide(bool commit);
-  // Fails the calls of the prepared launches and of all later launches, because the decision cannot be known.
+  // Called if this process cannot learn the decision. Fails the calls of the prepared launches and of all later
+  // launches.
   void Fail(const Status& why);
-  // Forgets everything, before another job.
+  // Forgets everything. Called before another job.
   void Reset();
 
   // The plan of a call in this launch; nullopt if not decided yet. `step`: the hash of the launched step.
@@ -82,8 +83,8 @@ class PlanSelector {
   static constexpr size_t kPeriods = 64;
 
  private:
-  // The number of decisions that are kept after a communicator has reached their launches. No launch in flight precedes
-  // all of these decisions.
+  // The number of decisions that are kept per communicator after their launches have begun. No launch in flight needs
+  // an older decision.
   static constexpr size_t kKept = 4;
 
   struct Launches {

@@ -14,7 +14,8 @@ constexpr uint64_t kCommunicator = 7, kOther = 8;
 
 class PlanSelectorTest : public testing::Test {
  protected:
-  // The name of the plan that a call follows; nullopt while this is undecided.
+  // `*call` is the name of the plan that the call follows, "waits" if the plan is not decided yet, "own" if the call
+  // runs its call site's lists, or the text of the error.
   struct Call {
     PlanSelector& plans;
     uint64_t communicator;

@@ -38,7 +38,8 @@ std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId&
     decision.next = Latest();
   }
   if (call.iteration == 0) {
-    // An earlier decision about the launch `launches_` later stays, even if its announcement failed.
+    // An earlier decision about the first call `launches_` launches later stays valid, even if announcing this decision
+    // failed.
     const auto kept = FindLocked({call.communicator, call.launch + launches_, call.site, 0});
     if (kept) decision.next = kept;
   }
@@ -89,7 +90,7 @@ void ScheduleSelector::Keep(const CallId& call, Decision decision) {
       next_launch_.Add({call.communicator, call.launch + decision.launches, call.site, 0}, *decision.next);
     }
   }
-  here_.Add(call, decision);  // added last, because from then on the call counts as decided
+  here_.Add(call, decision);  // added last, because a call in here_ counts as decided
 }
 
 }  // namespace jaxcomm

@@ -5,37 +5,38 @@
 //   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
 //   selector.Next();   // 0 if rank 2 arrived less than 9 ms after all other ranks at that call, otherwise 1
 //
-// If any rank may be late, a different one in each call, schedule 1 + r is for calls in which rank r is late. The call
-// itself shows which rank is missing:
+// If any rank may be late, and a different rank in each call, schedule 1 + r is for calls in which rank r is late. The
+// arrivals at a call show which rank is missing:
 //
 //   ScheduleSelector selector({ScheduleSelector::kAnyRank, /*seconds=*/0.002});
 //   selector.Next();                              // nullopt: the call waits until all ranks but one have arrived
 //   selector.FindMissing({true, false, true});    // 2, because rank 1 is missing; nullopt if several ranks are missing
 //
-// Further schedules may be for calls while one host lacks a rail (lost_rails.h). Such calls run that host's schedule:
+// A selector may have further schedules, each for calls while one host lacks a rail (lost_rails.h):
 //
 //   ScheduleSelector selector(ScheduleSelector::kNoLateRank, /*id=*/0, {{/*rank=*/4, /*rail=*/1, /*schedule=*/1}});
 //   selector.Decide(call, ScheduleSelector::kDefault, /*lost=*/1);   // the host of rank 4 is without rail 1
 //
 // A site without a selector always runs one schedule.
 //
-// Processes measure different lateness, so one rank, the decider, decides for all: its process announces the schedule
-// of a call and, if known, of the next call. Each call has one decision:
+// Processes measure different lateness, so one rank, the decider, decides for all ranks. The decider's process
+// announces the schedule of a call and, if known, of the next call. Each call is decided once:
 //
 // - If at most one known rank may be late, the decider is another rank. When the decider arrives at a call, it decides
-//   about this call and the next one, so that no rank waits. A lost rail takes effect with the second call decided
+//   about this call and the next call, so that no rank waits. A lost rail takes effect with the second call decided
 //   after the loss.
-// - If any rank may be late, arriving ranks announce themselves and wait. The decider's process decides as soon as
-//   all ranks but one have arrived. If the decider itself is missing, its transport's thread decides. A decision costs
-//   one message to each other process; the late rank's delay hides the time of this message. If a trial makes a
-//   call run the default schedule, this is announced one call earlier, so that no rank waits.
+// - If any rank may be late, arriving ranks announce themselves and wait. The decider's process decides as soon as all
+//   ranks but one have arrived. If the decider itself is missing, the transport's thread in the decider's process
+//   decides. A decision costs one message to each other process; the late rank's delay hides the time of this message.
+//   If a trial makes a call run the default schedule, the decision is announced one call earlier, so that no rank
+//   waits.
 //
 //   std::optional<ScheduleSelector::Decision> decision = selector.Decide(call, /*schedule=*/1);   // decider's process
 //   selector.Receive(call, *decision);                             // in the other processes
 //   std::optional<uint32_t> schedule = selector.Find(call);        // nullopt: the decision has not arrived yet
 //
-// If the rule `tries`, a trial compares the other schedules with the default schedule, and drops them if they do not
-// gain (trial.h).
+// If Rule::tries is set, a trial compares the other schedules with the default schedule, and drops them if they are not
+// faster (trial.h).
 //
 // Thread-safe.
 #pragma once
@@ -60,9 +61,9 @@ namespace jaxcomm {
 
 class ScheduleSelector {
  public:
-  // The late rank may be a different one in each call.
+  // As Rule::rank: any rank may be late, and a different rank in each call.
   static constexpr uint32_t kAnyRank = std::numeric_limits<uint32_t>::max();
-  static constexpr uint32_t kNoRank = kAnyRank - 1;  // no schedule depends on lateness
+  static constexpr uint32_t kNoRank = kAnyRank - 1;  // as Rule::rank: no schedule depends on lateness
   static constexpr uint32_t kDefault = 0;            // the default schedule
 
   // A call is on time if the rank that may be late arrives less than `seconds` after all other ranks.
@@ -79,9 +80,9 @@ class ScheduleSelector {
   struct LostRail {
     uint32_t rank, rail, schedule;
   };
-  // `schedule` is for the call. `next` is for the next call in the same launch. If the call is the first of its launch,
-  // `next` is also for the first call `launches` launches later. `next` is nullopt if the next call is decided when
-  // ranks arrive at it.
+  // `schedule` is the call's schedule. `next` is the schedule of the next call in the same launch; nullopt if the next
+  // call is decided when ranks arrive at that call. If the call is the first of its launch, `next` is also the schedule
+  // of the first call `launches` launches later.
   struct Decision {
     uint32_t schedule = kDefault;
     std::optional<uint32_t> next = std::nullopt;
@@ -98,7 +99,8 @@ class ScheduleSelector {
   bool tries() const { return rule_.tries; }
   bool by_turns() const { return rule_.rank == kAnyRank; }
   bool has_late_rank() const { return rule_.rank != kNoRank; }
-  // If any rank may be late: a rank counts as late if it arrives later than this after all other ranks. Otherwise zero.
+  // Zero unless any rank may be late. A rank counts as late if more than grace() has passed since all other ranks
+  // arrived.
   Clock::duration grace() const {
     const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -108,16 +110,16 @@ class ScheduleSelector {
     return std::any_of(lost_rails_.begin(), lost_rails_.end(),
                        [&](const LostRail& each) { return each.schedule == schedule; });
   }
-  // The number of schedules of a site with this rule and these ranks, without those for lost rails.
+  // The number of schedules of a site with this rule and this number of ranks, without the schedules for lost rails.
   static uint32_t Count(const Rule& rule, size_t ranks) {
     return rule.rank == kAnyRank ? 1 + static_cast<uint32_t>(ranks) : rule.rank == kNoRank ? 1 : 2;
   }
-  // The schedule of the first calls.
+  // The schedule of a call for which no earlier call has determined a schedule.
   uint32_t first() const { return has_late_rank() ? 1 : kDefault; }
-  // The rank whose process decides. It is not the known rank that may be late.
+  // The rank whose process decides: rank 0, or rank 1 if rank 0 is the known rank that may be late.
   uint32_t decider() const { return rule_.rank == 0 ? 1 : 0; }
 
-  // Sets the trial of the calls, if the rule tries its schedules. Called before the first call.
+  // Sets the trial of the calls if Rule::tries is set. Called before the first call.
   void Try(std::shared_ptr<Trial> trial) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (rule_.tries) trial_ = std::move(trial);
@@ -139,17 +141,18 @@ class ScheduleSelector {
     if (trial_) Record({std::max(others, at(late)), transfer, schedule, is_on_time_});
   }
 
-  // Within a process: the schedule of the call that begins. nullopt if the call must wait for FindMissing.
+  // Only for calls within a process: returns the schedule of the call that begins. nullopt if the call must wait until
+  // FindMissing finds the schedule.
   std::optional<uint32_t> Next();
-  // If any rank may be late: the schedule of a call at which these ranks have arrived. nullopt if several ranks are
-  // missing.
+  // Only if any rank may be late: returns the schedule of a call. `here`: by rank, whether the rank has arrived.
+  // nullopt if several ranks are missing.
   static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
-  // Decides the call's schedule. Takes the first of these that applies: the schedule that was announced before; `lost`,
-  // the schedule for the rail that a host lacks now; the default schedule, if a trial says so; `schedule`. Returns
-  // nullopt if the call has been decided already.
+  // Decides the call's schedule: the schedule that was announced earlier; if there is none, `lost`, the schedule for
+  // the rail that a host lacks now; otherwise the default schedule, if a trial requires it; otherwise `schedule`.
+  // Returns nullopt if the call has been decided already.
   std::optional<Decision> Decide(const CallId& call, uint32_t schedule, std::optional<uint32_t> lost = std::nullopt);
-  // Does nothing if the call has been decided here.
+  // Keeps a decision of another process. Does nothing if this process has a decision about the call already.
   void Receive(const CallId& call, Decision decision);
   std::optional<uint32_t> Find(const CallId& call) const;
   // Returns the decision that was taken or received here, so that it can be announced again.
@@ -163,7 +166,7 @@ class ScheduleSelector {
     Clock::time_point last;  // the last arrival
     double transfer = 0;
     uint32_t schedule = kDefault;
-    bool is_on_time = false;  // such a call does not count in a trial: it does not measure a schedule for a late rank
+    bool is_on_time = false;  // on-time calls do not count in a trial, because they measure no schedule for a late rank
   };
 
   std::optional<uint32_t> FindLocked(const CallId& call) const;
@@ -178,11 +181,12 @@ class ScheduleSelector {
   const std::vector<LostRail> lost_rails_;
   mutable std::mutex mutex_;
   std::shared_ptr<Trial> trial_;    // null: no trial
-  uint32_t begun_ = 0, ended_ = 0;  // numbers of calls, to count turns and the warm-up
+  uint32_t begun_ = 0, ended_ = 0;  // numbers of calls; determine the trial's turns and warm-up
   Ended latest_;                    // the last call that ended
   CallId received_{};               // the call of the last received decision
   bool is_on_time_ = false;         // whether the last call that ended was on time
-  // The number of the decider's latest launch, and its difference from the number of the decider's launch before it.
+  // launch_ is the number of the decider's latest launch. launches_ is the difference from the number of the launch in
+  // which the decider decided before.
   uint32_t launch_ = 0, launches_ = 1;
   BoundedMap<CallId, Decision> here_{kCalls};  // the first decision about each call
   BoundedMap<CallId, uint32_t> next_{kCalls}, next_launch_{kCalls};

@@ -10,14 +10,14 @@
 namespace jaxcomm {
 namespace {
 
-// The trial ends early if the two transfers differ by this number of standard errors.
+// The trial ends early if the two schedules' transfers differ by this number of standard errors.
 constexpr double kClearErrors = 4.0;
 // Another trial is due if transfers have become longer or shorter by this factor.
 constexpr double kChanged = 1.2;
 
-// Bit i: whether the i-th pair of calls runs the default schedule. A search found this order: if half of the calls in
-// each period are late, the two schedules' numbers of late calls in a trial differ by 7 at most, for all periods of 2
-// to 20 calls.
+// Bit i: whether the i-th pair of calls runs the default schedule. A search found this order. If lateness has a period
+// of 2 to 20 calls and half of each period's calls are late, the numbers of late calls that the two schedules get in a
+// trial differ by at most 7.
 constexpr uint32_t kTurns = 0xad4aa556;
 
 Comparison CompareTimes(const std::deque<double>& planned, const std::deque<double>& usual) {

@@ -1,5 +1,5 @@
-// Finds whether a plan's schedule gains over the default schedule at a call site. Calls run the two schedules by turns,
-// and the calls' times decide.
+// Finds whether a plan's schedule is faster than the default schedule at a call site. Calls alternate between the two
+// schedules, and the calls' times decide.
 //
 //   Trial trial;
 //   bool is_default = trial.RunsDefault(/*call=*/12);          // for the site's 13th call
@@ -7,10 +7,11 @@
 //   trial.Decide();                                            // in the process that decides for all processes
 //   trial.Follow(Trial::Outcome::kDropped);                    // in the other processes
 //
-// A turn is two calls. The order of turns matches no period that lateness may have. A call has two times. Its transfer
-// lasts from its last arrival to its end in this process. Its cycle lasts from its last arrival to the last arrival at
-// the site's next call, so it includes later ends on other ranks and the computation between calls. A plan is kept if
-// one of the two times becomes clearly shorter and neither becomes clearly longer.
+// A turn is two calls. The order of turns is irregular, so that lateness with a period of a few calls favors neither
+// schedule. Two times of each call are measured. The transfer lasts from the call's last arrival to the call's end in
+// this process. The cycle lasts from the call's last arrival to the last arrival at the site's next call, and includes
+// later ends on other ranks and the computation between calls. A plan is kept if one of the two times becomes clearly
+// shorter and neither becomes clearly longer.
 //
 // An ended trial opens again if transfers take much more or much less time than during the trial, at the earliest
 // kPause calls after its outcome. Thread-safe.
@@ -33,9 +34,9 @@ class Trial {
     double transfer, cycle;
   };
 
-  static constexpr uint32_t kWarmUp = 4;   // the number of a site's first calls, which do not count
-  static constexpr size_t kCalls = 32;     // the trial has its outcome after this number of calls of each schedule
-  static constexpr size_t kClear = 16;     // or after this number, if the difference is clear
+  static constexpr uint32_t kWarmUp = 4;   // the number of a site's first calls, which are not measured
+  static constexpr size_t kCalls = 32;     // the trial ends after this number of calls of each schedule
+  static constexpr size_t kClear = 16;     // the trial may end after this number, if the difference is clear
   static constexpr int64_t kPause = 1024;  // minimum number of calls from an outcome to the next trial
 
   // Whether call number `call` runs the default schedule. In an open trial the schedules take turns; after the trial,

@@ -40,7 +40,7 @@ void LocalCall::Select(uint32_t schedule) {
   ops_left_ = static_cast<uint32_t>(program.ops().size());
   blockers_ = std::move(blockers);
   slices_left_ = std::move(slices_left);
-  selected_ = std::move(selected);  // from then on the call counts as begun
+  selected_ = std::move(selected);  // a call with selected_ counts as begun
   for (uint32_t rank = 0; rank < program.ranks(); ++rank) {
     ranks_[rank].ops_left = static_cast<uint32_t>(program.ops_of(rank).size());
   }
@@ -94,7 +94,7 @@ void LocalCall::SelectMissing(Progress& progress) {
   }
 }
 
-// Splits the ops that were waiting only for this rank.
+// Splits the ops that waited only for this rank into slices.
 void LocalCall::Begin(uint32_t rank, Progress& progress) {
   for (const uint32_t op : selected_->program().ops_of(rank)) {
     if (--blockers_[op] == 0) Split(op, progress.slices);
@@ -165,7 +165,7 @@ void LocalCall::Reduce(const OpSlice& slice) const {
   // The caches already hold the bytes of destinations that are also sources. Only all-reduces have such destinations.
   const size_t in_place = kind == Kind::kAllReduce ? op.num_in_place : 0;
   const size_t num_cached = site_->streams() ? in_place : op.writes.size();
-  // A single source is copied as bytes. As floats, signalling NaNs would become quiet NaNs.
+  // A single source is copied as bytes, because copying floats would turn signalling NaNs into quiet NaNs.
   static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
   layout.ForEach(slice.begin, slice.end, [&](size_t leaf, int64_t offset, int64_t bytes) {
     const int64_t slice = op.chunk * layout.leaves()[leaf].bytes;

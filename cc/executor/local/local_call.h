@@ -5,8 +5,9 @@
 //   progress = call.Run(slice);                                  // more slices, and completions of ranks that are done
 //
 // Thread-safe; slices of different ops may run on different threads. The caller runs every slice in a Progress exactly
-// once and invokes every completion in it. If a call fails while slices run, Run of the last slice returns the waiting
-// ranks' completions; otherwise Fail or Expire returns them. From then on, the ranks' memory is not touched.
+// once and invokes every completion in it. If a call fails while slices run, the last of these Runs returns the waiting
+// ranks' completions. If a call fails while no slice runs, Fail or Expire returns the completions. After that, the call
+// does not access the ranks' memory.
 #pragma once
 
 #include <atomic>
@@ -43,7 +44,8 @@ using Names = std::shared_ptr<const std::vector<uint32_t>>;
 
 class LocalCall {
  public:
-  // If the site has a selector, it selects the call's schedule now, or later when all ranks but one have arrived.
+  // If the site has a selector, the selector selects the call's schedule now, or later when all ranks but one have
+  // arrived.
   LocalCall(std::shared_ptr<const LocalSite> site, Names names, int64_t number, Clock::time_point start);
 
   const LocalSite& site() const { return *site_; }
@@ -58,7 +60,7 @@ class LocalCall {
 
   // Fails the call with an error that names the missing ranks, unless the call has failed or all ranks have arrived.
   Progress Expire(Clock::time_point now);
-  // Fails the call with this error, unless the call has failed or all ranks have arrived.
+  // Fails the call with the error `why`, unless the call has failed or all ranks have arrived.
   Progress Fail(Status why);
 
   // Counts `ranks` more ranks that join. Returns whether all ranks have joined. The caller holds a lock that keeps

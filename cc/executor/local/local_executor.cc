@@ -33,7 +33,8 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& sit
     progress.completions.erase(mine);
   }
   Advance(call, std::move(progress));
-  // All ranks have arrived and wait for the call. This thread works until a worker has woken up.
+  // If all ranks have arrived, they all wait for this call. This thread then runs jobs itself until the workers have
+  // woken up.
   if (call->everyone_arrived()) threads_.workers().Help();
   for (const Completion& completion : own) completion.done(completion.status);
 }
@@ -43,7 +44,7 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& sit
 std::shared_ptr<LocalCall> LocalExecutor::Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks) {
   const CallKey call_key{key.run, site.get(), key.group};
   std::lock_guard<std::mutex> lock(mutex_);
-  threads_.WatchDeadlines();  // before the rank joins, because this may throw
+  threads_.WatchDeadlines();  // called before the rank joins, because it may throw
   const auto make = [&](int64_t number) { return std::make_shared<LocalCall>(site, key.names, number, Clock::now()); };
   const std::shared_ptr<LocalCall> call = calls_.Join(call_key, make).call;
   if (call->Join(ranks)) calls_.Erase(call_key);
@@ -79,7 +80,7 @@ void LocalExecutor::Advance(const std::shared_ptr<LocalCall>& call, Progress pro
       try {
         if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
       } catch (const std::bad_alloc&) {
-        // The call begins when the late rank arrives, or ends at the deadline.
+        // Memory has run out. The call begins when the late rank arrives, or ends at the deadline.
       }
     });
   }

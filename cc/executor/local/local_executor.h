@@ -37,9 +37,8 @@ class LocalExecutor {
 
   void Arrive(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t rank, Buffers buffers, Done done);
 
-  // Fails the call of this key, for the ranks that wait in it and for the ranks that arrive later. `coming` is the
-  // number of all these ranks together. It is at least 1 and less than the program's number of ranks. No other rank may
-  // arrive.
+  // Fails the call of this key with the error `why`. `coming`: the number of ranks that wait in the call or arrive
+  // later, at least 1 and less than the program's number of ranks. No other rank may arrive.
   void Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming);
 
   // Fails the calls that have waited for a rank for `deadline` seconds. Returns whether any call still waits.

@@ -1,4 +1,4 @@
-// A call site within one process. Its groups change from call to call. At each call, every rank passes a row that has
+// A call site within one process, whose groups change from call to call. At each call, every rank passes a row that has
 // the group number of every rank.
 //
 //   auto site = std::make_shared<LocalGroupSite>("pmean", "data", programs);   // programs for groups of 2, 3, … ranks
@@ -6,8 +6,9 @@
 //   site->Arrive(executor, run, rank, buffers, [](const Status& status) { ... });   // returns at once
 //
 // Each group is a call of its own. A rank's k-th call in a run belongs to the k-th round of that run, so groups of
-// different rounds never mix. All ranks must pass the same row. A call that lacks a rank fails if a group is out of
-// range or if two rows differ. If two rows differ, the error names the two ranks and their rows. Thread-safe.
+// different rounds never mix. All ranks must pass the same row. If a rank passes a group number out of range, or a row
+// that differs from the row of the round's first rank, all groups of the round that still lack a rank fail. If two rows
+// differ, the error names the two ranks and their rows. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
     int64_t run, number;
     GroupNumbers row;
     std::vector<bool> here;
-    std::vector<Clock::time_point> came, left;  // by rank
+    std::vector<Clock::time_point> came, left;  // by rank: the times of the arrival and of the call's end
     std::vector<double> own;  // by rank: seconds since its previous call ended; negative for its first call
     uint32_t num_here = 0;
     uint32_t num_left = 0;
@@ -59,7 +60,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   struct Joined {
     std::shared_ptr<Round> round;
     Status mismatch;
-    std::vector<bool> agreed;  // set for the first rank whose row differs: by rank, whether the rank arrived earlier
+    std::vector<bool> agreed;  // set for the first rank with a mismatch: by rank, whether the rank arrived earlier
   };
 
   Joined Join(int64_t run, uint32_t rank, const GroupNumbers& row);
@@ -70,7 +71,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   void Record(const Round& round) const;
 
   const std::string name_, axes_;
-  CallSiteStats places_;  // statistics of sites_; not reported, because these sites' ranks are places in a group
+  CallSiteStats places_;  // statistics of sites_; not reported, because sites_ number ranks by place in a group
   std::vector<std::shared_ptr<LocalSite>> sites_;  // sites_[i] is for groups of i + 2 ranks
   std::once_flag once_;
   Status status_;

@@ -47,26 +47,27 @@ class CallMatcher {
   struct Joined {
     std::shared_ptr<MessageCall> call;
     bool is_new;
-    // Set only for a new call: the ranks that arrived earlier, the call's failure if it has failed already, and its
-    // processes that have ended.
+    // Set only for a new call: the arrivals of other processes' ranks, the error if the call has failed already, and
+    // the call's processes that have ended.
     std::vector<PeerArrival> early;
     Status failure;
     std::vector<GoneProcess> gone;
   };
-  // Makes a rank of this process join the call. The first rank that joins creates the call. `refused`: this
-  // rank's error, if not ok. The call will fail with this error.
+  // Makes a rank of this process join the call. The first rank that joins creates the call. `refused`: if this is an
+  // error, the call will fail with the error.
   Joined Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Clock::time_point now,
               const Status& refused);
 
-  // Whether the call has not begun here, has no arrivals and no failure, and none of its processes has ended.
+  // Whether this process knows nothing of the call: the call has not begun here, no rank has announced its arrival, no
+  // failure is known, and all processes of the call are running.
   bool IsUnknown(const MessageSite& site, const CallId& id) const;
-  // Records that all ranks of a group have joined the call and left it.
+  // Records that the ranks of a group have completed the call by an exchange (operand_exchange.h).
   void AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks, Clock::time_point now);
 
   // Returns the call at which another process's rank has arrived. Returns null if the call is over or has not begun
-  // here; for a call that has not begun, keeps the arrival.
+  // here. If the call has not begun, keeps the arrival until it begins.
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
-  // Visits the arrivals that are kept for a call. Holds the mutex meanwhile.
+  // Visits the arrivals that are kept for a call. Holds the mutex during the visits.
   template <typename Visit>
   void EachEarly(const CallId& id, Visit visit) const {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -75,7 +76,8 @@ class CallMatcher {
 
   std::shared_ptr<MessageCall> Find(const CallId& id) const;
 
-  // A regrouped call that is over in this process. Ranks of other processes may still wait for a rank of this process.
+  // A call that is over in this process, at a site whose groups change from call to call. Ranks of other processes may
+  // still wait for a rank of this process.
   struct Finished {
     std::shared_ptr<const MessageSite> site;
     uint32_t first;
@@ -91,8 +93,9 @@ class CallMatcher {
   bool Close(const MessageCall& call);
   // Records a failed call, so that ranks that arrive later get its error.
   void KeepFailed(const MessageCall& call);
-  // Records a call that has failed in another process, or that a rank of this process cannot join. Returns null if the
-  // call has not begun here; such a call fails when it begins. `step`: a hash of the step that has the call.
+  // Records a call that has failed in another process, or that a rank of this process cannot join. Returns the call, or
+  // null if it has not begun here. A call that has not begun fails when it begins. `step`: a hash of the step that has
+  // the call.
   std::shared_ptr<MessageCall> AddFailure(const CallId& id, const Status& why, uint64_t step);
   // Returns the failure of the call or, if the call has not failed, of another call of its launch. Returns ok if no
   // call of the launch has failed.
@@ -100,7 +103,8 @@ class CallMatcher {
   // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
   Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
-  // Records that a process has ended. Returns the record, with the cause that the process reported.
+  // Records that a process has ended. Returns the record; `cause` is set if the process reported another process's end
+  // before leaving.
   GoneProcess AddGone(GoneProcess gone);
   // Records that the process `reporter` has reported the end of another process. IsGone ignores such reports.
   void AddReported(uint32_t reporter, const GoneProcess& gone);
@@ -115,7 +119,7 @@ class CallMatcher {
   void Forget(const MessageSite& site);
   // Drops a communicator on which no process launches anything any more.
   void ForgetCommunicator(uint64_t communicator);
-  // Forgets everything, before another job.
+  // Forgets everything. Called before another job.
   void Clear();
 
  private:
@@ -139,7 +143,7 @@ class CallMatcher {
   FailedCalls failures_;
   BoundedMap<uint32_t, LastCall> last_calls_{kDevices};
   std::map<uint32_t, GoneProcess> gone_;      // by process
-  std::map<uint32_t, GoneProcess> reported_;  // by the process that reports; the first end that it reported
+  std::map<uint32_t, GoneProcess> reported_;  // by reporting process: the first end that the process reported
 };
 
 }  // namespace jaxcomm

@@ -4,9 +4,9 @@
 //
 //   CallId id = names.Next(communicator, run, site, rank, given_up);
 //
-// A communicator is the groups of devices of a call. All processes must launch the steps that call on the same devices
-// in the same order, as for jax.lax. The steps themselves may differ and may be compiled at different times. The number
-// of a launch counts only launches with calls on the same communicator. Not thread-safe.
+// A communicator is the groups of devices of a call. Steps with calls on the same devices must be launched in the same
+// order in all processes, as for jax.lax. The steps themselves may differ and may be compiled at different times. The
+// number of a launch counts only launches with calls on the same communicator. Not thread-safe.
 //
 // A process that skipped a launch counts one launch less than the other processes, which give that launch up at the
 // deadline. If the process then launches another step, it skips the number of the launch that was given up, and so
@@ -43,7 +43,7 @@ class CallNames {
     return {communicator, launch.number, site, launch.executions[{site, rank}]++};
   }
 
-  // The launch's name on each communicator on which the launch has called.
+  // Returns the launch's number on each communicator on which the launch has made calls.
   std::vector<CallId> Find(int64_t run) const {
     std::vector<CallId> found;
     for (const auto& [communicator, launches] : communicators_) {

@@ -1,9 +1,9 @@
 // The arrivals of other processes' ranks at calls that have not begun here.
 //
 //   early.Keep(id, {process, arrival, Clock::now()});
-//   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins; the first arrival comes first
+//   for (const PeerArrival& peer : early.Take(id)) ...   // when the call begins; in order of arrival
 //
-// Keeps kMost arrivals. With more arrivals, it forgets all arrivals at the oldest call. Not thread-safe.
+// Keeps at most kMost arrivals. When this number is exceeded, forgets all arrivals at the oldest call. Not thread-safe.
 #pragma once
 
 #include <algorithm>

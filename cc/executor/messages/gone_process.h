@@ -17,7 +17,7 @@ struct GoneProcess {
 
   uint32_t process;
   Status why;
-  bool has_left;  // the process left the job of its own accord
+  bool has_left;  // the process left the job deliberately
   Clock::time_point since;
   // Set if `process` reported the earlier end of another process before it left.
   std::optional<Cause> cause = std::nullopt;

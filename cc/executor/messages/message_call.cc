@@ -14,7 +14,7 @@ namespace jaxcomm {
 namespace {
 
 // Messages up to this size, and all messages of small calls, are sent before their receiver arrives. The transport
-// keeps them until then.
+// keeps such messages until the receiver arrives.
 constexpr int64_t kEarlyBytes = 16 << 10;
 
 }  // namespace
@@ -32,7 +32,7 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
       locals_left_(static_cast<uint32_t>(locals_.size())),
       progress_(start),
       refused_(std::move(refused)) {
-  // With several ranks in this process, a view kept for one rank may hold back the same sender's message to another.
+  // If this process has several ranks, a view kept for one rank may block the same sender's message to another rank.
   copies_views_ = locals_.size() > 1;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->ranks().Concerns(rank) ? 1 : 0;
   for (uint32_t local = 0; local < locals_.size(); ++local) {
@@ -55,8 +55,8 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
   const MessageTask& it = task(step);
   const uint32_t self = rank(step.local), other = RankOf(step.local, peer.rank);
   const bool sends = it.kind == MessageTask::Kind::kSend;
-  // By mistake, ranks may be in different calls with the same name. They must not take each other's messages,
-  // because the sizes may differ.
+  // By the user's mistake, ranks may make different calls with the same id. The fingerprint in the index keeps such
+  // ranks from receiving each other's messages, whose sizes may differ.
   const uint32_t index = peer.index ^ static_cast<uint32_t>(site_->fingerprint());
   return {id_, sends ? self : other, sends ? other : self, index, it.segment, site_->layout().payload()};
 }
@@ -118,7 +118,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
-  if (!ranks_[rank].waits) ranks_[rank].at = now;  // a rank that waited arrived when its wait began
+  if (!ranks_[rank].waits) ranks_[rank].at = now;  // the arrival of a rank that waited is the start of its wait
   progress_ = std::max(progress_, now);
   --missing_;
   if (!failure_.ok()) return;
@@ -127,7 +127,8 @@ void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps
   ranks_[rank].unsent.clear();
 }
 
-// Starts a task that waits for no other task. A send starts only for the receivers that may have the message now.
+// Starts a task that waits for no other task. A send starts only for receivers that have arrived, or whose message may
+// be sent before they arrive.
 void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
   const MessageTask& it = graph(local).tasks()[task];
   MessageStep step{local, task, {}};
@@ -213,7 +214,7 @@ void MessageCall::CopyView(const MessageStep& step, std::shared_ptr<const std::b
   ++running_;
   lock.unlock();
   memory(step.local).Copy(task(step), view.get());
-  view.reset();  // a send of this call may wait for the view
+  view.reset();  // released before locking, because a send of this call may wait for the view
   lock.lock();
   StopRunning(1, steps);
 }
@@ -355,7 +356,7 @@ MessageSteps MessageCall::PeerGone(const GoneProcess& gone) {
 
 std::vector<Completion> MessageCall::TakeWaiting() {
   std::vector<Completion> completions;
-  // Destroyed after the lock is released: a send of this call may wait for a view.
+  // Destroyed after the lock is released, because a send of this call may wait for a view in this memory.
   std::vector<std::optional<MessageMemory>> released;
   std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t local = 0; local < locals_.size(); ++local) {

@@ -8,9 +8,9 @@
 //
 // Thread-safe. Never calls the transport, so it holds no lock while the transport runs. The caller starts each task of
 // steps.tasks exactly once, reports with Started how many posts and sends have begun, and invokes every completion. A
-// failed call returns no more tasks. When no task of a failed call is being started or added any more, the call has
-// `ended`: the caller cancels the call in the transport, then completes the ranks of TakeWaiting. Nothing touches the
-// ranks' memory after that.
+// failed call returns no more tasks. When no task of a failed call runs any more, the call sets `ended`. The caller
+// then cancels the call in the transport, and completes the ranks of TakeWaiting. Nothing accesses the ranks' memory
+// after that.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@
 
 namespace jaxcomm {
 
-// A task to start: a receive to post, an addition, or a send to the peers with these indices in the task.
+// A task to start: a receive to post, an addition, or a send. `peers`: for a send, the receivers, as indices in
+// MessageTask::peers.
 struct MessageStep {
   uint32_t local;
   uint32_t task;
@@ -43,7 +44,7 @@ struct MessageStep {
 struct MessageSteps {
   std::vector<MessageStep> tasks;
   std::vector<Completion> completions;
-  std::optional<uint32_t> arrived;  // the caller announces this rank's arrival to other processes before its messages
+  std::optional<uint32_t> arrived;  // the caller announces this rank's arrival before it sends the rank's messages
   bool keeps_too_much = false;      // the call keeps transport memory: the caller runs CopyViews after a short time
   bool failed = false;              // the caller reports the failure to the other processes
   bool ended = false;               // the call has failed and none of its tasks runs
@@ -52,8 +53,8 @@ struct MessageSteps {
 
 class MessageCall {
  public:
-  // `first`: the rank of this process that begins the call. `refused`: this rank's error, if not ok. The
-  // call will fail with this error, even if another error occurs first.
+  // `first`: the rank of this process that begins the call. `refused`: if this is an error, the call will fail with the
+  // error, even if another error occurs first.
   MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
               Clock::time_point start, Status refused = Status());
 
@@ -76,7 +77,7 @@ class MessageCall {
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
-  // If it throws, `done` has not been moved from.
+  // If Arrive throws, `done` has not been moved from.
   MessageSteps Arrive(uint32_t rank, Buffers buffers, Done&& done, Clock::time_point now);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
@@ -86,25 +87,26 @@ class MessageCall {
   // and sets keeps_too_much.
   MessageSteps CopyViews(Clock::time_point unless_after);
   MessageSteps Sent(const MessageStep& step, const Status& status);
-  // The send no longer reads its memory, although it has not ended: starts the tasks that wait to overwrite the memory.
+  // Called if a send no longer reads its memory but has not ended. Starts the tasks that wait to overwrite the memory.
   MessageSteps Freed(const MessageStep& step);
   MessageSteps Add(const MessageStep& step);
   MessageSteps Started(size_t count);
 
   // Fails the call unless it is over. `announce`: the caller reports the error to the other processes.
   MessageSteps Fail(Status why, bool announce);
-  // Fails the call if a rank of the gone process has not arrived. Otherwise the call goes on: the gone process's
-  // messages may have arrived before their Post, and the Post of a message that has not arrived fails. The error names
-  // the cause of the process's end, if the cause is the end of another process with a rank in the group.
+  // Fails the call if a rank of the ended process has not arrived. If all ranks of the process have arrived, the call
+  // continues: the messages of the process may have arrived before their Posts, and the Post of a missing message
+  // fails. If the process left because another process of the group had ended, the error names the other process's
+  // rank.
   MessageSteps PeerGone(const GoneProcess& gone);
   std::vector<Completion> TakeWaiting();
 
   // The ranks and tasks that the call waits for.
   struct Delay {
-    std::vector<uint32_t> missing;      // ranks that have not arrived, or (lack_schedule) that lack the schedule
+    std::vector<uint32_t> missing;      // ranks that have not arrived; if lack_schedule, ranks without the schedule
     bool lack_schedule = false;         // all ranks have arrived, and `missing` lists the ranks without the schedule
     std::vector<uint32_t> silent;       // if all ranks have arrived: ranks whose messages are missing
-    std::vector<uint32_t> unaccepting;  // if no message is missing: ranks that have not accepted all our messages
+    std::vector<uint32_t> unaccepting;  // if no message is missing: ranks that have not accepted all messages
     std::vector<uint32_t> waiting;
     Clock::duration waited;
   };
@@ -125,9 +127,11 @@ class MessageCall {
     std::optional<MessageMemory> memory;  // nullopt until the rank has arrived
     Done done;
     bool done_is_quick = false;
-    // By task: the number of tasks that must end before it; for a send that has begun, the number of receivers left.
+    // By task: the number of tasks that must end before this task. For a send that has begun: the number of receivers
+    // to which the send has not ended.
     std::vector<uint32_t> blockers;
-    // By task: for a send, the number of receivers for which it still reads its memory. At 0, it blocks no other task.
+    // By task: for a send, the number of receivers for which the send still reads its memory. At 0, the task blocks no
+    // other task.
     std::vector<uint32_t> unfreed;
     uint32_t tasks_left = 0;
     Clock::time_point ended;
@@ -167,10 +171,10 @@ class MessageCall {
   mutable std::mutex mutex_;
   std::vector<Local> locals_;
   std::vector<Rank> ranks_;
-  uint32_t missing_ = 0;           // ranks that concern this process and have not arrived
+  uint32_t missing_ = 0;           // ranks of this process's groups that have not arrived
   uint32_t locals_left_ = 0;       // ranks of this process that are not done
   size_t running_ = 0;             // tasks that are being started, copied or added
-  std::vector<MessageStep> kept_;  // receives for CopyViews; an addition may have consumed a receive's view already
+  std::vector<MessageStep> kept_;  // receives with kept views, for CopyViews; an addition may have used a view already
   bool keeps_too_much_ = false, copies_views_;
   int64_t early_work_ = 0;
   Clock::time_point progress_;

@@ -11,12 +11,12 @@
 namespace jaxcomm {
 namespace {
 
-// The time for which an arriving rank's thread receives messages. It suffices if the other ranks have arrived or will
-// arrive soon.
+// The time for which an arriving rank's thread receives messages. This time suffices if the other ranks have arrived or
+// will arrive soon.
 constexpr std::chrono::milliseconds kHelp{1};
 
 // After this time without progress, views whose additions wait for other messages are copied. Adding without a copy
-// would be faster, but a copy gives the sender its memory back: the missing messages may be queued behind the views.
+// would be faster, but a copy releases the sender's memory, for which the missing messages may be waiting.
 constexpr std::chrono::milliseconds kViewsWait{5};
 
 }  // namespace
@@ -173,8 +173,8 @@ void MessageDriver::Send(const std::shared_ptr<MessageCall>& call, const Message
   SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
-// Returns the step with only the first receiver whose process has ended, or the whole step if no receiver's process has
-// ended.
+// Returns a step with only the first receiver whose process has ended. Returns the whole step if no receiver's process
+// has ended.
 MessageStep MessageDriver::OfGone(const MessageCall& call, const MessageStep& step) const {
   const MessageTask& task = call.task(step);
   for (const uint32_t index : step.peers) {
@@ -196,9 +196,8 @@ void MessageDriver::SendFailure(const MessageSite& site, const CallId& id, const
   transport_.load()->Flush();
 }
 
-// Called when no task of the failed call is being started or added any more. The transport must release the ranks'
-// memory before the ranks are called back. A worker runs Cancel, because Cancel may wait for a copy and must not run on
-// the thread that copies.
+// Called when no task of the failed call runs any more. The transport must release the ranks' memory before the ranks
+// are called back. A worker runs Cancel, because Cancel may wait for a copy and must not run on the thread that copies.
 void MessageDriver::Stop(const std::shared_ptr<MessageCall>& call) {
   calls_.KeepFailed(*call);
   threads_.workers().Submit({[this, call, user = User(users_)] {

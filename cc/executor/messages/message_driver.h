@@ -32,9 +32,9 @@ class MessageDriver {
     MessageSteps steps;
   };
 
-  // The steps of any calls that the running thread has yet to start. A transport's callback only adds steps to the
-  // turn. The thread starts them after it has returned from the transport, so that the stack stays small however many
-  // messages arrive.
+  // The steps that the current thread has yet to start, of any calls. A transport's callback only adds steps to the
+  // turn. The thread starts these steps after it has returned from the transport, so that the stack stays small for any
+  // number of messages.
   struct Turn {
     static thread_local Turn* current;
 
@@ -44,7 +44,7 @@ class MessageDriver {
     const MessageCall* call = nullptr;
     uint32_t rank = 0;
     std::optional<Completion> own;
-    bool helps = false;  // the thread waits for the result: it runs additions itself, and the transport's Help flushes
+    bool helps = false;  // the thread waits for the result: the thread runs additions, and Transport::Help flushes
 
     // Makes a turn the running thread's current turn while this object lives.
     class Current {
@@ -77,14 +77,14 @@ class MessageDriver {
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Turn& turn);
 
-  // Whether the thread of the rank that arrived last may receive the call's messages. Holds for a small call if all of
+  // Whether the thread of the rank that arrived last may receive the call's messages. True for a small call if all of
   // this process's ranks have arrived and no other call is open.
   bool MayHelp(const MessageCall& call) const;
   // Receives messages and adds them on this thread, for a short time or until `over` returns true. Returns false if
   // another thread receives the messages.
   bool Help(Turn& turn, const std::function<bool()>& over);
   bool Help(const std::function<bool()>& over);
-  // At its end, the next Help will tell the transport to expect the messages of a new call.
+  // Defers the transport's Expect for a new call to the end of the next Help.
   void ExpectAfterHelp() { ++unexpected_; }
 
   void SendNotice(const std::vector<uint32_t>& processes, const std::string& notice);
@@ -103,7 +103,7 @@ class MessageDriver {
   CallThreads& threads_;
   CallMatcher& calls_;
   std::atomic<Transport*> transport_{nullptr};
-  bool yields_ = false;  // set before the transport
+  bool yields_ = false;  // set before transport_
   std::atomic<int64_t> unexpected_{0};
   std::atomic<int64_t> users_{0};
 };

@@ -15,7 +15,7 @@ namespace {
 
 using Turn = MessageDriver::Turn;
 
-// The most bytes that the ranks of an exchange read on a thread of XLA's.
+// On XLA's threads, ranks exchange large operands only if the operands of all ranks together have at most this size.
 constexpr int64_t kMostRead = int64_t{4} << 20;
 
 // The interval at which Disconnect polls whether the last call has ended.
@@ -47,7 +47,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
   KeepDecided(site);
   if (!Select(arriving)) return Wait(std::move(arriving));
-  // Larger operands would occupy the thread, which is XLA's, for long.
+  // Reading larger operands would occupy this thread, which is XLA's, for too long.
   const MessageSite::Exchanging& how = arriving.site->exchanging();
   const auto ranks = static_cast<int64_t>(how.processes.size());
   const bool is_short = !how.in_place || ranks * arriving.site->layout().payload() <= kMostRead;
@@ -147,7 +147,7 @@ void MessageExecutor::Begin(ArrivingRank arriving) {
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (!call) {
-    if (is_new) transport().Expect();  // matches the EndExpecting of the call's failure
+    if (is_new) transport().Expect();  // balances the EndExpecting of the call's failure
     return;
   }
   Turn turn;
@@ -185,11 +185,11 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
   decider_.Learn(site, arriving.id);  // the decision may have arrived since Select
   if (is_new) threads_.WatchDeadlines();
   if (!arriving.refused.ok()) driver_.Drive(call, call->Fail(arriving.refused, /*announce=*/true));
-  // The failure precedes the arrivals: after a failure without a decision, ranks may have arrived with different
-  // schedules.
+  // The failure is processed before the arrivals. If the call failed without a decision, ranks may have arrived with
+  // different schedules, and this mismatch must not hide the failure.
   if (!joined.failure.ok()) driver_.Drive(call, call->Fail(joined.failure, /*announce=*/true));
-  // A process may have ended before its ranks arrived. This failure also precedes the arrivals: this process may lack
-  // the plan with which the other ranks arrived.
+  // A process may have ended before its ranks arrived. This failure is also processed before the arrivals, because this
+  // process may lack the plan with which the other ranks arrived.
   for (const GoneProcess& each : joined.gone) {
     if (!HasCome(joined, each.process)) driver_.Drive(call, call->PeerGone(each));
   }
@@ -199,7 +199,8 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
   if (!call->Accepts(site.fingerprint()) && !site.HasFingerprint(call->site().fingerprint())) {
     driver_.Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
   }
-  // Fails the call before the rank arrives. Other processes would take the schedule of an arrived rank for decided.
+  // A call without a schedule fails before the rank arrives, because other processes would take the schedule of an
+  // arrived rank for decided.
   if (call->lacks_schedule()) {
     const Clock::time_point now = Clock::now();
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, /*deadline=*/0);
@@ -283,7 +284,7 @@ bool MessageExecutor::Select(ArrivingRank& arriving) {
 }
 
 void MessageExecutor::Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision) {
-  decider_.Add(site.process(), id, decision);  // for this process's other selectors of the same calls
+  decider_.Add(site.process(), id, decision);  // keeps it for other selectors of the same calls
   driver_.SendNotice(site.ranks().others(), Encode(Decided{id, decision}));
 }
 
@@ -336,7 +337,7 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
         DecideByTurns(still, id);
         StartDecided(id);
       } catch (const std::bad_alloc&) {
-        // The deadline watch starts the call later.
+        // Memory has run out. The deadline watch starts the call later.
       }
     });
   }
@@ -347,7 +348,7 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
   Refuse(*site, id, NoMemory{site->NameCall(), site->ranks().NameOf(site->ranks().locals()[0].rank)}.status());
 }
 
-// Makes the rank wait for the decision. Announces its arrival to the other processes at once.
+// Makes the rank wait for the decision. Announces the rank's arrival to the other processes at once.
 void MessageExecutor::Wait(ArrivingRank arriving) {
   const std::shared_ptr<const MessageSite> site = arriving.site;
   const Arrival arrival{arriving.id,         arriving.rank, site->ranks()[arriving.rank].device,
@@ -355,7 +356,7 @@ void MessageExecutor::Wait(ArrivingRank arriving) {
   driver_.SendNotice(site->ranks().locals()[*site->ranks().FindLocal(arriving.rank)].others, Encode(arrival));
   transport().Flush();
   if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
-  // Copied before the rank is queued: from then on another thread may take the rank and end its call.
+  // Copied before the rank is queued, because another thread may then take the rank and end its call.
   const CallId id = arriving.id;
   try {
     waiting_.Add(arriving, [this] { threads_.WatchDeadlines(); });
@@ -367,7 +368,7 @@ void MessageExecutor::Wait(ArrivingRank arriving) {
     if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
     StartDecided(id);  // the decision or an error may have arrived before the rank was queued
   } catch (const std::bad_alloc&) {
-    // The deadline watch tries again.
+    // Memory has run out. The deadline watch tries again.
   }
 }
 
@@ -384,8 +385,8 @@ bool MessageExecutor::LacksProcess(const ArrivingRank& arriving) const {
   });
 }
 
-// Whether the rank waits for a decision that will never arrive, because a rank of another process has brought a
-// different call under this call's id.
+// Whether the rank waits for a decision that will never arrive, because a rank of another process has joined a
+// different call with the same id.
 bool MessageExecutor::Differs(const ArrivingRank& arriving) const {
   if (!arriving.site->selector()) return false;
   bool differs = false;
@@ -429,8 +430,8 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
   Start(waiting_.TakeAll([&](ArrivingRank& rank) { return MayStart(rank, overdue); }));
 }
 
-// If a rank's graphs are missing, a worker makes them: this thread may be the transport's, for which all calls would
-// wait.
+// If a rank's graphs are missing, a worker makes the graphs. This thread may be the transport's, and all calls would
+// wait for the transport.
 void MessageExecutor::Start(std::vector<ArrivingRank> ranks) {
   for (ArrivingRank& rank : ranks) {
     if (rank.site->has_graphs()) {
@@ -468,7 +469,7 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
   if (call) driver_.Drive(call, call->Fail(why, /*announce=*/false));  // for other ranks of this process
 }
 
-// Fails the call that the rank cannot join, on all its ranks.
+// Fails a call on all its ranks, because the rank `arriving` cannot join the call.
 void MessageExecutor::End(const ArrivingRank& arriving, const Status& why) {
   try {
     Refuse(*arriving.site, arriving.id, why);
@@ -510,7 +511,8 @@ void MessageExecutor::OnFailure(uint32_t process, Failure failure) {
   if (calls_.FindFinished(failure.call)) return;
   const std::shared_ptr<MessageCall> call = calls_.AddFailure(failure.call, failure.why, failure.step);
   if (call && call->site().ranks().Knows(process)) driver_.Drive(call, call->Fail(failure.why, /*announce=*/false));
-  // No rank here has joined the call. Without Cancel, its messages would occupy the transport's memory forever.
+  // If no rank here has joined the call, the call's messages would occupy the transport's memory forever without
+  // Cancel.
   Transport* const connected = driver_.transport();
   if (!call && connected != nullptr) connected->Cancel(failure.call);
 }

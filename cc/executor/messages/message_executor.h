@@ -38,8 +38,8 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
  public:
   explicit MessageExecutor(CallThreads* threads) : threads_(*threads) {}
 
-  // Called before the first Arrive. The caller owns the transport and keeps it until Disconnect or this object's
-  // destruction. The transport's last callback must have run by then.
+  // Called before the first Arrive. The caller owns the transport, and keeps it until Disconnect or this object's
+  // destruction. Both must follow the transport's last callback.
   void Connect(Transport* transport, bool yields = false) {
     closing_ = false;
     driver_.Connect(transport, yields);
@@ -50,13 +50,13 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
 
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status()) override;
-  // Like the Arrive above, but the caller names the call itself; all processes must use the same `id`. With `helps` the
-  // caller must call Help next: other processes may not receive the arrival before that. Returns false if the caller
-  // need not call Help, because the call sends nothing.
+  // Like the Arrive above, but the caller passes the call's `id`, which must be the same in all processes. With
+  // `helps`, the caller must call Help next, because the arrival may be sent only in Help. Returns false if Help is not
+  // needed, because the call has completed without messages.
   bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);
 
-  // A rank that has joined its call by an exchange. EndExchange must be called for it.
+  // A rank that has joined its call by an exchange of operands. EndExchange completes the call.
   struct ExchangingRank {
     ExchangingRank(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
 
@@ -64,12 +64,12 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
     const User user;  // destroyed after the exchange
     OperandExchange exchange{arriving};
   };
-  // Joins a transfer of a rank as Arrive does, but only if its ranks can exchange its bytes, and without waiting.
-  // Returns null if they cannot: the caller must then call Arrive.
+  // Makes a rank join a transfer if the transfer's ranks can exchange operands without messages. Does not wait. Returns
+  // null if the ranks cannot exchange operands; the caller must then call Arrive.
   std::unique_ptr<ExchangingRank> JoinExchange(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                                uint32_t rank, const Buffers& buffers, const Done& done);
-  // Ends the exchange, and waits for the other ranks meanwhile. If the exchange fails, the rank arrives as in Arrive
-  // with `helps`. Returns as Arrive does.
+  // Waits for the other ranks and ends the exchange. Returns false if the exchange has completed the call. If the
+  // exchange fails, makes the rank join the call with messages and returns true; the caller must then call Help.
   bool EndExchange(std::unique_ptr<ExchangingRank> rank);
   // Receives messages and adds them on this thread, which would otherwise only wait. Returns when `over` returns true
   // or after a short time. Returns false if another thread receives the messages.
@@ -102,7 +102,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   bool FailOverdue(Clock::time_point now, double deadline);
   bool waiting() const { return !waiting_.empty() || calls_.open() > 0; }
 
-  // As in CallMatcher.
+  // See CallMatcher. ForgetCommunicator also drops the communicator's selectors.
   void Forget(const MessageSite* site) override { calls_.Forget(*site); }
   void ForgetCommunicator(uint64_t communicator);
 

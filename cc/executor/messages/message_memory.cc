@@ -10,7 +10,7 @@
 namespace jaxcomm {
 namespace {
 
-// Returns the kernel that copies one source as bytes. As floats, signalling NaNs would become quiet NaNs.
+// Returns the kernel that copies one source as bytes. Copying floats would turn signalling NaNs into quiet NaNs.
 ReduceFn CopyFn() {
   static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
   return copy;

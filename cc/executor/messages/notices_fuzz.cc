@@ -1,5 +1,5 @@
-// libFuzzer target. DecodeNotice must refuse the bytes, or read them within their bounds into a notice that is encoded
-// to the same bytes.
+// libFuzzer target. DecodeNotice must refuse the bytes, or return a notice that Encode turns into the same bytes. It
+// must not read beyond the bytes.
 
 #include <cstddef>
 #include <cstdint>

@@ -46,7 +46,7 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   AdviseHugePages(site, arriving_.rank, arriving_.buffers);
   pending_ = transport.Join({arriving_.id, how.processes, rank_, site.fingerprint(), Operands(), arriving_.at,
                              how.in_place, how.is_transfer});
-  if (pending_ && site.collective().kind == Kind::kAllGather) {  // copies its own slice while other ranks arrive
+  if (pending_ && site.collective().kind == Kind::kAllGather) {  // copies this rank's slice while others arrive
     const int64_t bytes = site.layout().payload();
     std::memcpy(arriving_.buffers.results[0] + static_cast<int64_t>(rank_) * bytes, arriving_.buffers.operands[0],
                 static_cast<size_t>(bytes));
@@ -59,7 +59,8 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
 bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
   using std::chrono::nanoseconds;
   const auto arrivals = limits.may_wait ? nanoseconds(kWait) : nanoseconds(0);
-  // If a rank stops while it reads, the call still has time to continue with messages, whose errors name the rank.
+  // The exchange may take half of the deadline. If a rank stops while it reads, the call then still has time to
+  // continue with messages, and the deadline error names the rank.
   const double seconds = std::min(limits.deadline / 2, kLongest);
   const auto end = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
   const bool ended = pending_->Finish({arrivals, end}, [this](const auto& all) { return Take(all); });
@@ -73,7 +74,7 @@ bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
   return ended;
 }
 
-// The bytes that the other ranks need of this rank.
+// Returns the bytes of this rank that the other ranks read.
 std::vector<ConstSpan> OperandExchange::Operands() const {
   const MessageSite& site = *arriving_.site;
   std::vector<ConstSpan> spans;
@@ -106,7 +107,8 @@ bool OperandExchange::Gather(const std::vector<Exchanged>& operands) {
   return true;
 }
 
-// Adds the operands, or only copies them if results may share memory with operands that other ranks still read.
+// Adds the operands. With scratch_, only copies the other rank's operand, because the result may share memory with this
+// rank's operand, which the other rank may still be reading. Finish then adds.
 bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
   const MessageSite& site = *arriving_.site;
   const bool scatters = site.collective().kind == Kind::kReduceScatter;
@@ -119,7 +121,7 @@ bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
     for (size_t i = 0; i < operands.size(); ++i) {
       sources_[i] = operands[i].bytes + at;
       if (operands[i].reader == nullptr) continue;
-      sources_[i] = scratch_.get();  // only one of two ranks is read
+      sources_[i] = scratch_.get();  // a group with scratch_ has two ranks, so only one operand is copied
       if (!operands[i].CopyTo(scratch_.get(), at, bytes)) return false;
     }
     if (scratch_) continue;
@@ -129,7 +131,7 @@ bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
   return true;
 }
 
-// Stores this rank's operands again, over which a sum that does not count may lie.
+// Restores this rank's operands, which the sum of an exchange that failed may have overwritten.
 void OperandExchange::Restore() {
   const Layout& layout = arriving_.site->layout();
   for (size_t leaf = 0; leaf < arriving_.buffers.results.size(); ++leaf) {
@@ -149,7 +151,7 @@ void OperandExchange::Add(size_t leaf) {
 void OperandExchange::Record(CallMatcher& calls) try {
   const MessageSite& site = *arriving_.site;
   calls.AddEnded(site, arriving_.id, group(), arriving_.at);
-  // The clocks of a host's containers may differ, so the other ranks' times are kept within possible bounds.
+  // The clocks of a host's containers may differ, so the other ranks' arrival times are clamped to the possible range.
   const Clock::time_point now = Clock::now();
   for (Clock::time_point& at : arrivals_) at = std::clamp(at, std::min(arriving_.at - kWait, now), now);
   site.stats().Record(RecordOf(arrivals_));

@@ -20,7 +20,7 @@ class OperandExchange {
  public:
   struct Limits {
     bool may_wait;    // whether to wait, up to a millisecond, for ranks that have not arrived
-    double deadline;  // of the call, in seconds
+    double deadline;  // the deadline of the call, in seconds
   };
 
   explicit OperandExchange(const ArrivingRank& arriving) : arriving_(arriving) {}
@@ -41,10 +41,10 @@ class OperandExchange {
   void Record(CallMatcher& calls);
 
   const ArrivingRank& arriving_;
-  size_t rank_ = 0;  // in the group
+  size_t rank_ = 0;  // the place of this rank in its group
   std::unique_ptr<PendingExchange> pending_;
-  std::shared_ptr<std::byte> scratch_;       // for an operand that cannot be added where it is
-  const std::byte* copied_ = nullptr;        // this rank's operands as other ranks read them, once results are stored
+  std::shared_ptr<std::byte> scratch_;       // for a copy of an operand that only a reader can read
+  const std::byte* copied_ = nullptr;        // the exchange's copy of the operands; null before a result is stored
   std::vector<Clock::time_point> arrivals_;  // by rank
   std::vector<const std::byte*> sources_;    // by rank
 };

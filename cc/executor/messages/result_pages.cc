@@ -7,7 +7,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kLeast = int64_t{4} << 20;  // smaller results mostly lie in memory that the C library has kept
+constexpr int64_t kLeast = int64_t{4} << 20;  // the C library mostly reuses memory for smaller results
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
 }  // namespace
@@ -22,7 +22,7 @@ void AdviseHugePages(const MessageSite& site, uint32_t rank, const Buffers& buff
     const auto begin = reinterpret_cast<uintptr_t>(buffers.results[leaf]);
     const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
     const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) / kHugePage * kHugePage;
-    // The system may have no huge pages, and then uses small ones.
+    // The result of madvise is ignored: a system without huge pages uses small pages.
     if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
   }
 }

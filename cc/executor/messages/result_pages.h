@@ -1,4 +1,4 @@
-// Fresh memory of large results: the system backs it with huge pages, which cost far fewer page faults.
+// Makes the system back the fresh memory of large results with huge pages, which cause far fewer page faults.
 //
 //   AdviseHugePages(*arriving.site, arriving.rank, arriving.buffers);   // before a byte of the results is stored
 #pragma once
@@ -10,8 +10,9 @@
 
 namespace jaxcomm {
 
-// Advises the system about the huge pages that lie wholly in a result. Changes no byte. Does nothing for results that
-// share memory with operands, which has been stored to.
+// Advises the system to back the memory of large results with huge pages, except for parts at both ends that fill no
+// huge page. Changes no byte. Does nothing for results that share memory with operands, because such memory is not
+// fresh.
 void AdviseHugePages(const MessageSite& site, uint32_t rank, const Buffers& buffers);
 
 }  // namespace jaxcomm

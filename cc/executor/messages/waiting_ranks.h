@@ -44,7 +44,7 @@ class WaitingRanks {
     return ready;
   }
 
-  // Takes the ranks of all sites that may start. Takes no rank if memory runs out.
+  // Takes the ranks that may start, at all sites. Takes no rank if memory runs out.
   template <typename MayStart>
   std::vector<ArrivingRank> TakeAll(const MayStart& may_start) {
     std::vector<ArrivingRank> ready;
@@ -72,7 +72,7 @@ class WaitingRanks {
   }
 
  private:
-  // Returns false if memory runs out; the watch of deadlines tries again later.
+  // Returns false if memory runs out; the deadline watch tries again later.
   static bool Reserve(std::vector<ArrivingRank>& ranks, size_t size) try {
     ranks.reserve(size);
     return true;

@@ -1,4 +1,4 @@
-// The interface through which sites between processes pass on their calls. The message executor implements it.
+// The interface through which call sites between processes pass their calls to the message executor.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class MessageCalls {
   // `refused` is an error, the call fails with this error on all its ranks.
   virtual void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                       Done done, const Status& refused = Status()) = 0;
-  // Fails the call that the rank cannot join. The call's other ranks get this error; this rank is not called back. Does
-  // nothing while the processes are not connected, because such a launch belongs to no job and must not be counted.
+  // Fails the call that the rank cannot join. The call's other ranks get the error `why`; this rank gets no callback.
+  // Does nothing while the processes are not connected, because a launch outside of a job must not be counted.
   virtual void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) = 0;
   // Frees the site's failed calls, which are kept for ranks that arrive late.
   virtual void Forget(const MessageSite* site) = 0;

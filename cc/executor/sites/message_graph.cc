@@ -14,8 +14,9 @@ namespace jaxcomm {
 
 static_assert(kSegmentBytes <= Transport::kMaxMessage);
 
-// Walks through the rounds and tracks where each chunk's bytes are after each round. Tasks on the segments of a chunk
-// have consecutive numbers, and the functions below pass the first of these numbers.
+// Walks through the rounds and tracks where each chunk's bytes are after each round. An operation on a chunk is one
+// task per segment. These tasks have consecutive numbers, and the functions below take and return the first of these
+// numbers.
 class MessageGraphBuilder {
  public:
   MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy, bool is_between_hosts,
@@ -49,7 +50,7 @@ class MessageGraphBuilder {
   struct Own {
     std::vector<Memory> memory;      // by segment
     std::optional<uint32_t> writer;  // the task that stored the bytes; nullopt if they are the operand's
-    std::vector<uint32_t> readers;   // tasks that have read the bytes since then
+    std::vector<uint32_t> readers;   // tasks that have read the bytes since the writer stored them
   };
   struct Received {
     uint32_t chunk;
@@ -104,7 +105,7 @@ class MessageGraphBuilder {
     return at->second;
   }
 
-  // Whether the rank has bytes of the chunk. In an all-gather, it begins with only its own slice.
+  // Whether the rank has bytes of the chunk. In an all-gather, the rank begins with only its own slice.
   bool Has(uint32_t chunk) {
     return kind_ != Kind::kAllGather || chunk == messages_.rank() || OwnOf(chunk).writer.has_value();
   }
@@ -178,7 +179,7 @@ class MessageGraphBuilder {
   }
 
   void AddSends(const Round& round) {
-    std::map<uint32_t, uint32_t> tasks;  // by chunk: the task that sends the chunk to all its receivers
+    std::map<uint32_t, uint32_t> tasks;  // by chunk: the first task of the send to all receivers
     for (const SendChunk& send : round.sends) {
       if (!Has(send.chunk)) return Fail("chunk " + std::to_string(send.chunk) + " is sent before it is received");
       const bool is_lossy = is_lossy_ && !OwnOf(send.chunk).writer;
@@ -241,7 +242,7 @@ class MessageGraphBuilder {
     graph_.work_ += (End(sum.chunk) - Begin(sum.chunk)) * static_cast<int64_t>(sum.places.size() + 1);
   }
 
-  // Copies the rank's own bytes of a chunk to its result, unless a task has stored them there.
+  // Copies the rank's own bytes of a chunk to the rank's result, unless a task has already stored them in the result.
   void StoreResult(uint32_t chunk) {
     if (!Has(chunk)) return Fail("chunk " + std::to_string(chunk) + " is never received");
     if (OwnOf(chunk).writer) return;

@@ -3,14 +3,14 @@
 //   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, /*is_lossy=*/false);
 //   for (const MessageTask& task : graph.value().tasks()) ...
 //
-// A task may start when the tasks that it waits for are done. Rounds only define these dependencies, so some
-// segments of a chunk move on while other segments are in flight. Each chunk received for an addition has memory of its
-// own, so no task waits for a slot. A receive into memory that earlier tasks read waits for these tasks. Immutable; may
-// be shared.
+// A task may start when the tasks that it waits for are done. The rounds of the schedule only define these
+// dependencies, so a rank may forward some segments of a chunk while other segments are still in flight. Each chunk
+// received for an addition has memory of its own, so no task waits for free memory. A receive into memory that earlier
+// tasks read waits for these tasks. Immutable; may be shared.
 //
-// In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. One
-// rank adds each chunk for all ranks, so all ranks get the same result. Messages of a lossy all-reduce never span two
-// leaves.
+// In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. Each
+// chunk is added by one rank for all ranks, so all ranks get the same result. Messages of a lossy all-reduce never span
+// two leaves.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct MessageTask {
   uint32_t segment;
   int64_t begin, end;             // the range of bytes in the layout
   Memory memory;                  // a send reads it; a receive or an addition writes it
-  std::vector<Peer> peers;        // a receive has one peer
+  std::vector<Peer> peers;        // several for a send, one for a receive, none for an addition
   std::vector<Memory> operands;   // the operands of an addition, in order; a single operand is copied
   std::vector<uint32_t> waiting;  // tasks that wait for this task
   uint32_t num_waits = 0;
@@ -54,8 +54,8 @@ struct MessageTask {
 
 class MessageGraph {
  public:
-  // Fails if the list reads chunks that it has not received, or does not produce the collective's result. A lossy list
-  // also fails if chunk r is added on another rank than r.
+  // Fails if the list uses chunks that the rank has not received, or does not produce the collective's result. With
+  // `is_lossy`, also fails if another rank than rank r adds chunk r.
   static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false,
                                    bool is_between_hosts = false, bool is_in_place = true);
 

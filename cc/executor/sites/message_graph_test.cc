@@ -12,7 +12,7 @@ namespace {
 using Words = std::vector<uint32_t>;
 using Where = Memory::Where;
 
-// The list of rank 0 of 2, with one round.
+// Returns the list of messages of rank 0 of 2 ranks, with one round.
 Messages OneRound(uint32_t chunks, uint32_t slots, const std::vector<SendChunk>& sends,
                   const std::vector<ReceiveChunk>& receives, const std::vector<Sum>& sums) {
   Words words{Messages::kMagic, Messages::kVersion, 2, 0, chunks, slots, 1};

@@ -1,4 +1,4 @@
-// A call site between processes. Its groups change from call to call. At each call, every rank passes a row that has
+// A call site between processes, whose groups change from call to call. At each call, every rank passes a row that has
 // the group number of every rank.
 //
 //   Result<std::shared_ptr<MessageGroupSite>> site = MessageGroupSite::Make(
@@ -6,10 +6,10 @@
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());
 //   site.value()->Arrive(executor, run, rank, buffers, done);   // returns at once
 //
-// Ranks have the same numbers in the row and in every call. All ranks must pass the same row. A call that lacks a rank
-// fails if a group is out of range or if two rows differ. If two rows differ, the error names the two ranks and their
-// rows. A group whose ranks agree may complete before the call fails. Each row has its own MessageSite, and the latest
-// of these sites are kept. Thread-safe.
+// Ranks have the same numbers in the row and in every call. All ranks must pass the same row. If a rank passes a group
+// number out of range, or if two rows differ, the call fails on the ranks of all groups that have not completed. If two
+// rows differ, the error names the two ranks and their rows. Each row has its own MessageSite, and the latest kKept of
+// these sites are kept. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class MessageGroupSite : public CallSite {
   // The number of rows whose sites are kept. Plans of jaxcomm have 32 rows at most.
   static constexpr size_t kKept = 64;
 
-  // `lists`: the names of the lists for groups of 2, 3, … ranks, up to all ranks. Fails as MessageSite::Make does.
+  // `lists`: the names of the lists for groups of 2, 3, … ranks, up to all ranks. Fails if a list is missing, or if
+  // MessageSite::Make fails.
   static Result<std::shared_ptr<MessageGroupSite>> Make(MessageSite::Label label, uint64_t communicator, uint32_t site,
                                                         const std::vector<MessageRank>& ranks,
                                                         std::vector<std::string> lists, MessageRegistry& registry,

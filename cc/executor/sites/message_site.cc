@@ -11,7 +11,8 @@
 namespace jaxcomm {
 namespace {
 
-// Two ranks exchange operands of up to this size. Larger ones are added faster by the workers, from messages.
+// Two ranks exchange operands of up to this size. Larger operands are sent in messages, because the workers add them
+// faster.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
 }  // namespace
@@ -139,7 +140,7 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& st
     }
     shared_->status = Fix(leaves, stats);
     if (shared_->status.ok()) shared_->status = MakeGraphs();
-    // Nearly every call of a site with a known late rank needs this schedule.
+    // Makes the graphs of the schedule for the known late rank now, because nearly every call needs this schedule.
     const bool has_late_rank = !selected_.empty() && selector_->has_late_rank() && !selector_->by_turns();
     if (shared_->status.ok() && has_late_rank) shared_->status = selected_[selector_->first() - 1]->MakeGraphs();
     if (shared_->status.ok() && selector_) selector_->Try({stats_, &stats_->trial()});
@@ -164,7 +165,8 @@ void MessageSite::CountCalls() {
   stats_ = shared_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
 }
 
-// Only sums that the lists of messages also add in rank order are exchanged, so that the bits are the same.
+// Finds whether and how ranks exchange operands. Ranks exchange the operands of a sum only if the sum's list of
+// messages also adds in rank order, so that both ways give the same bits.
 void MessageSite::FindExchanging() {
   exchanging_ = Exchanging();
   const SiteRanks::Local& local = ranks_.locals()[0];

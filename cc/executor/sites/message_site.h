@@ -3,7 +3,7 @@
 //   Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
 //       {"psum", "data", "none", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum}, CommunicatorOf(groups),
 //       /*site=*/3, groups, /*process=*/0);
-//   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; the first one sets the leaves
+//   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; only the first call sets them
 //   executor.messages().Arrive(site.value(), run_id, rank, buffers, done);
 //
 // Ranks are numbered as in site_ranks.h. If groups change from call to call, each grouping of the ranks has a site:
@@ -48,29 +48,30 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
  public:
   struct Label {
     std::string name, axes, plan;                // all-reduces with the plan "auto" follow the plan of the run
-    std::string where;                           // the user's line: "train.py:57"
+    std::string where;                           // the line of the call in the user's program: "train.py:57"
     std::shared_ptr<const Step> step = nullptr;  // null for a call outside a step
-    uint32_t number = 0;                         // the call's place in its step
+    uint32_t number = 0;                         // the index of the call in its step
   };
 
-  // Fails as SiteRanks::Make does.
+  // Fails if SiteRanks::Make fails.
   static Result<std::shared_ptr<MessageSite>> Make(Label label, Collective collective, uint64_t communicator,
                                                    uint32_t site, const std::vector<MessageGroup>& groups,
                                                    uint32_t process);
 
-  // Only for a site of one group, before its first call. This site becomes the selector's schedule 0, and the sites in
-  // `others` become schedules 1, 2, ….
+  // Called only for a site of one group, before the site's first call. This site becomes the selector's schedule 0, and
+  // the sites in `others` become schedules 1, 2, ….
   void SelectFrom(std::vector<std::shared_ptr<MessageSite>> others, std::shared_ptr<ScheduleSelector> selector);
   ScheduleSelector* selector() const override { return selector_.get(); }
   // The number of this site's schedule among the selector's schedules.
   uint32_t schedule() const { return schedule_; }
-  // After SelectFrom: the site of a schedule, or this site if there is no such schedule.
+  // After SelectFrom, returns the site of a schedule. Returns this site if there is no such schedule.
   std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
-  // Whether this site has the fingerprint or, after SelectFrom, whether one of the schedules' sites has it.
+  // Whether this site has the fingerprint. After SelectFrom, whether the site of any of the schedules has the
+  // fingerprint.
   bool HasFingerprint(uint64_t fingerprint) const;
 
   bool follows_plans() const override { return followed_ != nullptr && !selector_; }
-  // After SetLeaves: the site of the same calls with the plan's lists. That site counts the calls that follow the plan.
+  // Called after SetLeaves. Returns a site for the same calls that runs the plan's lists and has statistics of its own.
   // Returns this site if the plan is null or is for groups of another size. Keeps the site of the latest plan.
   Result<std::shared_ptr<const MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan) const;
 
@@ -80,8 +81,8 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   void Refuse(Executors& executors, int64_t run, uint32_t rank, const Status& why) const override;
   void Forget(Executors& executors) const override;
 
-  // After SetLeaves: the site of the same calls in these groups. Each rank must be in one group. The two sites share
-  // all state that does not depend on groups. `row`: the groups, for error texts.
+  // Called after SetLeaves. Returns a site for the same calls in these groups. Each rank must be in one group. The two
+  // sites share all state that does not depend on groups. `row`: the groups as text, for errors.
   Result<std::shared_ptr<const MessageSite>> Regroup(const std::vector<SiteRanks::Members>& groups,
                                                      std::string row) const;
 
@@ -94,7 +95,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   uint32_t process() const override { return ranks_.process(); }
   size_t num_ranks() const override { return ranks_.size(); }
   Place place(uint32_t rank) const override { return {ranks_[rank].process, ranks_[rank].host}; }
-  // The groups, if Regroup made this site; otherwise empty.
+  // The groups as text, if Regroup made this site; otherwise empty.
   const std::string& row() const { return row_; }
   bool is_regrouped() const { return !row_.empty(); }
   // Whether the two sites belong to the same call site.
@@ -103,15 +104,15 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   // The leaves and their layout. Called only after SetLeaves.
   const SiteLeaves& leaves() const { return *shared_->leaves; }
   const Layout& layout() const { return leaves().layout(); }
-  // Makes the ranks' graphs, if they are not made yet. Sites of With and Following make their graphs at their first
-  // call. Fails if a list is invalid.
+  // Makes the ranks' graphs, if they are not made yet. Fails if a list is invalid. The sites that With and Following
+  // return make their graphs at their first call.
   Status MakeGraphs() const;
   bool has_graphs() const { return graphs_->are_made(); }
-  // After MakeGraphs: the graph of a rank of ranks().locals().
+  // Called after MakeGraphs. Returns the graph of the rank ranks().locals()[local].
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
   // How the ranks of calls exchange operands without messages (operand_exchange.h).
   struct Exchanging {
-    std::vector<uint32_t> processes;             // of each rank of the group; empty if calls always run with messages
+    std::vector<uint32_t> processes;             // by rank of the group; empty if calls always run with messages
     bool in_place = false, is_transfer = false;  // as in jaxcomm::Exchange
   };
   const Exchanging& exchanging() const { return exchanging_; }
@@ -120,7 +121,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   SiteStats& stats() const { return *stats_; }
   ScratchPool& scratch() const { return *shared_->scratch; }
 
-  // The name of call `number` in errors. With number 0, the name of all calls of the site.
+  // Returns the name of call `number` for errors. If `number` is 0, the name stands for all calls of the site.
   CallName NameCall(int64_t number = 0) const {
     return {label_.name, label_.axes, label_.plan, number == 0 ? 0 : layout().payload(), number};
   }
@@ -172,7 +173,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   SiteText text_;
   Exchanging exchanging_;
   std::shared_ptr<SiteStats> stats_;
-  std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of its schedules
+  std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of all its schedules
   std::vector<std::shared_ptr<MessageSite>> selected_;  // sites of the other schedules; empty unless schedule_ is 0
   uint32_t schedule_ = ScheduleSelector::kDefault;
   std::shared_ptr<Followed> followed_;  // null: calls do not follow the plan of the run

@@ -1,7 +1,8 @@
-// Memory for received messages. It is kept between calls: fresh pages cost more time than summing their contents.
+// Memory for received messages. The pool keeps the memory between calls, because fresh pages cost more time than
+// summing their contents.
 //
 //   ScratchPool pool(/*kept=*/2);
-//   std::shared_ptr<std::byte> memory = pool.Take(bytes);   // uninitialized; goes back to the pool with its last owner
+//   std::shared_ptr<std::byte> memory = pool.Take(bytes);   // uninitialized; its last owner returns it to the pool
 //
 // Thread-safe; taken memory may outlive the pool.
 #pragma once

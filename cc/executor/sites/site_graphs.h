@@ -1,6 +1,6 @@
-// SiteGraphs has the message graphs of one MessageSite, GraphCache the graphs of all MessageSites of a call site.
-// Making a graph takes milliseconds. So sites with the same lists share graphs, and a site that may never be called
-// makes its graphs at its first call.
+// SiteGraphs has the message graphs of one MessageSite. GraphCache has the graphs of all MessageSites of a call site.
+// Making a graph takes milliseconds. Therefore sites with the same lists share graphs, and a site that may never be
+// called makes its graphs at its first call.
 //
 //   SiteGraphs graphs(cache);                                   // `cache` is shared by all sites of the call site
 //   Status status = graphs.Make(collective, ranks, layout);     // before the first call
@@ -30,7 +30,7 @@ namespace jaxcomm {
 // All graphs of a call site that are in use.
 class GraphCache {
  public:
-  // Returns the graph of a rank's list; makes it if it is not in use yet. Fails if the list is invalid.
+  // Returns the graph of a rank's list. Makes the graph if no site uses it yet. Fails if the list is invalid.
   Result<std::shared_ptr<const MessageGraph>> Find(const Collective& collective, const SiteRanks& ranks,
                                                    const SiteRanks::Local& local, const Layout& layout);
 
@@ -44,7 +44,8 @@ class SiteGraphs {
  public:
   explicit SiteGraphs(std::shared_ptr<GraphCache> cache) : cache_(std::move(cache)) {}
 
-  // Makes the graphs, unless they are made. Fails if a list is invalid. If memory runs out, the next Make tries again.
+  // Makes the graphs, if they are not made yet. Fails if a list is invalid. If memory runs out, the next Make tries
+  // again.
   Status Make(const Collective& collective, const SiteRanks& ranks, const Layout& layout);
   bool are_made() const { return are_made_; }
   const MessageGraph& operator[](size_t local) const { return *by_local_[local]; }

@@ -8,8 +8,8 @@ namespace {
 // For calls up to this size, handing a sum to another thread takes longer than adding.
 constexpr int64_t kSmallBytes = 1 << 20;
 
-// Stores bypass the caches if the buffers of all ranks on a host have at least this many bytes together. With the
-// transport's copies, such buffers fill the last-level cache of most processors.
+// Stores bypass the caches if the buffers of all ranks on a host together have at least this size. Such buffers and the
+// transport's copies together fill the last-level cache of most processors.
 constexpr int64_t kStreamBytes = 16 << 20;
 
 Status CheckLoss(const CallName& calls, const Collective& collective, const std::vector<Leaf>& leaves) {

@@ -1,4 +1,5 @@
-// The collective of a site's calls, and everything that their arrays determine: layout, kernels, and how bytes move.
+// The collective of a site's calls, and everything that the calls' arrays determine: layout, kernels, and how bytes
+// move.
 //
 //   Result<SiteLeaves> leaves =
 //       SiteLeaves::Make({"psum", "data"}, {Kind::kAllReduce, Reduction::kSum}, ranks, {{DType::kF32, 64}});
@@ -23,7 +24,8 @@
 
 namespace jaxcomm {
 
-// The part of a sum that the network may lose. A lost segment counts as the mean of the segments that arrived.
+// The part of a sum that the network may lose. A lost segment of one rank's operand counts as the mean of the other
+// ranks' segments that arrived.
 struct AllowedLoss {
   std::vector<double> shares;  // by leaf: the part of each message that may be lost
   int64_t segment_bytes;       // the size of the segments of a leaf; each segment is important or not

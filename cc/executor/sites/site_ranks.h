@@ -22,7 +22,7 @@
 
 namespace jaxcomm {
 
-// A device that takes part in calls, and its place.
+// A device that runs calls, and the place of the device.
 struct MessageRank {
   uint32_t process;
   uint32_t device;  // the rank's name in error texts, the same in all processes
@@ -63,7 +63,7 @@ class SiteRanks {
   // name the ranks of several groups by device number. Fails if a list is missing or is for another rank, or if the
   // process has no rank in any group.
   static Result<SiteRanks> Make(const std::vector<MessageGroup>& groups, uint32_t process);
-  // Returns the same ranks in these groups. If groups change from call to call, error texts use the ranks' numbers.
+  // Returns the same ranks in these groups. With `change_from_call_to_call`, error texts name ranks by rank number.
   Result<SiteRanks> Regroup(const std::vector<Members>& groups, bool change_from_call_to_call) const;
 
   uint32_t process() const { return process_; }

@@ -1,4 +1,5 @@
-// Makes a site's text, which names the site's calls in errors, and its fingerprint, by which ranks compare their calls.
+// Makes a site's text and fingerprint. The text names the site's calls in errors. The ranks of a call compare their
+// fingerprints, which are equal if the ranks make the same call.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ class SelectingProcesses : public testing::Test {
     }
   }
 
-  // The number of calls that ran the schedule for no late rank.
+  // The number of calls that ran the schedule for calls without a late rank.
   int DefaultCallsAt(uint32_t process) { return CountAt(process, "\"early_calls\":"); }
   // The number of calls that ran a schedule for a host that lacks a rail.
   int LostRailCallsAt(uint32_t process) { return CountAt(process, "\"lost_rail_calls\":"); }
@@ -102,7 +102,7 @@ class SelectingProcesses : public testing::Test {
   std::unique_ptr<SimulatedNetwork> network_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::shared_ptr<MessageSite>> sites_;
-  std::vector<std::vector<std::shared_ptr<MessageSite>>> others_;  // by process
+  std::vector<std::vector<std::shared_ptr<MessageSite>>> others_;  // by process: the sites of schedules 1, 2, …
 };
 
 }  // namespace jaxcomm

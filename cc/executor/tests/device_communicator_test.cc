@@ -59,7 +59,7 @@ class Job {
   ~Job() {
     for (const std::unique_ptr<ShmTransport>& transport : shm_) transport->Leave();
     network_.Stop();
-    executors_.clear();  // before the transports
+    executors_.clear();  // destroyed before the transports
   }
 
   Executor& executor(uint32_t process) { return *executors_[process]; }
@@ -259,7 +259,7 @@ TEST_P(DeviceCommunicatorTest, AutoFollowsThePlanThatTheRunSwitchesTo) {
   EXPECT_EQ(CallsUnder(job, "3f9a01c2"), 4);
   const auto periods = job.executor(0).messages().plans().Periods();
   ASSERT_EQ(periods.size(), 1);
-  EXPECT_EQ(periods.begin()->second.size(), 3);  // only for calls that follow the plan
+  EXPECT_EQ(periods.begin()->second.size(), 3);  // counts only calls that follow the plan
 }
 
 TEST_P(DeviceCommunicatorTest, ACallWaitsUntilItsProcessKnowsThePlan) {
@@ -402,7 +402,7 @@ TEST(DeviceCommunicator, AFailedTransferLeavesNoOtherOneInFlight) {
     const auto from = ranks[0]->Receive(in.data(), static_cast<int64_t>(in.size()), 1, "shift");
     ranks[0]->Send(out.data(), static_cast<int64_t>(out.size()), 2, "shift");
     EXPECT_NE(ranks[0]->Wait(from).message().find("process 1"), std::string::npos);
-    std::fill(out.begin(), out.end(), std::byte{2});  // as the memory's next user might do
+    std::fill(out.begin(), out.end(), std::byte{2});  // as the next user of the freed memory might do
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the receive may have failed by now
   const auto last = ranks[2]->Receive(received.data(), static_cast<int64_t>(received.size()), 0, "shift");

@@ -1,4 +1,5 @@
-// Processes that disconnect while this process continues: after a malformed notice, and before another job.
+// The end of connections: a process that sends a malformed notice, reports of a process's end, and a process that
+// leaves a job and joins another job.
 #include <chrono>
 #include <future>
 #include <memory>
@@ -60,7 +61,7 @@ class JobAfterJob : public testing::Test {
     EXPECT_TRUE(site.value()->SetLeaves({{DType::kF32, 4}}, executor_.stats()).ok());
     return site.value();
   }
-  // Launches a call of rank 0. The call fails. Returns the launch's number.
+  // Launches a call of rank 0, which fails because process 1 has died. Returns the launch's number.
   uint32_t Launch(const std::shared_ptr<MessageSite>& site, int64_t run) {
     executor_.messages().OnPeerGone(1, Status(Code::kInternal, "process 1 has died"));
     auto* const bytes = reinterpret_cast<std::byte*>(&value_);
@@ -89,8 +90,8 @@ TEST_F(JobAfterJob, KnowsNothingOfTheFirst) {
   EXPECT_EQ(Launch(site, /*run=*/3), 0u);
 }
 
-// The process does not count a launch that is refused while the process is not connected. Other processes do not count
-// such a launch either.
+// A launch that is refused while the process is not connected must not be counted, because the other processes do not
+// count it.
 TEST_F(JobAfterJob, CountsNoLaunchInBetween) {
   const auto site = MakeSite();
   executor_.messages().Refuse(*site, /*run=*/2, /*rank=*/0, Status(Code::kInternal, "no memory"));

@@ -1,5 +1,5 @@
-// Small sums whose ranks exchange operands over shared memory. Values, errors and statistics equal those of sums by
-// messages.
+// Calls whose ranks exchange operands over shared memory. Values, errors and statistics must be the same as in calls
+// with messages.
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -132,8 +132,8 @@ class Job {
     return site;
   }
 
-  // Runs one call of all ranks. Each rank has its own thread and arrives after its delay. Returns the errors by rank.
-  // `results`: the only result of each rank; null if results and operands share memory.
+  // Runs one call of all ranks. Each rank has its own thread and arrives after its delay. Returns the statuses by rank.
+  // `results`: by rank, the rank's only result; null if results and operands share memory.
   std::vector<Status> Call(const Site& site, int64_t run, std::vector<std::vector<Floats>>& values,
                            const std::vector<std::chrono::milliseconds>& delays = {},
                            std::vector<Floats>* results = nullptr) {
@@ -187,7 +187,8 @@ TEST(ExchangingTest, BitsAreThoseOfASumByMessages) {
         Job job(ranks, exchanges);
         const Site site = job.MakeSite(leaves);
         int exchanged = 0;
-        // Repeats the call until its ranks exchange operands, for which they must arrive within a millisecond.
+        // Repeats the call until its ranks exchange operands. The ranks do this only if they arrive within a
+        // millisecond.
         for (int64_t run = 0; run < 200 && (run < 3 || (exchanges && exchanged == 0)); ++run) {
           const int before = job.exchanged(0);
           results[exchanges] = Values(ranks, leaves, ranks);

@@ -33,7 +33,7 @@ std::shared_ptr<LocalSite> MakeSite(std::shared_ptr<const Program> program, Call
   return site;
 }
 
-// The ranks' buffers: a float buffer for each rank, in place, whose values are the rank's number.
+// A buffer of floats per rank, which is both the rank's operand and its result. Element i is rank + i % 100.
 class Ranks {
  public:
   Ranks(uint32_t ranks, size_t elements) : buffers_(ranks, std::vector<float>(elements)) { Fill(); }
@@ -132,8 +132,8 @@ TEST(ExecutorTest, ACallRunsWhatTheLatenessOfTheOneBeforeSays) {
     buffers.ExpectSummed();
     return site->stats().Last()->is_early;
   };
-  // The first call follows no earlier call. A busy machine may delay a rank by 10 ms, so it may take several calls
-  // until a call is on time.
+  // The first call runs the late rank's schedule, because no call has been measured. A busy machine may delay a rank by
+  // 10 ms, so it may take several calls until a call is on time.
   EXPECT_FALSE(call(1, milliseconds(40)));
   EXPECT_FALSE(call(2, milliseconds(40)));
   EXPECT_FALSE(call(3, milliseconds(0)));
@@ -316,7 +316,7 @@ TEST(ExecutorTest, ItsEndLosesNoCallbackThatStillLacksAThread) {
 }
 
 TEST(ExecutorTest, DenormalsAreFlushedWhicheverThreadSums) {
-  for (const size_t elements : {size_t{100}, size_t{300000}}) {  // this thread adds 100, the workers add 300000
+  for (const size_t elements : {size_t{100}, size_t{300000}}) {  // this thread adds 100 elements; workers add 300000
     Executor executor(2);
     const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(elements));
     std::vector<std::vector<float>> buffers(2, std::vector<float>(elements, 0x1p-130f));
@@ -393,7 +393,7 @@ TEST(ExecutorTest, SeveralLeavesOfSeveralTypesAreOneCall) {
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   for (uint32_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(doubles[rank], (std::vector<double>{3, 6, 9}));
-    EXPECT_EQ(bytes[rank], (std::vector<int8_t>{3, 6, 9, 12, 44}));  // 300 wraps
+    EXPECT_EQ(bytes[rank], (std::vector<int8_t>{3, 6, 9, 12, 44}));  // 3 * 100 wraps to 44
   }
 }
 

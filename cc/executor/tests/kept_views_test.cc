@@ -1,5 +1,5 @@
-// Sums over shared memory. Messages that wait to be added could fill a sender's memory. The sender could then not send
-// the messages for which the additions wait.
+// Sums over shared memory that would deadlock if receivers kept all views. Messages that wait to be added would fill a
+// sender's memory, and the sender could then not send the messages for which the additions wait.
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -23,7 +23,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Site = std::vector<std::shared_ptr<MessageSite>>;  // by process
 
-// Processes with the same number of ranks each, and the shared memory of a real job.
+// Processes with the same number of ranks each, and with shared memory of the same size as in a real job.
 class Job {
  public:
   Job(uint32_t processes, uint32_t ranks_of_each) : each_(ranks_of_each) {

@@ -1,5 +1,6 @@
-// Processes of one host make random calls, and one process is killed or stopped at a random time. No process may get
-// a wrong result, crash or hang, and the other processes' errors must name the rank. More of them:
+// In a history, processes of one host make random calls, and one process, the victim, is killed or stopped at a random
+// time. No process may get a wrong result, crash or hang, and the other processes' errors must name the victim's rank.
+// To run more histories:
 //
 //   HISTORIES=200 bazel run -c opt //cc/executor/tests:killed_process_test
 #include <fcntl.h>
@@ -58,7 +59,7 @@ Words Content(uint32_t rank, uint32_t call, size_t words) {
 // How a rank's part of a history ended: with an error that names the victim, with a wrong result, and so on.
 enum End : int { kRuns, kNamed, kUnnamed, kWrong, kNotConnected, kCrashed };
 
-// Whether the text has "rank 2", or "ranks 1,2" for rank 2.
+// Whether the text names the rank: for rank 2, as in "rank 2" or "ranks 1,2".
 bool Names(const std::string& text, uint32_t rank) {
   for (size_t at = text.find("rank"); at != std::string::npos; at = text.find("rank", at + 1)) {
     const size_t first = text.find_first_of("0123456789", at), end = text.find_first_not_of("0123456789,", first);
@@ -101,7 +102,8 @@ class Rank {
       const Status status = Call(communicator, call, &is_right);
       if (status.ok() && !is_right) return kWrong;
       if (status.ok()) continue;
-      // After the victim's end other ranks may fail in a transfer with it, and then are missing themselves.
+      // After the victim's end, other ranks may fail in a transfer with the victim. Such ranks are missing in later
+      // calls, so errors may name them instead.
       bool is_named = Names(status.message(), victim);
       for (uint32_t rank = 0; rank < kRanks; ++rank) {
         is_named = is_named || (board_.ends[rank] == kNamed && Names(status.message(), rank));
@@ -116,7 +118,7 @@ class Rank {
     while (board_.connected < count) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
-  // All ranks draw the same calls.
+  // Makes a random call. All ranks draw the same calls.
   Status Call(DeviceCommunicator& communicator, uint32_t call, bool* is_right) {
     std::mt19937 random(seed_ * 100003 + call);
     const size_t sizes[] = {1, 300, 5000, 40000, 300000};
@@ -173,7 +175,7 @@ class Rank {
   std::unique_ptr<ShmTransport> transport_;
 };
 
-// Runs one history, and returns how the other ranks' parts ended.
+// Runs one history, and returns how the parts of all ranks except the victim ended.
 std::vector<int> RunHistory(Board& board, uint32_t seed, int signal) {
   new (&board) Board{};
   std::mt19937 random(seed);
@@ -183,7 +185,7 @@ std::vector<int> RunHistory(Board& board, uint32_t seed, int signal) {
     const pid_t child = fork();
     if (child == 0) {
       board.ends[rank] = std::make_unique<Rank>(board, rank, seed).release()->Run(victim);
-      for (;;) pause();  // a process that ended would be another culprit
+      for (;;) pause();  // if this process ended, errors might name its rank
     }
     children.push_back(child);
   }

@@ -217,8 +217,8 @@ class BetweenProcesses : public SelectingProcesses<kRanks> {
         {"all_reduce/flat/4", "all_reduce/ring/4", "all_reduce/direct/4", "all_reduce/ring/4", "all_reduce/direct/4"},
         {ScheduleSelector::kAnyRank, seconds});
   }
-  // Runs a sum of all ranks. Rank `late` arrives `by` after the other ranks. Without `by`, it arrives when the call has
-  // been decided.
+  // Runs a sum of all ranks. Rank `late` arrives `by` after the other ranks. Without `by`, rank `late` arrives when the
+  // call has been decided.
   void Sum(uint32_t run, uint32_t late, std::optional<milliseconds> by = std::nullopt) {
     std::vector<std::vector<float>> values;
     for (uint32_t rank = 0; rank < kRanks; ++rank) values.push_back(Operand(rank));
@@ -379,7 +379,7 @@ TEST_F(BetweenProcesses, AMissingRankThatDiesIsNamed) {
   for (auto& end : ends) ExpectError(end, "rank 3 is gone");
 }
 
-// The first sums of different steps on a mesh have the same call name.
+// The first sums of different steps on a mesh have the same CallId.
 TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
   Start(/*seed=*/11);
   Sum(0, 1);
@@ -389,7 +389,7 @@ TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
   EXPECT_EQ(sites_[0]->selector()->Find(Call(2)), 1u);
 }
 
-// Processes may have different steps with the same call, so their steps share the selector.
+// Processes may have different steps with the same call, so the steps must share the selector.
 TEST_F(BetweenProcesses, StepsWithTheSameCallShareASelector) {
   Start(/*seed=*/12);
   const auto in_step = [&](uint64_t step, ScheduleSelector::Rule rule) {

@@ -89,7 +89,7 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
         }));
       }
       for (std::thread& thread : threads) thread.join();
-      executors.clear();  // before the transports, because the executors' threads may still flush these
+      executors.clear();  // destroyed before the transports, which the executors' threads may still flush
     }
   }
 }

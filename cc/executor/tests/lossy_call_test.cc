@@ -200,7 +200,7 @@ TEST_F(LossyCallTest, OfMessagesOfTwoArraysThereAreNone) {
     int leaves = 0;
     layout.ForEach(task.begin, task.end, [&](size_t, int64_t, int64_t) { ++leaves; });
     EXPECT_EQ(leaves, 1);
-    // Rank 0 adds chunk 0, so it receives chunk 0 and sends the other chunks with losses.
+    // Rank 0 adds chunk 0. Therefore its receives of chunk 0 and its sends of the other chunks are lossy.
     if (task.kind != MessageTask::Kind::kAdd) {
       EXPECT_EQ(task.is_lossy, (task.kind == MessageTask::Kind::kSend) == (task.chunk != 0));
     }

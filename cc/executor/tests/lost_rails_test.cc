@@ -150,7 +150,7 @@ TEST(LostRailSchedules, ATrialGoesOnAfterwards) {
     const auto decision = decider.Decide({77, launch, 0, 0}, 1, lacks_rail ? std::optional<uint32_t>(2) : std::nullopt);
     lacking += decision->schedule == 2 ? 1 : 0;
     const Clock::time_point at(std::chrono::milliseconds(100 * launch));
-    // By schedule. If transfers of the schedule for a lost rail counted, the trial would drop the plan.
+    // Seconds, by schedule. If transfers of the schedule for a lost rail counted, the trial would drop the plan.
     constexpr double kTransfers[] = {0.02, 0.01, 0.5};
     decider.RecordCall(
         3, [&](uint32_t) { return at; }, decision->schedule, kTransfers[decision->schedule]);
@@ -164,7 +164,7 @@ TEST_F(LostRailsTest, CallsRunTheScheduleOfTheHostThatLacksARail) {
   int64_t run = 0;
   for (uint32_t host = 0; host < kRanks; ++host) {
     for (uint32_t rail = 0; rail < kRails; ++rail) {
-      EXPECT_FALSE(others_[3][For(host, rail) - 1]->has_graphs());  // made at the first call
+      EXPECT_FALSE(others_[3][For(host, rail) - 1]->has_graphs());  // graphs are made at the first call
       ChangeHost(host, rail, false);
       for (int i = 0; i < 3; ++i) Sum(run++);
       EXPECT_EQ(ScheduleOf(static_cast<uint32_t>(run - 1)), For(host, rail));

@@ -18,10 +18,10 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
-// If not 0: refuses the next block that this thread allocates with refused_bytes to refused_bytes + kAround bytes.
+// If not 0: refuses the next block of refused_bytes to refused_bytes + kAround bytes that this thread allocates.
 thread_local size_t refused_bytes = 0;
 constexpr size_t kAround = 32;  // the extra bytes that make_shared needs for an object
-// If not 0: refuses the refused_block-th of the next blocks that this thread allocates.
+// If not 0: refuses the refused_block-th block that this thread allocates from now on.
 thread_local size_t refused_block = 0;
 
 void* Allocate(size_t bytes) {
@@ -220,7 +220,8 @@ TEST(LowMemoryOfAFirstCall, TheNextOneSetsTheLeaves) {
   }
 }
 
-// The caller lacks the first or the second block, and the watch's own thread lacks its first block.
+// WatchDeadlines is refused the first or the second block that it allocates. After the first watch, the timer's thread
+// is refused the next block.
 TEST(LowMemoryOfTheWatch, TheNextCallHasDeadlinesWatched) {
   for (size_t refused = 1; refused <= 2; ++refused) {
     std::promise<void> looked;

@@ -34,7 +34,7 @@ class Script : public Transport {
 // Process 0 of two processes, and a call that both processes' ranks have joined.
 class PeersTest : public testing::Test {
  protected:
-  // Joins the call on rank 0.
+  // Makes rank 0 join the call.
   std::future<Status> Arrive(const std::string& list, const std::vector<MessageRank>& ranks) {
     executor_.messages().Connect(&script_);
     MessageGroup group{ranks, list, std::vector<std::shared_ptr<const Messages>>(ranks.size())};
@@ -99,7 +99,8 @@ TEST_F(PeersTest, ProcessesThatAreGoneAreRemembered) {
   EXPECT_LE(gone[1].since, gone[0].since);
 }
 
-// Process 1 loses process 2 in a call that is over here, and leaves before this process notices the loss.
+// Process 1 reports that process 2 has ended, in a call that is over here. Process 1 then leaves before this process
+// notices the end of process 2.
 TEST_F(PeersTest, TheErrorNamesTheProcessForWhoseLackAnotherOneHasLeft) {
   std::future<Status> end = Arrive("all_reduce/flat/3", {{0, 0}, {1, 10}, {2, 20}});
   const Status why(Code::kInternal, "psum: rank 2 is gone: process 2 has died");

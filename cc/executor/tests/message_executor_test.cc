@@ -53,7 +53,7 @@ class Job {
   }
   void KillRail(uint32_t process, uint32_t rail) { (rail == 0 ? network_ : second_).Kill(process); }
 
-  // A call site with its leaves set, by process.
+  // A call site: by process, a MessageSite whose leaves are set.
   using Site = std::vector<std::shared_ptr<MessageSite>>;
   Site MakeSite(const std::string& list, const std::vector<Leaf>& leaves, Kind kind = Kind::kAllReduce,
                 Reduction reduction = Reduction::kSum, uint32_t number = 0) {

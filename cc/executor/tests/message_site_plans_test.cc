@@ -70,7 +70,7 @@ class FollowedPlans : public testing::Test {
     for (uint32_t rank = 0; rank < kProcesses; ++rank) lists.push_back(registry_.Find(list, rank));
     return std::make_shared<PlannedLists>(PlannedLists{name, kProcesses, {{0, "", {}}, {4 * kFloats, list, lists}}});
   }
-  // Statistics of process 0's calls with a plan: their number, and the seconds from the last arrival to the end.
+  // Statistics of process 0's calls with a plan: the number of calls, and the seconds from the last arrival to the end.
   int Calls(const std::string& plan) { return static_cast<int>(Statistic(plan, "calls")); }
   double TransferSeconds(const std::string& plan) { return Statistic(plan, "transfer_s"); }
   double Statistic(const std::string& plan, const std::string& name) {
@@ -205,8 +205,8 @@ TEST_F(FollowedPlans, AProcessThatEndsIsNamedWhereAnotherLacksThePlan) {
   }
 }
 
-// Only process 0 carries out the switch here. This happens if a process without a rank in the calls ended, and other
-// processes do not know whether the switch took place.
+// Only process 0 switches to the plan. In a job, this happens if a process without a rank in the calls has ended, and
+// other processes do not know whether the switch took place.
 TEST_F(FollowedPlans, CallsOfFewerRanksThanThePlanFollowNoSwitch) {
   for (uint32_t process : {0u, 1u}) {
     MessageGroup pair{{{0, 0}, {1, 10}}, "all_reduce/direct/2", {}};

@@ -89,7 +89,7 @@ TEST(ScheduleSelector, ADecisionThatWasNotAnnouncedHoldsInTheNextAnnouncement) {
   ScheduleSelector decider({2, 0.01}), other({2, 0.01});
   other.Receive(Call(5), Decide(decider, Call(5)));
   See(decider, milliseconds(0));
-  Decide(decider, Call(7));  // also decides launch 9; not announced, as if this call failed
+  Decide(decider, Call(7));  // also decides launch 9; not announced, as if call 7 had failed
   See(decider, milliseconds(20));
   other.Receive(Call(8), Decide(decider, Call(8)));
   EXPECT_EQ(decider.Find(Call(9)), 0u);
@@ -108,8 +108,8 @@ TEST(ScheduleSelector, DeciderAndReceiversKnowTheSame) {
   EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
 }
 
-// Runs calls, each of which ends before the next one begins. Schedule 1 takes `plan_ms`, the default schedule 20 ms.
-// Returns the number of calls that ran the default schedule.
+// Runs calls one after the other. Schedule 1 takes `plan_ms`, the default schedule 20 ms. Returns the number of calls
+// that ran the default schedule.
 int Try(ScheduleSelector& selector, double plan_ms, int calls) {
   int others = 0;
   for (int call = 0; call < calls; ++call) {

@@ -10,12 +10,13 @@ namespace {
 // The time after which a callback that lacks a thread asks for a thread again.
 constexpr std::chrono::milliseconds kRetry{10};
 
-// If a watch runs later than it should by more than this, the process was stopped (SIGSTOP, a paused virtual machine).
+// If the deadline watch runs more than this time too late, the process was stopped (SIGSTOP, a paused virtual machine).
 constexpr std::chrono::milliseconds kStopped{100};
-// The watch is then put off by this time. Meanwhile the transport's thread receives the messages that have arrived.
+// After a stop, the watch is postponed by this time, so that the transport's thread first receives the messages that
+// arrived during the stop.
 constexpr std::chrono::milliseconds kDrain{500};
-// The largest number of times in a row that the watch is put off. On a busy machine every watch may be late, and
-// overdue calls must still fail.
+// The watch is postponed at most this number of times in a row. On a busy machine every watch may be late, but overdue
+// calls must still fail.
 constexpr int kMostPutOff = 4;
 
 }  // namespace
@@ -37,12 +38,13 @@ void CallThreads::CallBack(const std::string& call, Completion completion) {
   timer_.After(kRetry, [this, call, completion = std::move(completion), since = Clock::now()] {
     if (Run(completion)) return;
     if (Seconds(Clock::now() - since) < deadline_.load()) return timer_.RunAgain(kRetry);
-    // The callback runs on the timer's thread. It does not block this thread, because the error ends its program.
+    // Runs the callback on the timer's thread. The callback does not block, because the error ends the device's
+    // program.
     completion.done(completion.status.ok() ? NoThread(call) : completion.status);
   });
 }
 
-// Returns false if there is no thread, or no memory for the thread's work.
+// Returns false if no thread can be started or memory runs out.
 bool CallThreads::Run(const Completion& completion) try {
   return threads_.Run([done = completion.done, status = completion.status] { done(status); });
 } catch (const std::bad_alloc&) {

@@ -32,7 +32,7 @@ class CallThreads {
   CallThreads(unsigned workers, FailOverdue fail_overdue)
       : num_workers_(workers), fail_overdue_(std::move(fail_overdue)) {}
 
-  // Starts the threads unless they run. Returns false if the system cannot start them.
+  // Starts the threads, if they are not running. Returns false if the system cannot start them.
   bool Start();
   // The error of a rank that arrives when no thread can be started. `call` names the rank's call.
   static Status NoThread(const std::string& call);
@@ -40,15 +40,15 @@ class CallThreads {
   WorkerPool& workers() { return workers_; }
   Timer& timer() { return timer_; }
 
-  // Runs a completion of this call on a thread that no other callback shares. The callback may run the rest of a
-  // device's program and block there; if two callbacks shared a thread, one might wait for the other's program. If the
-  // system has no thread, the completion waits for a thread until the deadline, then gets an error that ends its
-  // program.
+  // Runs the completion's callback on a thread that no other callback shares. A callback may run the rest of a device's
+  // program and block. If two callbacks shared a thread, the second callback would wait for the first callback's
+  // program. If no thread can be started, tries again until the deadline. The callback then gets an error, which ends
+  // the device's program.
   void CallBack(const std::string& call, Completion completion);
 
-  // Starts the watch, which fails overdue calls until no call waits. If this throws for lack of memory, the next
-  // WatchDeadlines starts the watch. If this process was stopped for a time, the watch first gives the transport time
-  // to receive the messages that arrived meanwhile.
+  // Starts the watch, which fails overdue calls until no call waits. If WatchDeadlines throws for lack of memory, the
+  // next WatchDeadlines starts the watch. After this process was stopped (SIGSTOP), the watch first gives the transport
+  // time to receive the messages that arrived during the stop.
   void WatchDeadlines();
   void SetDeadline(double seconds) { deadline_.store(seconds); }
   double deadline() const { return deadline_.load(); }

@@ -1,11 +1,11 @@
-// Runs jobs that may block, each on a thread that no other job shares while it runs.
+// Runs jobs that may block. While a job runs, no other job uses the job's thread.
 //
 //   ThreadCache threads;
 //   if (!threads.Run([promise] { promise.SetAvailable(); })) ...   // returns at once
 //
 // A thread that has finished its job waits for the next job. If no thread is idle, a new thread starts, so a job never
-// queues behind a blocked job. If no thread can be started, the job is not taken. The destructor joins the threads, so
-// every job must end.
+// queues behind a blocked job. If no thread can be started, Run does not take the job. The destructor joins the
+// threads, so every job must end.
 #pragma once
 
 #include <condition_variable>

@@ -3,7 +3,7 @@
 //   Timer timer;
 //   if (!timer.Start()) ...                                   // the timer's thread cannot be started
 //   timer.After(std::chrono::milliseconds(20), [] { ... });   // returns at once
-//   timer.RunAgain(std::chrono::milliseconds(20));            // in a job: runs the job again, without allocating
+//   timer.RunAgain(std::chrono::milliseconds(20));            // in a job: runs this job again, without allocating
 //
 // Jobs must be short and must not wait. The destructor drops jobs that are not due yet.
 #pragma once

@@ -46,19 +46,19 @@ struct CollectiveLists {
   // A plan's lists, for all-reduces of `ranks` ranks.
   const char* plan;
   int64_t ranks;
-  const int64_t* min_bytes;  // by range, ascending from 0
-  const char* names;         // a line for each range: a list's name and its schedule's kind, or "" without a list
+  const int64_t* min_bytes;  // by range: the smallest size in bytes, ascending from 0
+  const char* names;         // a line for each range: a list's name and its schedule's kind; empty without a list
   int64_t ranges;
   int64_t tries;  // not 0 if the plan's schedules are in a trial
 };
 
-// A change of plan: calls follow the plan from given launches on.
+// A change of plan. On each communicator, calls follow the plan from a given launch on.
 struct PlanSwitch {
-  const char* plan;  // "" if calls return to their own lists
+  const char* plan;  // "" if calls no longer follow a plan
   int64_t ranks;
   const int64_t* min_bytes;  // by range
   const char* names;         // a line for each range
-  const int64_t* sizes;      // [range, rank], the bytes of each list; 0 if calls keep their own lists
+  const int64_t* sizes;      // [range, rank], the bytes of each list; 0 if calls of this range follow no plan
   const char* bytes;         // the lists, one after the other
   int64_t ranges;
   const uint64_t* communicators;

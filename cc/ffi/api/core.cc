@@ -1,4 +1,4 @@
-// C functions of the core that Python calls; c_function.h defines how they report errors.
+// C functions of the core that Python calls. c_function.h defines how they report errors.
 
 #include <algorithm>
 #include <chrono>
@@ -22,10 +22,10 @@
 namespace jaxcomm {
 namespace {
 
-// Returns the seconds of one pass, on all processors, that reads `ranks` buffers of zeros and stores their sum to the
-// first `writes` of these buffers. If all buffers are written, no all-reduce in this memory can be faster. Takes the
-// median of kRounds rounds. A round repeats the pass over small buffers so often that the time to start the threads
-// does not matter. Returns nullopt if the type is unknown, or if the system lacks memory or threads.
+// Measures the seconds of one pass on all processors. The pass reads `ranks` buffers of zeros, and stores their sum to
+// the first `writes` of these buffers. If all buffers are written, no all-reduce in this memory can be faster. Returns
+// the median of kRounds rounds. A round over small buffers has many passes, so that the time to start the threads does
+// not matter. Returns nullopt if the type is unknown, or if the system lacks memory or threads.
 std::optional<double> FloorSeconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes) try {
   constexpr int kRounds = 9;
   constexpr size_t kLine = 64;
@@ -87,7 +87,8 @@ JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, JaxcommText* error) {
   return Answer(error, [&] { TheExecutor().SetDeadline(seconds); });
 }
 
-// Compares times as comparison.h describes. `found` receives both ways' means and the least difference that counts.
+// Compares the times of two ways to run the same calls, as comparison.h describes. `found` receives the mean of each
+// way, and the largest difference of the means that may be chance.
 JAXCOMM_EXPORT int jaxcomm_compare(const double* first, int64_t num_first, const double* second, int64_t num_second,
                                    double* found, JaxcommText* error) {
   return Answer(error, [&] {
@@ -103,7 +104,7 @@ JAXCOMM_EXPORT int jaxcomm_compare(const double* first, int64_t num_first, const
   });
 }
 
-// `spans`: whether the JSON includes the history of the whole run.
+// Copies the statistics of all call sites as JSON. `spans` is 1 to include the history of the whole run.
 JAXCOMM_EXPORT int jaxcomm_stats(int spans, JaxcommText* json, JaxcommText* error) {
   return Answer(error, [&] { CopyText(TheExecutor().stats().Json(spans != 0), json); });
 }

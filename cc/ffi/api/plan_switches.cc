@@ -1,4 +1,4 @@
-// C functions by which Python switches the plan of a run; c_function.h defines how they report errors.
+// C functions that Python calls to switch the plan of a run. c_function.h defines how they report errors.
 
 #include <cstdint>
 #include <memory>
@@ -37,7 +37,8 @@ JAXCOMM_EXPORT int jaxcomm_switch_periods(JaxcommText* text, JaxcommText* error)
   });
 }
 
-// `prepared` receives 1, or 0 if one of the launches has begun or another change is prepared.
+// Prepares a change of plan. `prepared` receives 1 on success, or 0 if one of the launches has begun or another change
+// is prepared.
 JAXCOMM_EXPORT int jaxcomm_switch_prepare(const PlanSwitch* given, int* prepared, JaxcommText* error) {
   return Answer(error, [&]() -> Status {
     std::shared_ptr<PlannedLists> planned;

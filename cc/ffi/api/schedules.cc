@@ -1,4 +1,4 @@
-// C functions by which Python searches for schedules; c_function.h defines how they report errors.
+// C functions that Python calls to search for schedules. c_function.h defines how they report errors.
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// The C function by which Python simulates schedules; c_function.h defines how it reports errors.
+// The C function that Python calls to simulate schedules. c_function.h defines how the function reports errors.
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// The custom call "jaxcomm_delay". It returns its operands after a delay. Its last operand is the delay in seconds.
+// The custom call "jaxcomm_delay" returns its operands after a delay. The last operand is the delay in seconds.
 
 #include <chrono>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// The longest delay. It is longer than any useful wait for a rank, and far from overflowing a clock.
+// The longest allowed delay, one day. No test needs a longer delay, and the sum of a day and a time cannot overflow.
 constexpr float kMaxSeconds = 86400;
 
 Status HandOn(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, float& seconds) {

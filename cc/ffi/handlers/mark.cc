@@ -1,4 +1,4 @@
-// The custom call "jaxcomm_mark". It returns its operands, and records the time and the device.
+// The custom call "jaxcomm_mark" returns its operands, and records the time and the device.
 
 #include <algorithm>
 #include <chrono>
@@ -52,7 +52,7 @@ class Marks {
   Clock::time_point start_ = Clock::now();
 };
 
-// Never destroyed, as in runtime.h.
+// Never destroyed; runtime.h has the reason.
 Marks& TheMarks() {
   static Marks* const marks = new Marks;
   return *marks;

@@ -1,6 +1,6 @@
 // Custom calls for importance masks. "jaxcomm_importance" measures each segment of a gradient. "jaxcomm_pack" gathers
-// the chosen segments, and "jaxcomm_unpack" puts the chosen segments back and fills the others with zeros.
-// "jaxcomm_scale" multiplies each segment by its own factor; the factor 0 drops the segment.
+// chosen segments into one buffer. "jaxcomm_unpack" puts the chosen segments back and fills all other segments with
+// zeros. "jaxcomm_scale" multiplies each segment by a factor; the factor 0 drops the segment.
 
 #include "cc/ffi/segments.h"
 
@@ -108,7 +108,7 @@ ffi::Error Scale(ffi::AnyBuffer gradients, ffi::BufferR1<ffi::DataType::F32> fac
       const float factor = factors.typed_data()[s];
       const size_t length = std::min(segment, bytes - at);
       if (factor == 0) {
-        std::memset(to + at, 0, length);  // also zero if the gradient is not finite
+        std::memset(to + at, 0, length);  // a product would be NaN if the gradient is not finite
       } else if (factor != 1) {
         scale(to + at, length / ByteWidth(*dtype), factor);
       }

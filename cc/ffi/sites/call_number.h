@@ -1,4 +1,4 @@
-// Numbers the calls of a step on one communicator, with the same numbers in all processes.
+// Numbers the calls of a step on one communicator. All processes give a call the same number.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace jaxcomm {
 struct CallNumber {
   uint32_t site;                     // different for each copy of a call
   uint32_t number;                   // the same for all copies of a call
-  std::shared_ptr<const Step> step;  // the call's step; its number of calls is final when it is launched
+  std::shared_ptr<const Step> step;  // the call's step; the step's number of calls is final once the step is launched
 };
 
 // Numbers the next copy of a call. XLA may copy a call, for example if a function is called twice, and each copy is a
-// call site. Processes that compile the same step see the copies in the same order. In each generation the numbers
-// start again, because some of its processes may be new. Returns nullopt if the step has too many calls.
+// call site. Processes that compile the same step number the copies in the same order. Each generation numbers from 0
+// again, because some of its processes may be new. Returns nullopt if the step has too many calls.
 inline std::optional<CallNumber> NumberCall(uint64_t generation, uint64_t communicator, int64_t module,
                                             int64_t lowering, int64_t number) {
   constexpr uint32_t kMaxCopies = 1 << 12, kMaxCalls = 1 << 20;
@@ -32,7 +32,7 @@ inline std::optional<CallNumber> NumberCall(uint64_t generation, uint64_t commun
   };
   static std::mutex mutex;
   static std::map<std::tuple<uint64_t, int64_t, int64_t>, Lowered> steps;
-  static uint64_t numbered = 0;  // the generation whose steps `steps` has
+  static uint64_t numbered = 0;  // the generation of `steps`
   std::lock_guard<std::mutex> lock(mutex);
   if (std::exchange(numbered, generation) != generation) steps.clear();
   Lowered& lowered = steps[{communicator, module, lowering}];

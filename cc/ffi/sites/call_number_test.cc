@@ -14,7 +14,7 @@ TEST(CallNumber, CountsTheCopiesOfEachCallInOneGeneration) {
   EXPECT_NE(first, other);
   EXPECT_NE(first, copy);
   EXPECT_NE(other, copy);
-  EXPECT_EQ(SiteOf(2, 0), first);  // a process that is new in generation 2 has the same number
+  EXPECT_EQ(SiteOf(2, 0), first);  // a process that is new in generation 2 begins with this number, too
   EXPECT_EQ(SiteOf(2, 0), copy);
 }
 

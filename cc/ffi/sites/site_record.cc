@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kNoRank = -2, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40;
 
-// Reads fields from the front. After a damaged field, it returns 0 for numbers and "" for texts, and lists end.
+// Reads the fields of a record in order. After a damaged field, numbers are 0, texts are "", and lists end.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : begin_(bytes.data()), rest_(bytes) {}
@@ -80,7 +80,7 @@ SiteRecord::Group ReadGroup(FieldReader& in) {
   return group;
 }
 
-// Returns the number of schedules that a group needs if no rule selects among several.
+// Returns the number of schedules of a group if the site has no rule.
 size_t SchedulesOf(const SiteRecord& record, size_t ranks) {
   return ranks == 1 ? 0 : record.groups_by_operand ? ranks - 1 : 1;
 }

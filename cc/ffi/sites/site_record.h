@@ -1,4 +1,4 @@
-// The description of a call site. It is the only attribute of the site's custom call.
+// The description of a call site. This record is the only attribute of the site's custom call.
 //
 //   Result<SiteRecord> record = SiteRecord::Decode(attribute);
 //
@@ -33,22 +33,24 @@ struct SiteRecord {
   };
   struct Group {
     std::vector<Device> ranks;
-    // The names of the programs or lists of messages that the group's calls run. A group of one rank has no name, any
-    // other group one name. With a rule, a group has a name for each schedule of the selector, then a name for each
+    // The names of the programs or lists of messages that the group's calls run. A group of one rank has no name. Any
+    // other group has one name. With a rule, a group has a name for each schedule of the selector, then a name for each
     // lost rail. With groups by operand, a group has a name for 2 ranks, for 3 ranks, and so on.
     std::vector<std::string> schedules;
   };
-  // A rail that the host of `rank` may lack. `rail` is its name.
+  // A rail that the host of `rank` may lack. `rail` is the rail's name.
   struct LostRail {
     uint32_t rank;
     std::string rail;
   };
-  // The share of each leaf that a sum may lose. Each segment is either important or unimportant as a whole.
+  // `shares` has for each leaf the share that the network may lose. A segment of `segment_bytes` bytes is important or
+  // unimportant as a whole.
   struct Loss {
     std::vector<double> shares;
     int64_t segment_bytes;
   };
-  // Identifies a call in all its processes; see Site in jaxcomm/collectives/request.py.
+  // Identifies a call between processes. All processes of the call have equal fields; see Site in
+  // jaxcomm/collectives/request.py.
   struct Between {
     int64_t module, lowering, number;
     std::string line;
@@ -56,7 +58,7 @@ struct SiteRecord {
 
   static Result<SiteRecord> Decode(std::string_view bytes);
 
-  // "psum over 'data'"
+  // Returns the call's name for error texts, such as "psum over 'data'".
   std::string who() const { return name + " over '" + axes + "'"; }
 
   std::string name, axes;
@@ -66,9 +68,9 @@ struct SiteRecord {
   bool groups_by_operand;  // whether the first operand divides each of `groups` further
   std::vector<Group> groups;
   std::optional<ScheduleSelector::Rule> rule;  // selects each call's schedule; nullopt if there is only one schedule
-  std::vector<LostRail> lost_rails;            // each has its own schedule
+  std::vector<LostRail> lost_rails;            // each lost rail has a separate schedule
   std::optional<Loss> loss;
-  std::optional<Between> between;  // nullopt within one process
+  std::optional<Between> between;  // nullopt if all ranks are in one process
 };
 
 }  // namespace jaxcomm

@@ -1,4 +1,4 @@
-// libFuzzer target. Decode must refuse the bytes, or read a site whose parts fit together.
+// libFuzzer target: Decode must either refuse the bytes, or return a record whose fields fit together.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The memory of a slot, which is a device and its ranks. Holds the flags of these ranks, which all ranks access. Also
-// holds the clocks and the program's tables, which only the kernel on this device accesses.
+// The memory of a slot, which is a device and its ranks. All ranks of the call access the flags of this slot's ranks.
+// Only the kernel on this device accesses the clocks and the program's tables.
 //
 //   Result<Block> block = Block::Make(device, program, table, /*ranks=*/2, num_blocks);
 //   uint64_t* flags = block.value().FlagsOf(/*rank of the slot=*/1);

@@ -1,4 +1,4 @@
-// The operations of one thread block of one rank. On a device, BlockOps is the Memory of protocol.h.
+// The operations of one thread block of one rank. BlockOps is the `Memory` that protocol.h takes on a device.
 #pragma once
 
 #include <cuda/atomic>
@@ -54,7 +54,8 @@ class BlockOps {
     if (threadIdx.x == 0) Atomic(*Flag(rank_, flag)).store(call, ::cuda::memory_order_release);
   }
 
-  // Each thread that may load a flag needs its own fence after the post.
+  // Orders this block's post before its later loads of flags. Every thread runs the fence, because every thread may
+  // load flags.
   __device__ void Fence() {
     __syncthreads();
     ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_system);
@@ -103,7 +104,7 @@ class BlockOps {
   __device__ void Spoil() {
     using Stored = typename E::Stored;
     Stored spoiled;
-    memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // devices are little-endian, so these are the lower bytes
+    memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // the lower bytes, because devices are little-endian
     for (uint32_t chunk = 0; chunk < args_.table.num_chunks; ++chunk) {
       const cuda::Slice slice =
           cuda::SliceOf(args_.bytes, chunk, args_.table.num_chunks, block_index_, args_.num_blocks);

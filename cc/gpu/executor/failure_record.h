@@ -1,5 +1,5 @@
-// Reads what a kernel records for the host. Failures become the same errors as on CPUs, and clocks show which ranks
-// were late.
+// Reads a kernel's failure records and clocks on the host. Failures become the same errors as on CPUs. Clocks show
+// which ranks were late.
 //
 //   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, ranks, num_blocks, records);
 //   std::optional<CallRecord> record = RecordOf(words, /*error=*/0, program);
@@ -24,8 +24,8 @@ struct FailureRecord {
   BlockFailure failure;
 };
 
-// The bits of an element that a failed call leaves in place of a sum. An element of fewer than 64 bits uses the lower
-// bits. The bits are NaN for floats and for both parts of a complex number, and the largest number for integers.
+// Returns the bits of each element of the result after a failed call: NaN for floats and for both parts of a complex
+// number, and the largest number for integers. An element of fewer than 64 bits uses the lower bits.
 inline uint64_t NoSum(DType dtype) {
   if (dtype >= DType::kU8 && dtype <= DType::kU64) return UINT64_MAX;
   const bool is_complex = dtype == DType::kC64 || dtype == DType::kC128;
@@ -37,8 +37,8 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
                      const FailureRecord* records);
 
 // Returns the record of a call. `words` are the call's clocks: its number, each rank's begin, each rank's end, and each
-// op's end, with times in nanoseconds. The difference of two ranks' times is wrong by at most `error`.
-// Returns nullopt if a rank has not ended the call, or gave up before another rank arrived.
+// op's end. Times are in nanoseconds. The difference of two ranks' times is wrong by at most `error`. Returns nullopt
+// if a rank has not ended the call, or if a rank gave up before another rank arrived.
 std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program);
 
 }  // namespace jaxcomm::fused

@@ -26,8 +26,8 @@ TEST(FailureRecordTest, NamesTheOpThatARankThatCameHasNotDone) {
 }
 
 TEST(FailureRecordTest, ReadsArrivalsAndTheShareOfEarlyWork) {
-  // Rank 0 sums chunk 0 of ranks 0 and 1. Later it adds chunk 0 of rank 2 and stores the sum on all ranks. Of the 8
-  // chunks that are read or stored, 3 are early.
+  // Op 0 of rank 0 reads chunk 0 on ranks 0 and 1, and stores their sum. Op 1 adds the chunk of rank 2 and stores the
+  // sum on all ranks. 3 of the 8 reads and stores, those of op 0, end before the last rank arrives.
   const auto program = ByHand(3, 1, {{0, 0, {0, 1}, {0}, {}}, {0, 0, {0, 2}, {0, 1, 2}, {0}}});
   std::vector<uint64_t> clocks{5, 1000, 1500, 9000, 9700, 9800, 9900, 2000, 9600};
   const std::optional<CallRecord> record = RecordOf(clocks.data(), /*error=*/0, *program);

@@ -23,16 +23,16 @@ namespace jaxcomm::fused {
 inline constexpr uint32_t kMaxRanks = 32;
 inline constexpr uint32_t kKeptCalls = 64;  // number of latest calls whose clocks are kept
 
-// The times of one call by the device's clock, in nanoseconds: the begin and the end of each rank, and the end of each
-// op.
+// The times of the latest kKeptCalls calls by the device's clock, in nanoseconds. A call has its number, then the begin
+// of each rank, the end of each rank, and the end of each op.
 struct Clocks {
-  uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]; the first word of a call is its number
+  uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]
   uint32_t num_ops;
 };
 
 struct Arguments {
   TableView table;
-  uint64_t* flags[kMaxRanks];  // per rank: [num_flags][num_blocks], then [num_blocks] addresses of the rank's data
+  uint64_t* flags[kMaxRanks];  // per rank: flags [num_flags][num_blocks], then the data's address [num_blocks]
   FailureRecord* failures;     // [ranks][blocks], readable by the host
   Clocks clocks;
   std::byte* data;    // the data of this device's first rank

@@ -1,19 +1,20 @@
-// How the ranks of a fused allreduce synchronise: only by flags in memory that all ranks can read.
+// The synchronisation of the ranks of a fused allreduce. Ranks use only flags in memory that all ranks can read.
 //
 //   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // one block of one rank, one call
 //
 // A block is one thread block's slice of every chunk. Blocks of one rank share nothing, so there is no barrier between
-// blocks. A flag holds the number of the call (the epoch) in which it was last posted. Each block has its own flags,
-// which no other block posts, so no flag needs a reset.
+// blocks. Each block has its own flags, which no other block posts. A flag holds the number of the call (the epoch) in
+// which it was last posted, so no flag needs a reset.
 //
 // A rank leaves the call only when no other rank accesses its memory any more. A rank that fails posts its failure,
 // waits until the ranks that have arrived no longer access its memory, and spoils its own data. Ranks that arrive later
-// find the failure before they access anything. Both fences are needed, because one rank may post its arrival and then
-// look for failures while another rank posts its failure and then looks for arrivals.
+// find the failure before they access anything. One rank may post its arrival and then look for failures, while another
+// rank posts its failure and then looks for arrivals. Both ranks need a fence between the post and the look, or each
+// may miss the other's post.
 //
-// Memory provides the flags, a clock, and the operations of a block. The kernel and the emulation each have a Memory
-// (block_ops.cuh, emulation/), and both run this source. All threads of a block call RunBlock together, and Memory
-// decides what each thread does.
+// The template parameter `Memory` provides the flags, a clock, and the operations of a block. The kernel and the
+// emulation each have a `Memory` (block_ops.cuh, emulation/), and both run this source. All threads of a block call
+// RunBlock together, and `Memory` divides the work among the threads.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ namespace jaxcomm::fused {
 
 enum class Reason : uint32_t {
   kNone,
-  kNotArrived,  // the peer did not arrive, although this rank or another rank waited for it
+  kNotArrived,  // the peer did not arrive before the deadline
   kNotDone,     // the peer did not finish the op
   kPeerFailed,  // the peer gave up
   kStillThere,  // this rank gave up, but the peer may still access this rank's memory
@@ -85,9 +86,9 @@ JAXCOMM_DEVICE BlockFailure AwaitLeaving(Memory& memory, const Wait& wait, uint6
   }
 }
 
-// Returns the cause of this rank's failure. If a rank has not arrived, that rank is the cause: the peer that this rank
-// waited for was probably waiting itself, or had failed. This rank has posted its failure, so it can only overlook
-// arrivals that came after the failure.
+// Returns the cause of this rank's failure. If a rank has not arrived, that rank is the cause, because the peer that
+// this rank waited for probably waited for that rank, too. Called after this rank has posted its failure, so it misses
+// only arrivals after the failure.
 template <typename Memory>
 JAXCOMM_DEVICE BlockFailure Cause(Memory& memory, const BlockFailure& failure, uint32_t ranks, uint64_t epoch) {
   if (failure.reason == Reason::kNotArrived) return failure;
@@ -121,7 +122,7 @@ JAXCOMM_DEVICE BlockFailure RunBlock(Memory& memory, const TableView& table, uin
   failure = Cause(memory, failure, table.num_ranks, epoch);
   const BlockFailure stuck =
       memory.All(exits, mine.exits.size, [&](const Wait& wait) { return AwaitLeaving(memory, wait, epoch, timeout); });
-  memory.Spoil();  // this rank's data is not a sum, and must not look like a sum
+  memory.Spoil();  // a partial result must not look like a sum
   return stuck.reason == Reason::kNone ? failure : stuck;
 }
 

@@ -13,10 +13,10 @@ namespace {
 // The largest number of blocks per rank. More blocks would only shorten the slice of each block.
 constexpr uint32_t kMostBlocks = 64;
 
-// One in kSpared processors of a device is left to XLA's kernels, which another stream may run at the same time.
+// One in kSpared processors of a device is left free for XLA's kernels, which may run on another stream meanwhile.
 constexpr uint32_t kSpared = 8;
 
-// How a device's clock differs from the host's clock, in nanoseconds.
+// The difference between the host's clock and a device's clock, in nanoseconds.
 struct HostClock {
   int64_t offset;  // host time minus device time
   int64_t error;   // the largest error of `offset`, apart from later drift
@@ -27,8 +27,8 @@ int64_t HostNow() {
       .count();
 }
 
-// Compares a device's clock with the host's clock. `word` is host memory that the device can write. The shortest of
-// kReadings readings counts, because its error is at most half its duration.
+// Compares a device's clock with the host's clock. `word` is host memory that the device can write. Reads the device's
+// clock kReadings times and uses the shortest reading, because a reading's error is at most half its duration.
 Result<HostClock> CompareClock(int device, uint64_t* word) {
   constexpr int kReadings = 5;
   const OnDevice on(device);
@@ -69,7 +69,7 @@ Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const 
   return made;
 }
 
-// Waits for all devices before any memory is freed, because their kernels read each other's memory.
+// Waits for all devices before any memory is freed, because the kernels read other devices' memory.
 Ranks::~Ranks() {
   for (const Slot& slot : slots_) {
     if (slot.block.memory == nullptr) continue;
@@ -234,8 +234,8 @@ Status Ranks::ReadClocks(std::vector<std::vector<uint64_t>>& clocks, int64_t& er
   return Status();
 }
 
-// Returns the clock words of one call, for all ranks and ops. Returns nothing if a slot has not begun the call, or no
-// longer keeps the call's clocks.
+// Returns the clock words of one call, for all ranks and ops. Returns an empty vector if a slot has not begun the call
+// or has overwritten the call's clocks.
 std::vector<uint64_t> Ranks::Merged(const std::vector<std::vector<uint64_t>>& clocks, uint64_t call) const {
   const uint32_t ranks = program_->ranks();
   const size_t at = call % kKeptCalls * clock_words_;

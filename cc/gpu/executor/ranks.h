@@ -47,11 +47,11 @@ class Ranks {
   // Loads the kernel onto a rank's device. Without this call, the first Run loads the kernel while other ranks wait.
   Status Load(uint32_t rank, DType dtype, Reduction reduction) const;
 
-  // Starts the ranks of one device; `rank` is the first of them.
+  // Starts all ranks of one device. `rank` is the device's first rank.
   Status Run(uint32_t rank, const Call& call, cudaStream_t stream);
   Status Check();
 
-  // Records the clocks of the calls that ended since the previous RecordCalls, but only of the latest kKeptCalls calls.
+  // Adds the calls that ended since the previous RecordCalls to the statistics, but at most the latest kKeptCalls.
   Status RecordCalls();
 
  private:
@@ -78,14 +78,15 @@ class Ranks {
   const Table table_;
   const size_t clock_words_;                             // clock words per call
   std::unique_ptr<FailureRecord[], FreeHost> failures_;  // outlives the kernels, because the destructor waits for them
-  uint64_t* clock_word_ = nullptr;                       // CompareClock's word, after the failure records
+  uint64_t* clock_word_ = nullptr;                       // the word to which CompareClock lets a device write its time
   std::vector<Slot> slots_;
   std::vector<size_t> slot_of_;  // by rank
   uint32_t num_blocks_ = 0;
   std::shared_ptr<SiteStats> stats_;
   std::mutex checking_;
   uint64_t checked_ = 0;  // Check has returned the failures of calls up to this number
-  // Held while RecordCalls waits for devices, whose kernels may wait for a launch. So Run must not lock this mutex.
+  // RecordCalls holds this mutex while it waits for devices, whose kernels may wait for another device's launch. So Run
+  // must not lock this mutex.
   std::mutex recording_;
   uint64_t recorded_ = 0;  // RecordCalls has handled the calls up to this number
 };

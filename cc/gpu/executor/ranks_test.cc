@@ -59,7 +59,7 @@ class Job {
   const Status& made() const { return ranks_.status(); }
   const CallSiteStats& stats() const { return stats_; }
 
-  double deadline = 60.0;  // of later calls
+  double deadline = 60.0;  // seconds; applies to later launches
 
   // Launches the ranks of one device. `index` is the device's position in `operands_`.
   Status Launch(size_t index) {
@@ -97,7 +97,7 @@ class Job {
     }
   }
 
-  // All data is NaN, so none of it can be mistaken for a sum.
+  // Expects NaN in all data, because NaN cannot be mistaken for a sum.
   void ExpectNoSums() {
     for (const Operands& its : operands_) {
       EXPECT_TRUE(std::all_of(its.data.begin(), its.data.end(), [](float x) { return std::isnan(x); }));

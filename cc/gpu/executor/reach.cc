@@ -6,7 +6,8 @@
 namespace jaxcomm::fused {
 namespace {
 
-// Returns a function of the driver, or null if the driver lacks it. The core is not linked against the driver.
+// Looks up a function of CUDA's driver, because the core is not linked against the driver. Returns null if the driver
+// lacks the function.
 template <typename Function>
 Function* Driver(const char* name) {
   void* function = nullptr;

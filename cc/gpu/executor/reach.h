@@ -15,8 +15,8 @@
 namespace jaxcomm::fused {
 
 // Fails unless all these devices may read and write the operand. cuMemCreate memory needs the driver's permission for
-// each device; XLA asks for all devices of a process. cudaMalloc memory passes, because devices may access it after
-// peer access was enabled. Memory of a pool never passes.
+// each device; XLA requests this permission for all devices of a process. cudaMalloc memory passes, because enabled
+// peer access covers it. Memory of a pool never passes.
 Status CheckReachable(const std::byte* data, size_t bytes, const std::vector<int>& devices);
 
 // Returns "cuMemCreate", "cudaMalloc", or "neither cuMemCreate's nor cudaMalloc's".

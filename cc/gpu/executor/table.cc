@@ -6,20 +6,21 @@
 namespace jaxcomm::fused {
 namespace {
 
-// For each rank, one more than the index of the rank's last op that has certainly finished.
+// For each rank, one more than the index of its last op that is known to be done; 0 if no op is known to be done.
 using Progress = std::vector<uint32_t>;
 
 void Join(Progress& into, const Progress& other) {
   for (size_t rank = 0; rank < into.size(); ++rank) into[rank] = std::max(into[rank], other[rank]);
 }
 
-// One op waits for these arrivals of ranks and for these other ops.
+// The ranks whose arrival one op awaits, and the other ops that it awaits.
 struct Waits {
   std::vector<uint32_t> arrivals;
   std::vector<uint32_t> ops;
 };
 
-// Walks the ops in order, and tracks the ops that each rank knows to be done. An op need not wait for these ops.
+// Finds the waits of each op. Walks the ops in order, and tracks which ops each rank knows to be done. An op does not
+// wait for an op that its rank knows to be done.
 std::vector<Waits> FindWaits(const Program& program) {
   const std::vector<Op>& ops = program.ops();
   const uint32_t ranks = program.ranks();
@@ -29,7 +30,7 @@ std::vector<Waits> FindWaits(const Program& program) {
   }
   std::vector<Waits> waits(ops.size());
   std::vector<Progress> knows(ranks, Progress(ranks, 0)), after(ops.size());
-  std::vector<std::vector<bool>> met(ranks, std::vector<bool>(ranks, false));  // [a][b]: a has waited for b to arrive
+  std::vector<std::vector<bool>> met(ranks, std::vector<bool>(ranks, false));  // [a][b]: a has awaited b's arrival
   for (uint32_t index = 0; index < ops.size(); ++index) {
     const Op& op = ops[index];
     Progress& known = knows[op.rank];
@@ -57,8 +58,8 @@ Table Table::Build(const Program& program) {
   const std::vector<Waits> waits = FindWaits(program);
   const uint32_t num_ranks = program.ranks();
 
-  // last[a][b] is the last op of rank b that accesses rank a's memory. Rank a may leave when all these ops of other
-  // ranks are done.
+  // last[a][b] is the last op of rank b that accesses rank a's memory. Rank a may leave the call when last[a][b] is
+  // done for every other rank b.
   std::vector<std::vector<uint32_t>> last(num_ranks, std::vector<uint32_t>(num_ranks, kNoFlag));
   std::vector<bool> awaited(ops.size(), false);
   for (uint32_t index = 0; index < ops.size(); ++index) {

@@ -1,12 +1,12 @@
-// A program as a kernel executes it: a list of ops for each rank. Each op has the flags that it waits for, and the flag
-// that it posts.
+// A program in the form that a kernel executes: a list of ops for each rank. Each op has the flags that the op waits
+// for, and the flag that the op posts.
 //
 //   const Table table = Table::Build(program);
 //   RunBlock(memory, table.view(), rank, epoch, timeout);   // protocol.h
 //
-// Every rank executes its own ops in the program's order, and an op waits only for earlier ops of the program. So the
-// first unfinished op can always run once the ranks whose memory it accesses have arrived. An op waits for no op of its
-// own rank, and for at most one op of each other rank.
+// Every rank executes its own ops in the program's order, and an op waits only for earlier ops of the program. So there
+// is no deadlock: the first unfinished op can run when the ranks whose memory it accesses have arrived. An op waits for
+// no op of its own rank, and for at most one op of each other rank.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr uint32_t kNoFlag = UINT32_MAX;
 struct Wait {
   uint32_t rank;
   uint32_t flag;
-  uint32_t op;  // only for error texts: the op that posts the flag, or for kArrived the op that waits
+  uint32_t op;  // only for error texts: the op that posts the flag; if the flag is kArrived, the op that waits
 };
 
 struct Range {

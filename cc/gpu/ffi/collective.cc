@@ -1,8 +1,8 @@
 // The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of a process. With kind
 // "virtual", the rows of an array on one device are the ranks, and the second operand has the delay of each rank.
 //
-// The first device of a group to reach a call site creates the ranks of the whole group. Afterwards each device only
-// launches its kernel, and the kernels access the memory of all devices.
+// The device that first reaches a call site creates the ranks of its whole group. Afterwards each device only launches
+// its kernel, and the kernels access the memory of all devices.
 
 #include <cuda_runtime_api.h>
 
@@ -45,8 +45,8 @@ struct FusedSite {
   std::vector<Group> groups;
   std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group index and rank, by process << 16 | device number
   std::mutex mutex;
-  // The ranks that were created, by group, or by device for virtual ranks. Errors are kept, too: if a second try
-  // succeeded, some ranks would have made fewer calls than others.
+  // The created ranks, by group; virtual ranks by device. Errors are kept, too, so that no group tries twice: if a
+  // second try succeeded, some ranks would have made fewer calls than others.
   std::map<size_t, Result<std::shared_ptr<Ranks>>> ranks;
 };
 ffi::TypeId FusedSite::id = {};
@@ -136,7 +136,7 @@ Result<Part> Find(FusedSite& site, int32_t device, ffi::RemainingArgs args) {
   return part;
 }
 
-// Allocates and loads in advance, so that Execute does neither while other devices' kernels wait.
+// Allocates memory and loads the kernel before Execute. In Execute, other devices' kernels would wait for this work.
 ffi::Error Initialize(FusedSite* site, int32_t device, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer>) {
   const Result<Part> part = Find(*site, device, args);
   if (!part.ok() || !part.value().ranks) return ToError(part.status());
@@ -181,8 +181,8 @@ XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                            .Ctx<ffi::DeviceOrdinal>()
                            .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
-// Not for CUDA graphs. A graph may start two calls in either order, but each call waits for the same call on other
-// devices.
+// The handler must not be captured into a CUDA graph: a graph may start two calls in either order, but each call waits
+// for the same call on other devices.
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()
                            .Ctx<ffi::State<FusedSite>>()

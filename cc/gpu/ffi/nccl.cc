@@ -1,8 +1,8 @@
 // The custom call "jaxcomm_nccl" is an all-reduce that runs a whole schedule of NCCL's sends and receives on XLA's
-// stream. Through the C functions here, Python registers communicators and messages.
+// stream. Python calls the C functions below to make communicators and to register messages.
 //
-// The call is not for CUDA graphs. It has no deadline: a rank that never arrives blocks its peers' streams, as in XLA's
-// collectives.
+// The call must not be captured into a CUDA graph. The call has no deadline: a rank that never arrives blocks its
+// peers' streams, as in XLA's collectives.
 
 #include <cuda_runtime_api.h>
 
@@ -27,9 +27,9 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr size_t kScratchAlignment = 16;  // XLA guarantees no more than 16, but provides 256
+constexpr size_t kScratchAlignment = 16;  // bytes; the largest alignment that XLA guarantees
 
-// Never destroyed: XLA's threads may still call while static destructors run.
+// Never destroyed, because XLA's threads may use the runtime while static destructors run.
 struct NcclRuntime {
   MessageRegistry messages;  // by name and number of ranks
   std::mutex mutex;
@@ -41,7 +41,8 @@ NcclRuntime& TheNcclRuntime() {
   return *runtime;
 }
 
-// Finds the leaves and their memory. Each result aliases its operand, so the results already hold the operands.
+// Finds the leaves, which are the call's arrays, and their memory. Each result must alias its operand, because the
+// schedule works in place.
 Status FindLeaves(ffi::RemainingArgs args, ffi::RemainingRets results, std::vector<Leaf>& leaves,
                   std::vector<std::byte*>& at) {
   for (size_t i = 0; i < args.size(); ++i) {
@@ -123,7 +124,7 @@ JAXCOMM_EXPORT int jaxcomm_nccl_version(const char* path, int* version, JaxcommT
   });
 }
 
-// Makes the id of a new group, 128 bytes.
+// Stores the id of a new group, 128 bytes.
 JAXCOMM_EXPORT int jaxcomm_nccl_id(const char* path, nccl::Id* id, JaxcommText* error) {
   return WithNccl(path, error, [&](const nccl::Library& library) {
     return library.Check("NCCL's id of a group", library.GetUniqueId(id), nullptr);
@@ -142,8 +143,8 @@ JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int de
   });
 }
 
-// Registers one rank's messages. The bytes also contain the number of the rank. `name` ends with a slash and the number
-// of ranks.
+// Registers one rank's messages. The encoded messages also contain the rank's number. `name` ends with a slash and the
+// number of ranks.
 JAXCOMM_EXPORT int jaxcomm_nccl_register(const char* name, const void* bytes, int64_t num_bytes, JaxcommText* error) {
   return Answer(error, [&] {
     const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);

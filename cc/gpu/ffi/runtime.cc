@@ -56,7 +56,7 @@ JAXCOMM_EXPORT int jaxcomm_fused_register(const char* name, const void* bytes, i
   });
 }
 
-// Returns the error of a failed call that has not been reported yet.
+// Fails with an unreported error of a failed call. Succeeds if there is no such error.
 JAXCOMM_EXPORT int jaxcomm_fused_check(JaxcommText* error) {
   return Answer(error, [] { return TheFusedRuntime().Check(); });
 }
@@ -71,12 +71,12 @@ JAXCOMM_EXPORT int jaxcomm_fused_set_process(uint32_t number, JaxcommText* error
 
 JAXCOMM_EXPORT int jaxcomm_fused_reset_stats(JaxcommText* error) {
   return Answer(error, [] {
-    for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // so later statistics omit these calls
+    for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // keeps old calls out of later statistics
     TheFusedRuntime().stats.Reset();
   });
 }
 
-// Copies the statistics as JSON, like jaxcomm_stats of the core for CPUs.
+// Copies the statistics as JSON, in the format of jaxcomm_stats.
 JAXCOMM_EXPORT int jaxcomm_fused_stats(JaxcommText* json, JaxcommText* error) {
   return Answer(error, [&] {
     for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();
@@ -93,7 +93,7 @@ JAXCOMM_EXPORT int jaxcomm_cuda_check(JaxcommText* error) {
   });
 }
 
-// Copies the version of the CUDA runtime in this object, such as "13.0".
+// Copies the version of the CUDA runtime that is linked into this shared object, such as "13.0".
 JAXCOMM_EXPORT int jaxcomm_cuda_runtime(JaxcommText* text, JaxcommText* error) {
   return Answer(error, [&] {
     int version = 0;
@@ -102,7 +102,7 @@ JAXCOMM_EXPORT int jaxcomm_cuda_runtime(JaxcommText* text, JaxcommText* error) {
   });
 }
 
-// Copies the kind of an operand's memory on a device, in words.
+// Copies the kind of an operand's memory on a device, as MemoryKind of reach.h names it.
 JAXCOMM_EXPORT int jaxcomm_cuda_memory(int device, uint64_t address, JaxcommText* text, JaxcommText* error) {
   return Answer(error, [&] { CopyText(fused::MemoryKind(reinterpret_cast<const std::byte*>(address), device), text); });
 }

@@ -29,11 +29,11 @@ struct FusedRuntime {
                                              const std::vector<int>& devices);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
-  // Starts a call on the stream's device. Returns the error of this launch if there is one, otherwise Check(). Checks
-  // only after the launch, because every device must launch the same calls.
+  // Starts a call on the stream's device. Returns the launch's error. If the launch succeeds, returns Check(), which
+  // may be the error of an earlier call. Checks after the launch, because every device must launch the same calls.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
-  // Returns the error of a failed call that has not been reported yet.
+  // Returns an unreported error of a failed call, or ok if there is no such error.
   Status Check();
 
  private:
@@ -41,7 +41,7 @@ struct FusedRuntime {
   std::vector<std::weak_ptr<fused::Ranks>> all_;
 };
 
-// Never destroyed: XLA's threads may still call while static destructors run.
+// Never destroyed, because XLA's threads may use the runtime while static destructors run.
 FusedRuntime& TheFusedRuntime();
 
 }  // namespace jaxcomm

@@ -54,7 +54,7 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const Rank
   if (reads.size > 1) {  // a single source is copied unchanged
     typename E::Wide values[kPacks][Pack::kElements];
     Pack others[kPacks];
-    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // the loads overlap
+    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // early: loads overlap
     JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) {
       JAXCOMM_UNROLL for (size_t i = 0; i < Pack::kElements; ++i) values[p][i] = E::Widen(packs[p].elements[i]);
     }
@@ -82,7 +82,7 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const Rank
 template <typename E, Reduction kReduction>
 __device__ void CombineSlice(std::byte* const* bases, const RankList& reads, const RankList& writes, Slice slice) {
   using Stored = typename E::Stored;
-  // With this number of packs, 16 accumulators of 32 bits stay in registers.
+  // Chosen so that the 16 accumulators of 32 bits stay in registers.
   constexpr int kElements = Pack<Stored>::kElements;
   constexpr int kPacks = kElements >= 8 ? 2 : 4;
   const int64_t step = int64_t{blockDim.x} * kPackBytes;

@@ -1,5 +1,5 @@
-// How each element type is stored, accumulated and combined. Results are the same as on CPUs (cc/kernels/reduce.h),
-// except that the payload of a NaN may differ.
+// Defines how each element type is stored, accumulated and combined. Results are the same as on CPUs
+// (cc/kernels/reduce.h), except that the payload of a NaN may differ.
 #pragma once
 
 #include <type_traits>
@@ -58,8 +58,8 @@ struct Float16 {
     const uint32_t bits = BitCast<uint32_t>(value), magnitude = bits & 0x7fffffff;
     const uint32_t sign = bits >> 16 & 0x8000;
     if (magnitude > 0x7f800000) return 0x7fff;
-    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // would round to more than 65504
-    if (magnitude < 0x38800000) {  // subnormal: the last bit of 0.5 is worth 2^-24
+    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // beyond the largest f16, 65504
+    if (magnitude < 0x38800000) {  // subnormal: adding 0.5f rounds to a multiple of 2^-24
       return static_cast<Stored>(sign | (BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000));
     }
     return static_cast<Stored>(sign | (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13);
@@ -87,9 +87,9 @@ bool VisitFloat(DType dtype, Visitor visit) {
          is(DType::kF64, Plain<double>());
 }
 
-// If `dtype` has this reduction, calls visit(E()) with the element type E that the reduction uses, and returns true.
-// Otherwise returns false. Signed sums wrap, so they use unsigned numbers. Complex numbers have no order; their real
-// and imaginary parts are summed like floats.
+// If kReduction is defined for `dtype`, calls visit(E()) with the element type E that the reduction uses, and returns
+// true. Otherwise returns false. Sums of signed integers wrap, so E is unsigned. Complex numbers have only a sum, which
+// adds real and imaginary parts as floats.
 template <Reduction kReduction, typename Visitor>
 bool VisitReduced(DType dtype, Visitor visit) {
   constexpr bool kSum = kReduction == Reduction::kSum;

@@ -2,8 +2,8 @@
 //
 //   Status status = Importance(DType::kF32, gradients, bytes, segment, means, stream);
 //
-// Both pointers are device memory. The kernel reads the gradients once. The function launches the kernel and returns,
-// and may be captured into a graph. Each segment has a fixed number of threads, so a single huge segment is slow.
+// Both pointers are device memory. The kernel reads the gradients once. The function launches the kernel and returns at
+// once; a CUDA graph may capture the launch. Each segment has a fixed number of threads, so one huge segment is slow.
 #pragma once
 
 #include <cuda_runtime_api.h>

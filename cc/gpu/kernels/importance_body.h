@@ -20,7 +20,7 @@ struct ImportanceBody {
   static constexpr size_t kElements = Pack<Stored>::kElements;
   // As on CPUs, element i of a segment is added to sum i mod kSums. Then the sums are added in a fixed order.
   static constexpr size_t kSums = 16;
-  // The number of threads that share a segment. Each thread owns kElements of the kSums sums.
+  // The number of threads, called lanes, that share a segment. Each lane owns kElements of the kSums sums.
   static constexpr size_t kLanes = kSums / kElements;
   // The number of packs that a thread loads at once.
   static constexpr size_t kPacks = 8;
@@ -33,8 +33,8 @@ struct ImportanceBody {
     return BitCast<double>(BitCast<uint64_t>(value) & 0x7fffffffffffffffu);
   }
 
-  // Adds up this lane's elements of segment s in the lane's kElements sums. Writes these sums to their places in
-  // `sums`, which has all kSums sums of the segment.
+  // Adds this lane's elements of segment s to the lane's kElements sums. Writes these to the lane's places in `sums`,
+  // the kSums sums of the segment.
   template <bool kAligned>
   JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, Wide* sums) {
     const Stored* const from = gradient.values + s * gradient.segment;

@@ -1,4 +1,4 @@
-// Helpers for launching kernels; for .cu files.
+// Helpers for .cu files that launch kernels.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -5,7 +5,7 @@
 //
 // The kernel reads each source once. The order of combination, the rounding and the allowed aliasing are as in
 // cc/kernels/reduce.h, so results equal the CPU's bit for bit. Buffers begin at multiples of 16 bytes. The function
-// launches the kernel and returns, and may be captured into a graph.
+// launches the kernel and returns at once; a CUDA graph may capture the launch.
 #pragma once
 
 #include <cuda_runtime_api.h>

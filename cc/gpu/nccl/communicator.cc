@@ -12,8 +12,8 @@
 
 namespace jaxcomm::nccl {
 
-// NCCL waits for all ranks without a deadline, so a separate thread waits in NCCL. If a rank never joins, that thread
-// remains.
+// NCCL waits for all ranks without a deadline, so a separate thread calls NCCL. If a rank never joins, that thread
+// never ends.
 Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, int device, const GroupRank& joining,
                                                          std::chrono::duration<double> deadline) {
   auto made = std::make_shared<Communicator>(nccl, joining);
@@ -56,7 +56,7 @@ Status Communicator::Run(const std::function<Status(const Library& nccl, Comm co
   return Status(failure_.code(), failure_.message() + ".\n  Cure: restart the job's processes.");
 }
 
-// NCCL connects two ranks at their first message, so each rank now sends a byte to every other rank.
+// NCCL connects two ranks at their first message. So each rank sends a byte to every other rank here.
 Status Communicator::Connect(int device) {
   const OnDevice on(device);
   if (on.error() != cudaSuccess) return CudaError("choosing the device", on.error());

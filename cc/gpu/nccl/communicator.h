@@ -1,12 +1,11 @@
-// One rank's NCCL communicator. The rank is connected to all its peers, so that no later group of messages waits on the
+// One rank's NCCL communicator. Join connects the rank to all its peers, so that no later group of messages blocks the
 // host.
 //
 //   auto made = Communicator::Join(nccl, device, {ranks, rank, id}, std::chrono::seconds(60));   // on all ranks
 //   Status status = made.value()->Run([&](const Library& nccl, Comm comm) { return Queue(nccl, comm, ...); });
 //
 // Join waits for the other ranks until its deadline; no other function waits. After NCCL has reported an error, every
-// later Run returns that error. Thread-safe. The destructor aborts operations that still run. Unlike NCCL's destroy
-// function, it waits for no rank.
+// later Run returns that error. Thread-safe. The destructor aborts operations that still run, and waits for no rank.
 #pragma once
 
 #include <chrono>
@@ -23,7 +22,7 @@ namespace jaxcomm::nccl {
 struct GroupRank {
   uint32_t ranks;
   uint32_t rank;
-  Id id;  // made by one of the ranks
+  Id id;  // made by one rank and passed to all ranks
 };
 
 class Communicator {
@@ -38,7 +37,8 @@ class Communicator {
   uint32_t rank() const { return joining_.rank; }
   uint32_t ranks() const { return joining_.ranks; }
 
-  // Queues work and returns before the work is done. Returns NCCL's error instead if NCCL has reported one.
+  // Calls queue(), which queues work on a stream and returns before the work is done. If NCCL has reported an error,
+  // returns this error and queues nothing.
   Status Run(const std::function<Status(const Library& nccl, Comm comm)>& queue);
 
  private:

@@ -22,7 +22,7 @@ namespace {
 using Made = Result<std::shared_ptr<Communicator>>;
 
 struct NcclTest : testing::Test {
-  // Calls work(rank) for every rank, each on a thread of its own, and returns the results.
+  // Calls work(rank) for every rank on a separate thread, and returns the results.
   template <typename Work>
   static auto OnRanks(uint32_t ranks, Work work) {
     std::vector<std::future<decltype(work(0u))>> running;
@@ -56,7 +56,7 @@ struct NcclTest : testing::Test {
     return Sum(all, "all_reduce/flat", x, more).message();
   }
 
-  // Shared by all tests: a thread that a test leaves behind may still use it.
+  // All tests share the machine, because a thread that outlives its test may still use the machine.
   static inline ::fake::Machine& machine = *std::make_unique<::fake::Machine>(1).release();
   fake::Nccl nccl;
 };
@@ -84,7 +84,7 @@ TEST_F(NcclTest, EveryRankEndsWithTheSumCallAfterCall) {
   EXPECT_EQ(nccl.communicators, 0);  // each communicator was destroyed with its owner
 }
 
-// The thread that connected a communicator does not keep it alive.
+// The thread that connects a communicator does not keep the communicator alive.
 TEST_F(NcclTest, ACommunicatorEndsWithItsOwner) {
   for (int i = 0; i < 500; ++i) {
     JoinAll(1).clear();

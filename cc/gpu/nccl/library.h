@@ -1,10 +1,10 @@
-// The functions of libnccl that jaxcomm calls, taken at run time from the copy that JAX has loaded.
+// The functions of libnccl that jaxcomm calls, looked up at run time in the copy that JAX has loaded.
 //
 //   Result<const Library*> nccl = Library::Open("/…/nvidia/nccl/lib/libnccl.so.2");   // if no NCCL is loaded yet
 //   if (!nccl.ok()) ...                       // the error text says in one line why there is no NCCL
 //   nccl.value()->GroupStart();
 //
-// The declarations are our own, so building needs no NCCL. The library stays open until the process terminates.
+// This header declares the functions itself, so a build needs no NCCL. The library stays open until the process ends.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,7 +27,8 @@ struct Id {
 };
 
 struct Library {
-  // Thread-safe. All calls return the result of the first call: the library, or the reason why there is none.
+  // Thread-safe. All calls return the result of the first call: the library, or an error with the reason why no library
+  // was found.
   static Result<const Library*> Open(const std::string& path);
 
   Outcome (*GetVersion)(int* version) = nullptr;

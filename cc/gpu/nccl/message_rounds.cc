@@ -8,7 +8,8 @@
 namespace jaxcomm::nccl {
 namespace {
 
-// The part of a leaf that lies in a chunk.
+// The part of a leaf that lies in a chunk: the leaf's number, the part's offsets in the leaf and in a scratch slot, and
+// the part's size.
 struct LeafPart {
   size_t leaf, in_leaf, in_slot, bytes;
 };
@@ -58,8 +59,7 @@ Status MessageRounds::Queue(const Library& nccl, Comm comm, const std::vector<st
         return nccl.Recv(at(slot, part), part.bytes, kInt8, from, comm, stream);
       });
     }
-    // Ends the group even if NCCL refused one of its messages. Otherwise this thread's next messages would join the
-    // group.
+    // Ends the group even if NCCL refused a message. Otherwise this thread's next messages would join the same group.
     const Outcome ended = nccl.GroupEnd();
     Status status = nccl.Check("round " + std::to_string(index), outcome == kSuccess ? ended : outcome, comm);
     for (const Sum& sum : round.sums) {

@@ -4,9 +4,9 @@
 //   const MessageRounds rounds{messages, Layout(leaves), Reduction::kSum};
 //   Status status = rounds.Queue(nccl, comm, at, scratch, stream);   // `scratch` has rounds.ScratchBytes() bytes
 //
-// Works in place, in the program's order. If all ranks have the same schedule and the same layout, they queue matching
-// messages and add the same operands in the same order, so their results are equal bit for bit. Queue does not block.
-// Immutable.
+// Works in place, in the program's order. All ranks must have the same schedule and the same layout. Ranks then queue
+// matching messages and add the same operands in the same order, so their results are equal bit for bit. Queue does not
+// block. Immutable.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,7 +24,7 @@
 namespace jaxcomm::nccl {
 
 struct MessageRounds {
-  // `leaves` hold this rank's part before the queued work, and the sum after it.
+  // `leaves` hold this rank's operands before the queued work, and the results after the work.
   Status Queue(const Library& nccl, Comm comm, const std::vector<std::byte*>& leaves, std::byte* scratch,
                cudaStream_t stream) const;
 

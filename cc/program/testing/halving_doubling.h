@@ -1,4 +1,4 @@
-// The lists of messages of a halving-doubling all-reduce, a schedule of many rounds, as if compiled from a plan.
+// The lists of messages of a halving-doubling all-reduce, for tests that need a schedule of several rounds.
 //
 //   AddHalvingDoubling(registry, /*ranks=*/4);   // adds "all_reduce/halving_doubling/4"; would add nothing for 3 ranks
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace jaxcomm {
 
-// Returns a list for n ranks with 2 log2(n) rounds. The first half of the rounds sends n/2, n/4, …, 1 chunks, the
-// second half 1, 2, …, n/2 chunks. n must be a power of two.
+// Returns a list for n ranks with 2 log2(n) rounds. In the first half, the rounds send n/2, n/4, …, 1 chunks. In the
+// second half, the rounds send 1, 2, …, n/2 chunks. n must be a power of two.
 inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t rank) {
   std::vector<Round> rounds;
   // The chunks [begin, begin + distance) include chunk `rank`. [others, others + distance) include chunk `partner`.

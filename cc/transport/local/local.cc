@@ -8,8 +8,8 @@
 namespace jaxcomm {
 namespace {
 
-// Returns false unless the spans of both sides hold the same bytes of the message. The two sides may divide these bytes
-// among their spans differently.
+// Copies a message. Returns false if the spans of the two sides do not cover the same bytes of the message. The two
+// sides may divide these bytes into spans differently.
 bool Copy(const std::vector<ConstSpan>& from, const std::vector<Span>& to) {
   size_t next = 0;
   int64_t read = 0;

@@ -1,11 +1,11 @@
-// Copies messages between ranks of one process, as soon as both the sender and the receiver have called.
+// Copies messages between ranks of one process, as soon as both Send and Post have been called.
 //
 //   LocalTransport transport;
 //   transport.Send({{process, id}}, spans, sent);
 //   transport.Post(process, id, spans, /*accepts_view=*/true, received);   // copies, then runs both callbacks
 //
-// Callbacks run inside Send or Post, in the call of the side that calls second. There are no views: a sum in place
-// waits until its own operand has been read, so two ranks that hold views of each other's operands would deadlock.
+// Callbacks run inside the later of the two calls. Messages never arrive as views: an in-place sum waits until its own
+// operand has been read, so two ranks that hold views of each other's operands would deadlock.
 // Notify does nothing, because ranks of one process need no notices.
 #pragma once
 

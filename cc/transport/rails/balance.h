@@ -6,9 +6,9 @@
 //
 // The rate of a rail is the number of bytes that it carried, divided by the time in which it had segments in flight. A
 // late process does not lower the rate, because large messages are sent only after their receiver has arrived. After
-// every kCalls calls of a range, the shares of the range become proportional to the rates, unless this would shorten
-// calls by less than the fraction kGain. If a rail's share was too small for it to carry a segment in these calls, it
-// carries one segment of each message in one call, so that its rate is measured again. Not thread-safe.
+// every kCalls calls of a range, the shares of the range become proportional to the rates if this shortens calls by
+// more than the fraction kGain. A small share may give a rail no segment in these calls. Such a rail carries one
+// segment of each message in the next call, so that its rate is measured again. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ class Balance {
 
  private:
   struct Rail {
-    int64_t under_way = 0, carried = 0;  // numbers of bytes
+    int64_t under_way = 0, carried = 0;  // bytes in flight, and bytes carried since the shares were last evaluated
     Clock::time_point since;
     Clock::duration busy{0};
     double rate = 0;  // bytes per second; 0: unknown
@@ -53,7 +53,7 @@ class Balance {
 
     std::vector<Rail> rails;
     CallId call;     // the latest call
-    int calls = -1;  // number of calls since the shares were last evaluated
+    int calls = -1;  // number of calls since the shares were last evaluated; -1 before the first call
     std::optional<uint32_t> trial;
   };
 

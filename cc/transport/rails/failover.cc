@@ -107,7 +107,7 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
       counted.their_fences = std::max(counted.their_fences, in.Get<uint32_t>());
       if (counted.their_fences <= counted.fences) continue;
       counted.fences = counted.their_fences;
-      has_counted = true;  // even if the rail was fenced already: the other side must learn this count
+      has_counted = true;  // even if the rail was already fenced, because the other side must learn the new count
       if (!counted.is_used()) continue;
       counted.BeginFence(why);
       fenced.push_back(rail);
@@ -144,9 +144,9 @@ void Rails::AskAgain(uint32_t process) {
   Flush();
 }
 
-// Resends the unconfirmed messages that the other side asked for. `fences`: the number of fences of each rail when it
-// asked. A message is resent if it was sent over its rail before the last of these fences. Later messages are not
-// resent, even if this side has fenced the rail again since: the other side may still confirm them.
+// Resends the unconfirmed messages that the other side asked for. `fences`: the number of fences of each rail when the
+// other side asked. A message is resent if it was sent over its rail before the last of these fences. Later messages
+// are not resent, even if this side has fenced the rail again, because the other side may still confirm them.
 void Rails::SendAgain(uint32_t process, std::string_view fences) {
   std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
   std::vector<std::optional<uint32_t>> rails;
@@ -172,7 +172,8 @@ void Rails::SendAgain(uint32_t process, std::string_view fences) {
 }
 
 // Reports the end of a process after all its rails have ended. The reported reason says why the last of these rails
-// ended. If that rail failed, its messages are lost, even if the process left on all other rails.
+// ended. If the last rail failed, its messages are lost: the process then counts as failed, even if it left on all
+// other rails.
 void Rails::CheckEnd(uint32_t process) {
   std::vector<Due> due;
   {

@@ -17,13 +17,14 @@ namespace jaxcomm {
 // Numbered notices (numbered_notices.h):
 constexpr char kNotice = 'n';    // a notice of the user of Rails
 constexpr char kMessage = 'm';   // a small message: id and bytes
-constexpr char kReceived = 'r';  // ids of large messages that have arrived: the other side need not keep them
-constexpr char kAgain = 'a';  // number of fences of each rail: resend what was sent over a rail before its last fence
+constexpr char kReceived = 'r';  // ids of large messages that have arrived; their sender may free them
+// Number of fences of each rail. Asks the other side to resend messages sent over a rail before its last fence.
+constexpr char kAgain = 'a';
 // Notices that are not numbered. Such a notice is lost if its rail fails.
 constexpr char kFences = 'f';   // the number of numbered notices taken, and the number of fences of each rail
-constexpr char kBrought = 'b';  // id of a message that this rail delivered; kReceived repeats it in case the rail fails
+constexpr char kBrought = 'b';  // id of a message that this rail delivered; kReceived repeats the id if the rail fails
 constexpr char kPosted = 'p';   // number of fences; messages posted before Restore are now posted on this rail, too
-constexpr char kAsk = 'q';      // empty; only the acknowledgement by the host matters
+constexpr char kAsk = 'q';      // empty; the acknowledgement by the host shows that the rail works
 
 inline void AppendMessageId(std::string& bytes, const MessageId& id) {
   bytes.resize(bytes.size() + kMessageIdBytes);

@@ -53,7 +53,7 @@ struct Rails::Outgoing {
 struct Rails::Peer {
   enum class State {
     kOpen,
-    kLeaving,  // the process left on the rail that ended last; other rails are open
+    kLeaving,  // the process left on the rail that ended most recently; other rails are open
     kFailing,  // the process is cut off, and its rails are being fenced
     kLeft,
     kFailed,
@@ -62,7 +62,7 @@ struct Rails::Peer {
     enum class State {
       kNone,  // the rail does not lead to the process
       kOpen,
-      kLeft,     // the rail carries nothing more, but messages that have arrived on it can still be posted
+      kLeft,     // the process left on this rail; messages that have already arrived can still be posted
       kFencing,  // the rail's transport may still deliver messages
       kFenced,
       kOpening,
@@ -72,7 +72,7 @@ struct Rails::Peer {
     uint32_t fences = 0, their_fences = 0;
     uint32_t calls = 0;    // number of running calls of the rail's transport that send, post or connect
     int64_t bytes = 0;     // number of bytes that the process has confirmed
-    bool may_lose = true;  // true once the process has posted on this rail all lossy messages that it expects
+    bool may_lose = true;  // false from Restore until the process has posted its lossy messages on this rail
     RailHistory history;
 
     bool is_used() const { return state == State::kOpen || state == State::kOpening; }
@@ -120,13 +120,13 @@ struct Rails::Peer {
   // Notes the size of a large message that arrived before its Post on the rail. Returns an error if the message has
   // been posted with another size.
   Status NoteEarly(const MessageId& id, int64_t bytes);
-  // Stores a small message that arrived before its Post. Returns false if no such message has arrived. Returns an error
-  // if the size of the message differs from the size of its Post.
+  // Copies a small message that arrived before its Post into the spans of the Post. Returns false if no such message
+  // has arrived. Returns an error if the message and its Post differ in size.
   Result<bool> TakeEarly(const MessageId& id, const Posted& posted);
   // Drops the messages of the call. Moves their callbacks to `received` and `sent` without running them.
   void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
-  // Number of unconfirmed messages that triggers a confirmation. No call waits for this confirmation.
+  // Number of received, unconfirmed messages or notices that triggers a confirmation. No call waits for it.
   static constexpr size_t kMaxReceived = 32;
   static constexpr size_t kMaxLargeEarly = kMaxEarlyBytes / kMaxSmall;
 
@@ -134,7 +134,7 @@ struct Rails::Peer {
   State state = State::kOpen;
   Status why;  // while the peer is open: why its latest rail ended; afterwards: why all rails ended
   Balance balance;
-  std::vector<RailTable::Range> shares;  // shares of the open rails; they stay as they are after a rail has left
+  std::vector<RailTable::Range> shares;  // shares of the open rails; no longer updated after a rail has left
   RailTable table;                       // divides segments among the open rails
   // Returns the number of the call's next segment. All segments of a call to this process are numbered together. If
   // each short message numbered its segments from 0, the fastest rail would get more than its share and delay the last
@@ -150,7 +150,7 @@ struct Rails::Peer {
   MessageTable<Unconfirmed> unconfirmed;  // large messages to the process
   std::vector<MessageId> received;        // large messages from the process that are not confirmed yet
   EarlyMessages early;                    // small messages that arrived before their Post
-  MessageTable<int64_t> large_early;      // number of bytes of large messages that arrived before their Post
+  MessageTable<int64_t> large_early;      // sizes of large messages that arrived before their Post, in bytes
   NumberedNotices notices;
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;

@@ -1,7 +1,7 @@
 // The history of a rail to a process over a run, in bounded memory.
 //
 //   RailHistory history;
-//   history.Divide(/*share=*/768, now);   // call Carry, Measure and Change as events happen, too
+//   history.Divide(/*share=*/768, now);   // likewise Carry, Measure and Change, as their events happen
 //   history.WriteJson(out);
 //
 // Not thread-safe.

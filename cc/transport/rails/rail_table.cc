@@ -9,7 +9,7 @@
 namespace jaxcomm {
 namespace {
 
-// D'Hondt's method: each segment goes to the rail that then has the smallest number of segments divided by its share.
+// D'Hondt's method: each segment goes to the rail with the smallest (carried segments + 1) / share.
 std::array<uint8_t, RailTable::kUnits> Divide(const std::vector<uint32_t>& shares) {
   std::array<uint8_t, RailTable::kUnits> rails;
   std::vector<uint64_t> carried(shares.size(), 0);

@@ -5,9 +5,9 @@
 //
 // Messages are cut into segments of one size; only the last segment of a message may be shorter. All segments of a call
 // to one process are numbered together. Each segment goes to the rail that would finish it first if the speed of each
-// rail were proportional to its share. This is the best division that whole segments allow, for any number of segments,
-// and a call of few segments stays on the fastest rail. After kUnits segments every rail has carried its share, and the
-// sequence of rails repeats. Immutable.
+// rail were proportional to its share. For any number of segments, no other division into whole segments would then end
+// sooner. A call of few segments stays on the fastest rail. After kUnits segments every rail has carried its share, and
+// the sequence of rails repeats. Immutable.
 #pragma once
 
 #include <array>

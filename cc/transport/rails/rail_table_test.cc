@@ -33,8 +33,8 @@ TEST(RailTableTest, EveryRailCarriesItsShare) {
   }
 }
 
-// The time of a rail is the number of its segments divided by its share. The time of the slowest rail is the best
-// possible if no other rail could carry the last segment of that rail in less time.
+// The time of a rail is the number of its segments divided by its share. A division is the best possible if no rail
+// could carry one more segment in less time than the slowest rail takes.
 TEST(RailTableTest, AnyNumberOfSegmentsIsDividedAsWellAsItCanBe) {
   for (const Shares& shares : kShares) {
     const RailTable table = Made({{0, shares}});

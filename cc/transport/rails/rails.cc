@@ -194,7 +194,7 @@ void Rails::Help(std::chrono::nanoseconds limit, bool yields, const std::functio
       if (rail != *first_) rails_[rail]->Flush();
     }
   };
-  flush_others();  // now, since Help does not call `over` while the first rail's own thread polls
+  flush_others();  // needed here, because Help does not call `over` while the first rail's own thread polls
   rails_[*first_]->Help(limit, yields, [&] {
     const bool is_over = over();
     flush_others();

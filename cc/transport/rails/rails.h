@@ -4,26 +4,26 @@
 //   Rails rails(/*processes=*/4, /*rails=*/2, &events);
 //   ... make one transport per rail; the Events of rail i are rails.events(i) ...
 //   rails.Connect({&eth0, &eth1});
-//   rails.AddProcess(3, {{0, {1024, 0}}, {1 << 20, {820, 204}}}, {0, 1});   // before anything arrives from 3
+//   rails.AddProcess(3, {{0, {1024, 0}}, {1 << 20, {820, 204}}}, {0, 1});   // before bytes of process 3 arrive
 //   rails.Start();
 //   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... reconnect the rail ... });
 //
 // The sender divides the segments of a large message among the open rails by the rails' shares. The receiver posts each
-// segment on all rails and takes it from the rail on which it arrives. The sender must not change a segment until the
-// receiver has confirmed the segment and no rail reads it any more. SendCopy copies the segment, so that a sum in place
-// need not wait for the confirmation at each step. All copies together take at most kMaxCopiedBytes.
-// A lossy message is one segment on one rail, and may lose at most `may_lose` bytes there. If the rail is fenced, the
+// segment on all rails and takes the segment from the rail on which it arrives. The sender must not change a segment
+// until the receiver has confirmed the segment and no rail reads it. SendCopy copies the segment, so that an in-place
+// sum need not wait for this confirmation at each step. All copies together take at most kMaxCopiedBytes.
+// A lossy message is one segment on one rail. At most `may_lose` of its bytes may be lost. If the rail is fenced, the
 // whole message is resent over another rail.
-// A message of at most kMaxSmall bytes is copied and sent like a notice, in order over the first rail. Such a message
-// is posted on no rail. The receiver's next notice to the sender confirms the message. A process that sends more than
-// kMaxEarlyBytes of small messages before their Post is cut off.
+// A small message, of at most kMaxSmall bytes, is copied and sent like a notice, in order over the first rail. A small
+// message is not posted on any rail. The receiver's next notice to the sender confirms the message. Rails cuts off a
+// process whose small messages exceed kMaxEarlyBytes before they are posted.
 //
 // A rail is fenced on both sides if it fails, or if it is silent while another rail makes progress. No byte of a fenced
 // rail is read any more. Both sides then send a notice over that rail to every other process. The rail is also fenced
 // to each process whose host does not acknowledge this notice, so every process learns which host lacks the rail. The
 // segments that the receiver lacks are resent over the open rails.
-// The last open rail to a process is never fenced for silence. If that rail fails, the process is gone. When a process
-// leaves, each rail to it ends after the last message on that rail.
+// The last open rail to a process is never fenced for silence. If that rail fails, the process counts as failed. If a
+// process leaves, each rail to the process ends after the last message on that rail.
 //
 // The caller owns the transports. Their last callback must return before the destructor of Rails runs. Thread-safe.
 #pragma once
@@ -83,9 +83,9 @@ class Rails : public Transport, public LossyTransport {
   // A rail that leads to a process.
   struct State {
     uint32_t process, rail, fences;
-    bool is_open, has_left;  // both false: the rail is fenced
+    bool is_open, has_left;  // both false: the rail is fenced, or a fence or restoration is in progress
     int64_t bytes;           // number of bytes that the process has confirmed
-    // The rail's current shares. `second` is the share of calls of at least `first` bytes.
+    // The rail's current shares. In calls of at least `first` bytes, the rail's share is `second`.
     std::vector<std::pair<int64_t, uint32_t>> shares;
     RailHistory history;
   };
@@ -112,8 +112,8 @@ class Rails : public Transport, public LossyTransport {
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;
-  // Helps only if the same rail is the first rail to all processes, since a thread can wait on only one rail. The first
-  // rail carries small calls.
+  // Helps on the first rail, which carries small calls. A thread can wait on only one rail, so Help only flushes unless
+  // all processes have the same first rail.
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
@@ -128,7 +128,7 @@ class Rails : public Transport, public LossyTransport {
   };
   struct Outgoing;
   struct Peer;
-  // A due callback, which belongs to a message of `call`.
+  // A callback to run now. It belongs to a message of `call`.
   struct Due {
     CallId call;
     std::function<void()> run;
@@ -147,7 +147,7 @@ class Rails : public Transport, public LossyTransport {
   void CallBack(std::vector<Due> due);
   void CallBack(const CallId& call, const Received& done, const Status& status,
                 std::shared_ptr<const std::byte> view = nullptr);
-  // Returns whether a thread may help on the first rail.
+  // Returns whether Help may receive on the first rail.
   bool helped() const { return first_ && have_one_first_; }
 
   // Receiving (receive.cc, which also holds Post).
@@ -199,7 +199,7 @@ class Rails : public Transport, public LossyTransport {
   bool have_one_first_ = true;     // all processes were added with the same first rail
   const std::shared_ptr<std::atomic<int64_t>> copied_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
 
-  mutable std::mutex mutex_;  // guards the next three members; not held in calls of transports or callbacks
+  mutable std::mutex mutex_;  // guards the next three members; not held while transports or callbacks are called
   std::vector<std::unique_ptr<Peer>> peers_;
   CancelledCalls cancelled_;
   std::multimap<CallId, std::shared_ptr<Outgoing>> only_read_;  // confirmed messages that a rail still reads
@@ -207,7 +207,7 @@ class Rails : public Transport, public LossyTransport {
   std::mutex watch_mutex_;
   std::condition_variable wake_;
   std::atomic<bool> watching_{false};
-  std::atomic<uint64_t> suspects_{0};  // bitmask of rails fenced to a process; Look sends all processes kAsk on them
+  std::atomic<uint64_t> suspects_{0};  // bitmask of newly fenced rails, over which the next Look sends kAsk to everyone
   bool stopping_ = false;
   std::thread watch_;
 };

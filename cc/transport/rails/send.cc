@@ -123,7 +123,7 @@ void Rails::EndReading(const std::shared_ptr<Outgoing>& message, size_t receiver
   CallBack(std::move(due));
 }
 
-// Called when a receiver has confirmed the message, or is gone.
+// Called when a receiver has confirmed the message, has left or has failed.
 void Rails::EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due) {
   if (--message->receivers > 0 || !message->done) return;
   if (Sent done = message->TakeDone()) {

@@ -3,7 +3,7 @@
 //
 //   SilentRails::Found found = silence.Look({progress of rail 0, nullopt if it is not open, …}, now);   // every kLook
 //   for (uint32_t rail : found.ask) ...      // send a notice over this idle rail, so that it can make progress
-//   for (uint32_t rail : found.silent) ...   // fence it
+//   for (uint32_t rail : found.silent) ...   // fence this rail
 //
 // Pauses in which this process did not look do not count as silence. Not thread-safe.
 #pragma once
@@ -23,8 +23,8 @@ class SilentRails {
 
   static constexpr std::chrono::milliseconds kLook{20};
   static constexpr std::chrono::milliseconds kLimit{100};
-  // The limit for a rail that may have to wait until a TCP timer, mostly of 200 ms, expires. This happens because a
-  // host may delay the acknowledgement of a single packet, and because retransmitted packets may be lost again.
+  // The limit for a rail that may be waiting for a TCP timer, usually of 200 ms. A host may delay the acknowledgement
+  // of a single packet by such a timer, and retransmitted packets that are lost again wait for such a timer.
   static constexpr std::chrono::milliseconds kTimerLimit{300};
 
   struct Found {

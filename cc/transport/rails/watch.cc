@@ -35,7 +35,7 @@ void Rails::Watch() {
     wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
     while (!stopping_ && watching_.load()) {
       wake_.wait_for(lock, SilentRails::kLook);
-      watching_ = false;  // before Look: a message sent meanwhile causes another look
+      watching_ = false;  // cleared before Look, so that a message sent during Look causes another look
       lock.unlock();
       const bool is_quiet = Look(std::chrono::steady_clock::now());
       lock.lock();

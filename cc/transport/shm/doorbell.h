@@ -1,9 +1,9 @@
 // The doorbell of a process: a word that other processes ring to wake the process. Two threads of the process sleep on
-// the word, the progress thread and a helper.
+// the word: the progress thread and a helper, which is a thread in Transport::Help.
 //
-//   publish(...); Ring(word);         // on any thread; RingSoftly lets a dozing thread sleep on
-//   Listen(word); look();             // one thread at a time; look() sees all that was published before a ring
-//   if (Rest(word, kAsleep)) Sleep(word, kAsleep, milliseconds);   // or kDozing, or kHelping
+//   publish(...); Ring(word);         // on any thread; RingSoftly does not wake a dozing thread
+//   Listen(word); look();             // one thread at a time; look() sees everything published before a ring
+//   if (Rest(word, kAsleep)) Sleep(word, kAsleep, milliseconds);   // or with kDozing or kHelping
 //
 // Ringing costs a system call only if a thread sleeps on the word.
 #pragma once
@@ -24,7 +24,7 @@ enum Doorbell : uint32_t {
   kRung,
   kAsleep,   // the progress thread sleeps
   kDozing,   // the progress thread sleeps, and no call of the process waits for a message
-  kHelping,  // the helper sleeps; the progress thread may sleep, too
+  kHelping,  // the helper sleeps; the progress thread may also sleep
 };
 
 // Returns the futex bit of the thread that sleeps in this state.

@@ -10,7 +10,7 @@
 namespace jaxcomm::shm {
 namespace {
 
-// Returns the futex word of a state. This is the low half of the state, which holds everything but the tag.
+// Returns the futex word of a state: the low half of the state, which holds everything except the tag.
 uint32_t* Word(ExchangeRound::State& state) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
   return reinterpret_cast<uint32_t*>(&state);

@@ -1,16 +1,16 @@
-// The state of an exchange, in memory that all its ranks write. The exchange ends well if all ranks take the bytes
-// while it is open. Otherwise a rank closes it, and it fails on all ranks.
+// The state of an exchange, in memory that all its ranks write. The exchange succeeds if all ranks take the bytes while
+// the exchange is open. Otherwise a rank closes the exchange, and the exchange fails on all ranks.
 //
-//   ExchangeRound round(state, tag, ranks);             // the state and the tag follow from the call
+//   ExchangeRound round(state, tag, ranks);             // the call determines the state and the tag
 //   if (round.Enter(/*takes=*/false)) {
 //     bool ends_well = round.AwaitEntered(end, yield) && Read() && round.Take();
-//     if (ends_well) ends_well = round.AwaitTaken(end, step, yield, lives);   // if others read this rank's own memory
-//     round.Close();                            // unless it ended well
+//     if (ends_well) ends_well = round.AwaitTaken(end, step, yield, lives);   // if ranks read each other's memory
+//     if (!ends_well) round.Close();
 //     round.Leave();
 //   }
 //
-// A rank that cannot enter calls Decline. Once AwaitTaken has returned, or after Close, no other rank accepts bytes
-// that it reads from then on. Another call can use the state when all ranks that entered have left.
+// A rank that cannot enter calls Decline. After AwaitTaken or Close has returned, a rank may overwrite its bytes: no
+// other rank accepts bytes that it reads later. Another call can use the state when all ranks that entered have left.
 #pragma once
 
 #include <atomic>
@@ -27,16 +27,16 @@ class ExchangeRound {
 
   static constexpr size_t kMaxRanks = 255;
 
-  // `tag` distinguishes calls that use the same state. Its low half is 0, its high half is not 0.
+  // `tag` distinguishes calls that use the same state. The low half of a tag is 0, and the high half is not 0.
   ExchangeRound(State& state, uint64_t tag, size_t ranks) : state_(state), tag_(tag), ranks_(ranks) {}
 
-  // Counts this rank as present. With `takes`, also counts it as having taken all that it needs. Returns false if the
-  // exchange is closed or another call uses the state.
+  // Counts this rank as present. If `takes` is true, also counts the rank as having taken all the bytes that it needs.
+  // Returns false if the exchange is closed or another call uses the state.
   bool Enter(bool takes);
   // Closes the exchange for a rank that has not entered. Does nothing if another call uses the state.
   void Decline();
-  // Waits until all ranks have entered. Closes the exchange if they have not at `end`. Returns whether the exchange is
-  // open. First calls `yield` with a predicate, which may wait for a while until the predicate holds.
+  // Waits until all ranks have entered. Closes the exchange if a rank is missing at the time `end`. Returns whether the
+  // exchange is open. Before sleeping, calls yield(predicate), which may poll for a while until predicate() is true.
   template <typename Yield>
   bool AwaitEntered(Clock::time_point end, const Yield& yield) {
     const auto is_over = [this](uint64_t now) { return !IsOpen(now) || Entered(now) == ranks_; };
@@ -44,10 +44,10 @@ class ExchangeRound {
     if (!is_over(SleepUntil(end, is_over))) CloseUnless(is_over);
     return IsOpen(state_.load());
   }
-  // Counts this rank as having taken all that it needs. Returns false if the exchange is closed.
+  // Counts this rank as having taken all the bytes that it needs. Returns false if the exchange is closed.
   bool Take();
-  // Waits until all ranks have taken what they need, in steps of `step`, as long as `lives` holds. Closes the exchange
-  // if they have not at `end`. Returns whether the exchange has ended well.
+  // Waits until all ranks have taken the bytes that they need, and calls `lives` after every `step`. Closes the
+  // exchange if `lives` returns false or the time `end` has come. Returns whether the exchange has succeeded.
   template <typename Yield, typename Lives>
   bool AwaitTaken(Clock::time_point end, std::chrono::nanoseconds step, const Yield& yield, const Lives& lives) {
     const auto is_over = [this](uint64_t now) { return !IsOpen(now) || Taken(now) == ranks_; };
@@ -59,20 +59,20 @@ class ExchangeRound {
     }
     return Taken(state_.load()) == ranks_;
   }
-  // Closes the exchange unless all ranks have taken what they need.
+  // Closes the exchange unless all ranks have taken the bytes that they need.
   void Close() {
     CloseUnless([this](uint64_t now) { return !IsOpen(now) || Taken(now) == ranks_; });
   }
   void Leave();
 
-  // Whether all ranks have taken what they need, or the exchange is over.
+  // Whether no rank needs bytes any more: all ranks have taken their bytes, or IsOver() is true.
   bool IsRead() const;
   // Whether the exchange is closed, or all ranks have left it.
   bool IsOver() const { return !IsOpen(state_.load()); }
 
  private:
-  // The parts of the state. A state of 0 is free.
-  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // one rank each
+  // The parts of the state: three counters of ranks, two flags and the tag. If the state is 0, any call can use it.
+  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // one rank in each counter
   static constexpr uint64_t kClosed = 1 << 24;
   static constexpr uint64_t kSleeps = 1 << 25;  // a rank sleeps
   static constexpr uint64_t kTag = 0xffffffff00000000;

@@ -42,7 +42,7 @@ TEST_F(ExchangeRoundTest, EndsWellIfAllTakeAndIsFreeWhenAllHaveLeft) {
   EXPECT_TRUE(one.IsRead());
   EXPECT_TRUE(AwaitTaken(one, kLong) && AwaitTaken(two, kLong));
   one.Leave();
-  EXPECT_FALSE(Make(kOther).Enter(false));  // one rank may still look at the state
+  EXPECT_FALSE(Make(kOther).Enter(false));  // rank `two` has not left
   two.Leave();
   EXPECT_EQ(state_, 0u);
   EXPECT_TRUE(Make(kOther).Enter(false));
@@ -100,8 +100,8 @@ TEST_F(ExchangeRoundTest, ARankThatDeclinesClosesItForItsCallOnly) {
   EXPECT_TRUE(Make().Enter(false));
 }
 
-// Threads call one after the other with the same state, wait briefly, and fail at random. All ranks of a call must
-// agree.
+// Each thread is a rank, and runs many calls with the same state. The ranks wait briefly and fail at random. All ranks
+// must get the same result for a call.
 TEST_F(ExchangeRoundTest, RanksAgreeHoweverTheyFail) {
   constexpr uint32_t kRanks = 3, kCalls = 3000;
   std::vector<std::vector<bool>> ends(kRanks, std::vector<bool>(kCalls));

@@ -14,17 +14,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The interval at which a rank that waits for readers checks whether they live.
+// While a rank waits for readers, it checks at this interval whether the other ranks live.
 constexpr std::chrono::milliseconds kLook{100};
 
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
-// Successive calls on a communicator use different rounds. The low bits of communicators' numbers are much alike.
+// Successive calls on a communicator use different rounds. The communicator's number is hashed, because the low bits of
+// these numbers are much alike.
 size_t RoundOf(const CallId& call) {
   return ((call.communicator * 0x9e3779b97f4a7c15 >> 32) + call.launch + call.site + call.iteration) % kRounds;
 }
 
-// A rank's cell, and the room for its bytes.
+// A rank's cell, and the memory beside the cell for copied bytes.
 struct CellPlace {
   ExchangeCell* cell;
   std::byte* data;
@@ -113,8 +114,8 @@ class Exchanges::Pending final : public PendingExchange {
 
   bool is_sender() const { return mine_.is_transfer && mine_.rank == 0; }
 
-  // Whether the bytes may stay in place: the ranks that need them can read them. The receiver of a transfer brings no
-  // bytes.
+  // Returns whether the bytes can stay in place. All other ranks must be able to read this process's memory, and this
+  // process must be able to read theirs. The second condition does not apply to the sender of a transfer.
   bool IsReadable() const {
     if (!mine_.in_place || mine_.spans.size() != 1) return false;
     const auto can_read = [this](const Member& member) {
@@ -128,7 +129,8 @@ class Exchanges::Pending final : public PendingExchange {
     return extent.at + extent.bytes;
   }
 
-  // Finds the bytes of all ranks. All ranks compare the same cells, so they agree on the result.
+  // Finds the bytes of all ranks. Returns false if the cells do not match. All ranks compare the same cells, so all
+  // ranks get the same result.
   bool Collect() {
     for (size_t rank = 0; rank < members_.size(); ++rank) {
       const CellPlace place = PlaceOf(*members_[rank].file, mine_, rank);
@@ -181,7 +183,7 @@ Exchanges::Cell* Exchanges::Claim(const Exchange& mine, const Cell& use) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (cell.is_used) return nullptr;
   if (cell.state != nullptr) {
-    // A sender looks at the receiver's cell even after the receiver has taken the bytes.
+    // A sender may read the receiver's cell even after the receiver has taken the bytes.
     const ExchangeRound last(*cell.state, cell.tag, cell.ranks);
     if (is_receiver ? !last.IsOver() : !last.IsRead()) return nullptr;
   }

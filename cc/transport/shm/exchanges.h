@@ -1,12 +1,12 @@
-// Exchanges bytes among the ranks of a call on one host. Either the exchange ends well on all ranks, or on no rank.
+// Exchanges bytes among the ranks of a call on one host. PendingExchange describes when an exchange succeeds.
 //
 //   Exchanges exchanges(memory, processes);                            // the memory file of this process
 //   auto pending = exchanges.Join(mine, {{file, reader, …}, …});       // one member per rank
 //   if (pending && pending->Finish(limits, take)) …
 //
-// A rank describes its bytes in a cell of its own memory file. The cell has room for a few bytes; other processes read
-// more bytes where they are, in the rank's memory. The rank then enters the call's round (exchange_round.h) in the
-// memory file of rank 0. Thread-safe. Must outlive what Join returns.
+// A rank describes its bytes in a cell of its own memory file. Small contents are copied to a place beside the cell.
+// Other processes read larger contents in place, in the rank's memory. The rank then enters the call's round
+// (exchange_round.h) in the memory file of rank 0. Thread-safe. Must outlive the exchanges that Join returns.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ namespace jaxcomm::shm {
 
 class Exchanges {
  public:
-  // The process of a rank.
+  // The process of one rank of the exchange.
   struct Member {
     const MemoryFile* file;
-    const MemoryReader* memory = nullptr;  // null if this process cannot read that process's memory
-    bool reads = false;                    // whether that process can read this process's memory
-    std::function<bool()> lives = {};      // returns false if the process has ended; empty for this process
+    const MemoryReader* memory = nullptr;  // null if this process cannot read the member's memory
+    bool reads = false;                    // whether the member can read this process's memory
+    std::function<bool()> lives = {};      // returns false if the member has ended; empty for this process
   };
 
   Exchanges(std::shared_ptr<MemoryFile> memory, uint32_t processes)
@@ -41,7 +41,7 @@ class Exchanges {
 
  private:
   class Pending;
-  // The use of a cell of this process by its latest call. Other ranks may read the cell for a while after that.
+  // The latest use of one of this process's cells. Other ranks may read the cell even after this rank has released it.
   struct Cell {
     bool is_used = false;
     ExchangeRound::State* state = nullptr;

@@ -101,7 +101,7 @@ TEST(ExchangesTest, ARankThatIsLateFindsTheExchangeClosedAndTheNextOneOpen) {
     EXPECT_FALSE(outcome.all);
     EXPECT_TRUE(outcome.taken.empty());
   }
-  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // fails at once, otherwise the test takes a minute
+  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // must not wait for kLong
   const Call next{Id(1 + shm::kRounds, 0, 0).call, {0, 1, 2}};  // uses the same round
   for (const Outcome& outcome :
        OnThreads(3, [&](uint32_t rank) { return Try(job, next, rank, content[rank], kLong); })) {
@@ -184,7 +184,7 @@ TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
   }
 }
 
-// The sender looks at the receiver's cell only when it waits.
+// The sender reads the receiver's cell only in Finish.
 TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
   ShmJob job(2);
   const std::vector<uint32_t> processes = {0, 1};
@@ -201,13 +201,13 @@ TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
   ASSERT_TRUE(sends && receives);
   EXPECT_TRUE(finish(receives));
   receives = nullptr;
-  EXPECT_EQ(join(shm::kRounds, 1), nullptr);  // the same cell
+  EXPECT_EQ(join(shm::kRounds, 1), nullptr);  // uses the same cell, which the sender may still read
   EXPECT_TRUE(finish(sends));
   sends = nullptr;
   EXPECT_NE(join(2 * shm::kRounds, 1), nullptr);
 }
 
-// Owners overwrite their bytes as soon as their exchange is over, however it ended.
+// Each rank overwrites its bytes as soon as its exchange has succeeded or failed.
 TEST(ExchangesTest, NoRankTakesBytesOfAnExchangeThatItsOwnerHasEnded) {
   constexpr uint32_t kRanks = 3, kCalls = 400;
   ShmJob job(kRanks);
@@ -252,7 +252,7 @@ TEST(ExchangesTest, NoRankTakesBytesOfAnExchangeThatItsOwnerHasEnded) {
 }
 
 // Groups share rounds, and ranks are late at random. In each call all ranks must get the same outcome. If the exchange
-// succeeds, they get the bytes of that call.
+// of a call succeeds, all ranks must get the bytes of that call.
 TEST(ExchangesTest, AllRanksOfACallAgree) {
   constexpr uint32_t kProcesses = 4, kCalls = 1500;
   const std::vector<std::vector<uint32_t>> groups = {{0, 1, 2, 3}, {1, 0, 3}, {2, 3}};

@@ -1,6 +1,5 @@
-// The layout of the memory file of a process. The process writes the file; the other processes may only read it, except
-// that they also write its first part. All files of a job have the same layout, so a process never reads a size from a
-// file.
+// The layout of the memory file of a process. The process writes the file. The other processes read the file, and write
+// only its first part. All files of a job have the same layout, so a process never reads a size from a file.
 //
 //   first       WritablePart and the rounds of transfers
 //   then        FileHeader, and a PeerChannel for each process of the job
@@ -23,13 +22,13 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;  // maximum number of messages in slots from one process to another; a power of two
 constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 
-// Each round serves one exchange at a time; the call determines the round. A group has fewer exchanges in progress, and
-// so have two processes that transfer bytes.
+// Number of rounds. Each round serves one exchange at a time, and the call determines the round. A group has fewer
+// exchanges in progress than there are rounds. The same holds for transfers between two processes.
 constexpr size_t kRounds = 8;
-constexpr size_t kMaxCopiedTransfer = 1024;  // larger transfers stay in place; a channel has room for kRounds of them
+constexpr size_t kMaxCopiedTransfer = 1024;  // bytes; the receiver reads larger transfers in the sender's memory
 
-// The part of the file that other processes also write, followed by kRounds rounds for each process of the job: the
-// rounds of transfers to that process. `rounds` are the rounds of groups in which the owner is rank 0.
+// The part of the file that other processes also write. `rounds` are for groups in which the owner is rank 0. In the
+// file, this struct is followed by kRounds rounds for each process of the job, for transfers to that process.
 struct WritablePart {
   struct alignas(64) RoundState {
     std::atomic<uint64_t> state;
@@ -45,7 +44,7 @@ struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
   std::chrono::steady_clock::duration at;
-  uint64_t address;  // of the owner's bytes in the owner's memory, if others read them there; otherwise 0
+  uint64_t address;  // where other processes read the bytes in the owner's memory; 0 if the bytes are copied
   int64_t bytes;
 };
 
@@ -73,14 +72,15 @@ struct PeerChannel {
   alignas(64) std::atomic<uint64_t> read;      // number of bytes read from the other process's ring
   alignas(64) std::atomic<uint64_t> released;  // number of entries written into `releases`
   std::atomic<uint32_t> closing;
-  std::atomic<uint32_t> reads;  // not 0: the owner can read the other process's memory
+  std::atomic<uint32_t> reads;  // not 0: the owner can read the other process's memory directly
   // The owner's part in transfers to and from the other process.
   struct SentCell {
     ExchangeCell cell;
     alignas(64) std::byte data[kMaxCopiedTransfer];
   } sent[kRounds];
   ExchangeCell received[kRounds];
-  // One entry for each message that the owner has released: the slot of the other process that held the message.
+  // There is one entry for each message that the owner has released. An entry is the number of the other process's slot
+  // that held the message.
   alignas(64) std::atomic<uint32_t> releases[kReleases];
   alignas(64) std::byte ring[kRingBytes];  // Records at multiples of 8; each is followed by its bytes
 };

@@ -10,7 +10,7 @@
 namespace jaxcomm {
 namespace {
 
-// A rank may arrive while the program ends on another thread.
+// The thread of a rank may call Help while another thread ends the program with Leave.
 TEST(LeaveTest, AThreadMayHelpMeanwhile) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::byte> bytes(200 << 10), into(200 << 10);  // these outlive the job

@@ -23,7 +23,7 @@ constexpr int64_t kHeaderBytes = (sizeof(FileHeader) + 63) / 64 * 64;
 
 int64_t RoundToPages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Returns the number of bytes of memory that are available without swapping. -1: unknown.
+// Returns the number of bytes of memory that are available without swapping, or -1 if it is unknown.
 int64_t AvailableMemory() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/meminfo", "re"), std::fclose);
   char line[128];
@@ -108,7 +108,7 @@ Status MemoryFile::Reserve() const {
     return NoMemory(bytes_,
                     "files are limited to " + FormatBytes(static_cast<int64_t>(limit.rlim_cur)) + " (ulimit -f)");
   }
-  const int64_t available = AvailableMemory();  // reserving more would make the system kill a process
+  const int64_t available = AvailableMemory();  // reserving more could make the system kill a process
   if (available >= 0 && available < bytes_) {
     return NoMemory(bytes_, "the system has " + FormatBytes(available) + " available");
   }

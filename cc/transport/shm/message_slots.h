@@ -1,6 +1,6 @@
 // Places messages in slots of this process's memory. A message lies in one slot, which all its receivers read. Messages
-// to the same set of processes may share a slot. A slot is free again when every receiver has released every message in
-// it.
+// to the same set of processes may share a slot. A slot is free again when all receivers have released all messages in
+// the slot.
 //
 //   std::optional<Place> place = slots.Reserve(receivers, bytes);   // nullopt: try again after a Release
 //   ... write there ...; slots.Release(self, place->slot);          // ends the writer's hold
@@ -35,7 +35,7 @@ class MessageSlots {
 
  private:
   struct Slot {
-    std::vector<uint32_t> holds;      // by process: number of messages that the process has not released
+    std::vector<uint32_t> holds;      // by process: messages in the slot that the process has not released
     uint32_t total = 0;               // sum of holds
     std::vector<uint32_t> processes;  // receivers of the messages in the slot
     int64_t used = 0;                 // number of bytes taken
@@ -46,8 +46,8 @@ class MessageSlots {
 
   const uint32_t self_, share_;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;                      // free slots; the last one is taken first, since it is in the cache
-  std::map<std::vector<uint32_t>, uint32_t> open_;  // by receivers: the slot that takes their next messages
+  std::vector<uint32_t> free_;                        // free slots; the last one is taken first, because of the caches
+  std::map<std::vector<uint32_t>, uint32_t> open_;    // for each set of receivers: the slot of their next messages
   std::vector<uint32_t> slots_held_, messages_held_;  // number held, by process
 };
 

@@ -37,7 +37,7 @@ struct ShmTransport::Peer {
   const std::shared_ptr<shm::MemoryFile> memory;
   shm::PeerChannel& to;
   const shm::PeerChannel& from;
-  const shm::PeerMemory bytes;  // everything in the peer's memory, if `can_read`
+  const shm::PeerMemory bytes;  // reads the peer's memory; works only if `can_read` is true
   const bool can_read;
 
   // Used only by the thread that holds serving_.
@@ -50,7 +50,7 @@ struct ShmTransport::Peer {
   bool unrung = false;         // something has been written since the peer's doorbell was last rung
   bool must_read = false;      // the peer must read before more can be written
   bool is_deferred = false;    // the peer's last wake-up was deferred
-  uint64_t releases_read = 0;  // number of entries read from from.releases
+  uint64_t releases_read = 0;  // number of entries of `from.releases` that have been read
   int64_t early_bytes = 0;     // number of bytes charged for messages that wait for a Post
   size_t posted = 0;           // number of posted messages that have not arrived
   std::string broken;          // the peer's protocol error; empty: no error

@@ -15,10 +15,10 @@ constexpr int64_t kPiece = int64_t{1} << 20;
 
 }  // namespace
 
-// The child is a copy of this process in which only this function runs. It must not share this process's memory:
-// kernels before 5.16 end all processes that share memory with one that is killed.
+// The child is a copy of this process in which only this function runs. The child must not share this process's memory:
+// if a process is killed, kernels before 5.16 also end all processes that share its memory.
 bool PeerMemory::IsAllowed() {
-  // Without a signal at its end, the child is invisible to the program's own handling of children.
+  // The child sends no signal at its end, so that the program's own handling of child processes does not see it.
   const auto child = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (child == 0) {
     syscall(SYS_process_vm_readv, getpid(), nullptr, 0, nullptr, 0, 0);

@@ -4,7 +4,7 @@
 //   if (memory.CanRead()) …
 //   if (memory.Read(from, to, bytes)) …
 //
-// Each read also reads the process's nonce. It fails if another process has the process's number by then.
+// Each read also reads the nonce of the process. The read fails if another process has taken over the process's pid.
 #pragma once
 
 #include <sys/types.h>
@@ -20,10 +20,10 @@ class PeerMemory final : public MemoryReader {
  public:
   PeerMemory(pid_t pid, uint64_t nonce_at, uint64_t nonce) : pid_(pid), nonce_at_(nonce_at), nonce_(nonce) {}
 
-  // Returns whether this process may make the system call. Tries it in a child process, because a seccomp filter may
-  // kill a process that makes it.
+  // Returns whether this process may call process_vm_readv. Tries the call in a child process, because a seccomp filter
+  // may kill a process that makes the call.
   static bool IsAllowed();
-  // Returns whether the system lets this process read the memory.
+  // Returns whether the system lets this process read the other process's memory.
   bool CanRead() const;
   bool Read(const std::byte* from, std::byte* to, int64_t bytes) const override;
 

@@ -20,7 +20,7 @@
 namespace jaxcomm::shm {
 namespace {
 
-constexpr int64_t kBytes = (int64_t{3} << 20) + 5;  // several pieces
+constexpr int64_t kBytes = (int64_t{3} << 20) + 5;  // larger than a piece of PeerMemory::Read
 
 uint64_t nonce = 0x1234567890abcdef;
 const uint64_t kNonceAt = reinterpret_cast<uint64_t>(&nonce);

@@ -1,5 +1,5 @@
-// Tests with real processes. Other processes notice the end of a process, refuse wrong memory files, and find nothing
-// left of an ended process.
+// Tests with real processes. Processes must notice the end of another process, and must refuse wrong memory files. An
+// ended process must leave nothing behind.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -59,7 +59,7 @@ class Child {
       work(*transport.value());
       for (;;) pause();
     }
-    close(from_child[1]);  // so that the read ends if the child ends
+    close(from_child[1]);  // otherwise read() would not return if the child ended
     EXPECT_EQ(read(from_child[0], &address, sizeof(address)), static_cast<ssize_t>(sizeof(address)));
     answer_ = to_child[1];
     close(from_child[0]);
@@ -71,7 +71,7 @@ class Child {
     close(answer_);
   }
   void Connect(ShmTransport& mine) {
-    const int file = OpenFile(address.pid, address.fd);  // opens now, before the child continues and perhaps ends
+    const int file = OpenFile(address.pid, address.fd);  // must be open before the child can end
     const Address here = {getpid(), mine.fd(), mine.nonce()};
     EXPECT_EQ(write(answer_, &here, sizeof(here)), static_cast<ssize_t>(sizeof(here)));
     const Status status = mine.AddPeer(1, address.nonce, file);

@@ -4,7 +4,7 @@
 //   writer.Write(record, bytes)           // kFull: retry after the other process has read
 //   reader.Look();                        // finds the bytes written so far
 //   while (reader.Read(&record, &bytes) == RingResult::kDone) ...
-//   reader.Publish();                     // gives the room of the read records back
+//   reader.Publish();                     // lets the writer reuse the room of the read records
 //
 // kBroken: the counters or sizes of the other process are invalid.
 #pragma once
@@ -82,7 +82,7 @@ class RingReader {
     const size_t start = position % kRingBytes, first = std::min<size_t>(bytes, kRingBytes - start);
     std::memcpy(to, other_.ring + start, first);
     if (bytes != first) std::memcpy(to + first, other_.ring, bytes - first);
-    // Checks use the copy, not bytes that the other process may change later.
+    // The fence makes later checks use the copy, because the other process may change the bytes in the ring.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
 

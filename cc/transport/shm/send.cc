@@ -94,7 +94,7 @@ void ShmTransport::FlushSoftly() {
   }
 }
 
-// Drops receivers that have ended. Returns whether any receiver is left.
+// Removes the receivers that have ended from the message. Returns whether any receiver is left.
 bool ShmTransport::DropGone(Outgoing* outgoing) {
   const auto is_gone = [&](const Receiver& receiver) {
     const Peer* const peer = At(receiver.process);
@@ -178,8 +178,8 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 
-// Sends waiting records and messages. Returns whether some still wait. Sets the `waits` flag before the last attempt. A
-// reader that makes room after that attempt then sees the flag and rings the doorbell.
+// Sends waiting records and messages. Returns whether some still wait. Sets the `waits` flag before the last attempt,
+// so that a reader that makes room after this attempt sees the flag and rings the doorbell.
 bool ShmTransport::SendWaiting() {
   Lock lock(mutex_);
   std::atomic<uint32_t>& waits = memory_->header().waits;

@@ -10,7 +10,7 @@ namespace jaxcomm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kLifeInterval(200);  // between two checks that a process lives
+constexpr std::chrono::milliseconds kLifeInterval(200);  // time between two checks that a process lives
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
@@ -52,7 +52,7 @@ ShmTransport::~ShmTransport() {
 void ShmTransport::Leave() {
   if (!thread_.joinable()) return;
   Stop();
-  // The thread of a rank that has just arrived may still be in Help.
+  // Waits for a thread in Help. A rank may have arrived, and called Help, just before Leave.
   const std::lock_guard<std::mutex> serving(serving_);
   const Clock::time_point deadline = Clock::now() + kDeparture;
   while (SendWaiting() && Clock::now() < deadline) {
@@ -69,7 +69,7 @@ void ShmTransport::Leave() {
     SayGoodbye(*peer);
     EndPeer(*peer, Status(Code::kInternal, "this process has left the job"));
   }
-  SendWaiting();  // unsent messages end with an error
+  SendWaiting();  // reports an error for each unsent message
 }
 
 void ShmTransport::Stop() {
@@ -101,7 +101,7 @@ Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {
 }
 
 void ShmTransport::Cancel(const CallId& id) {
-  Call ended;  // its callbacks are destroyed without the lock
+  Call ended;  // declared before `lock`, so that its callbacks are destroyed without the lock
   std::vector<Outgoing> unsent;
   Lock lock(mutex_);
   cancelled_.Add(id);
@@ -186,7 +186,7 @@ void ShmTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::
       shm::Doorbell state;
       if (RestAsExpected(&state)) return;
       if (left > left.zero()) continue;
-      // Other processes keep ringing, so the progress thread must serve them.
+      // Other processes keep ringing, so the progress thread must receive their messages.
       return shm::WakeSleeper(doorbell, shm::kAsleep);
     }
     if (yields) YieldUntil([&] { return doorbell.load() != shm::kAwake; }, memory_->writable().rests_until);
@@ -211,7 +211,7 @@ void ShmTransport::Expect() {
   Lock lock(mutex_);
   uint32_t state = shm::kDozing;
   if (++expected_ != 1 || memory_->doorbell().compare_exchange_strong(state, shm::kAsleep)) return;
-  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // a wake-up may have been deferred
+  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // the earlier ring may have deferred its wake-up
 }
 
 void ShmTransport::EndExpecting() {
@@ -231,8 +231,8 @@ ShmTransport::Peer* ShmTransport::At(uint32_t process) {
 
 void ShmTransport::Serve(Peer& peer, bool look) {
   if (peer.ended()) return;  // only the thread that holds serving_ ends a peer
-  // A peer first writes messages, then says goodbye, and releases its lock last. These three events are checked in the
-  // reverse order, so that no message is missed.
+  // A peer first writes its messages, then sets `closing`, and releases its life lock last. This function checks the
+  // three in the reverse order, so that it misses no message.
   const bool lives = !look || shm::IsLocked(peer.memory->fd());
   const uint32_t closing = peer.from.closing.load();
   Read(peer, /*to_its_end=*/!lives || closing != static_cast<uint32_t>(shm::Closing::kOpen));
@@ -296,7 +296,7 @@ void ShmTransport::ForgetIfIdle(const CallId& id) {
   if (call->second.posted.empty() && call->second.early.empty() && call->second.copies == 0) calls_.erase(call);
 }
 
-// Ends a copy. Returns whether its call was cancelled meanwhile.
+// Must be called after each copy. Returns whether the call was cancelled during the copy.
 bool ShmTransport::EndCopy(const CallId& id) {
   Call& call = calls_.find(id)->second;  // Cancel keeps the call while copies are in progress
   --call.copies;

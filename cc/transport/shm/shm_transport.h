@@ -7,8 +7,9 @@
 // A view is the sender's memory itself. Held views of the messages of one sender delay only later messages from that
 // sender to this process. However a process ends, the other processes notice the end within a second. All receivers of
 // one Send must belong to the same call.
-// Leave sends the waiting messages and then a goodbye. This takes some seconds at most. All other processes then count
-// as gone. The destructor sends a goodbye at once. No callback runs after the destructor, but views may outlive
+//
+// Leave sends the waiting messages and then a goodbye. This takes some seconds at most. After Leave all other processes
+// count as gone. The destructor sends a goodbye at once. No callback runs after the destructor, but views may outlive
 // the transport.
 #pragma once
 
@@ -46,8 +47,8 @@ namespace jaxcomm {
 
 class ShmTransport final : public Transport {
  public:
-  // Returns the size of a process's arena. The arena is small enough for the caches. It is large enough that a sender
-  // that is ready to copy finds a slot, and that a receiver can keep one slot while other messages arrive.
+  // Returns the size of the arena of a process, in bytes. The arena is small enough for the caches. The arena is large
+  // enough that a sender finds a free slot, and that a receiver can keep one slot while other messages arrive.
   static constexpr int64_t ArenaBytes(uint32_t processes) {
     return std::max(int64_t{4} << 20, 2 * processes * kMaxMessage);
   }

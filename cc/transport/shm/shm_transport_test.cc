@@ -261,8 +261,8 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
 TEST(ShmTransportTest, EarlyMessagesStillComeWhenTheirSenderHasLeft) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
   ShmJob job(2, 4 * kSlot);
-  // Two messages are kept as views, and copies of further messages reach the limit. Two more messages are not read
-  // until something is posted.
+  // The receiver keeps two messages as views. Copies of further messages reach the limit of early bytes. The receiver
+  // does not read the last two messages until something is posted.
   constexpr uint32_t kEarly = 2 + Transport::kMaxEarlyBytes / kSlot + 2;
   Counter sent;
   for (uint32_t index = 0; index < kEarly; ++index) {
@@ -293,7 +293,7 @@ TEST(ShmTransportTest, AHelpingThreadTakesTheMessages) {
     std::thread sender;
     job[1].Help(kTestLimit, /*yields=*/index % 2 == 1, [&] {
       if (sender.joinable()) return expected.come.count() == 1;
-      sender = *StartThread([&] {  // now no other thread takes the message
+      sender = *StartThread([&] {  // sent during Help, so that no other thread receives the message
         job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
         job[0].Flush();
       });

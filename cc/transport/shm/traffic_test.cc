@@ -115,7 +115,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Calls are cancelled at any moment on both sides. The memory of a call is freed at once after Cancel.
+// Senders and receivers cancel calls at random times. The test frees the memory of a call right after Cancel.
 TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   const std::vector<std::byte> out(kSlot, std::byte{2});
   std::vector<std::byte> in(kSlot);
@@ -127,7 +127,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
         std::mt19937 random(GetParam() * 100 + number), mine(GetParam() * 100 + self * 10 + number + 7);
         for (uint32_t round = 0; round < 60; ++round) {
           const uint32_t call = round * 2 + number;
-          const size_t bytes = RandomSize(random);  // the same number in all three processes
+          const size_t bytes = RandomSize(random);  // the same size in all three processes
           const uint32_t next = (self + 1) % 3, before = (self + 2) % 3;
           auto come = std::make_shared<Counter>();
           {
@@ -157,7 +157,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   EXPECT_EQ(in, out);
 }
 
-// Process 2 takes part in the calls, and writes random words into its own memory file meanwhile, except into the slots.
+// Process 2 exchanges messages, and meanwhile overwrites random words of its own memory file, except in the slots.
 TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
   std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kSlot, std::byte{6});
   ShmJob job(3, 6 * kSlot);
@@ -172,8 +172,8 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
   std::atomic<bool> stop{false};
   std::thread scribbler = *StartThread([&] {
     std::mt19937_64 random(GetParam());
-    // Overwrites the channels to processes 0 and 1. The checks of these processes are more likely to accept small
-    // values.
+    // Overwrites the channels to processes 0 and 1. Small values are frequent, because the checks of these processes
+    // are more likely to accept them.
     while (!stop) {
       const size_t at = shm::kPage + random() % (channels - shm::kPage - 8);
       const uint64_t word = random() >> (random() % 64);
@@ -181,7 +181,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNoOther) {
       if (random() % 64 == 0) std::this_thread::yield();
     }
   });
-  // Guards surround the posted memory, and show writes outside it. Processes 0 and 1 go on exchanging messages.
+  // Guards around the posted memory show writes outside this memory. Processes 0 and 1 keep exchanging messages.
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Post(2, Id(1, 2, 0, index), {{guarded.data() + 1000, 1000, 0}}, false, [](const Status&, auto) {});
     job[2].Send({{0, Id(1, 2, 0, index)}}, {{content.data(), 1000, 0}}, [](const Status&) {});

@@ -1,5 +1,5 @@
-// Arrivals at a process of a SimulatedNetwork. Messages arrive late and in another order, but never after the end of
-// their sender.
+// Arrivals at a process of a SimulatedNetwork. Messages arrive late and out of order, but never after the end of their
+// sender.
 #include <algorithm>
 
 #include "cc/transport/simulated/endpoint.h"
@@ -18,7 +18,7 @@ std::vector<std::pair<int64_t, int64_t>> Parts(const std::vector<BasicSpan<Byte>
 
 }  // namespace
 
-// Called by the sender.
+// Called by the sender's endpoint.
 void SimulatedNetwork::Endpoint::Take(Item item) {
   Lock lock(mutex_);
   if (lost_.count(item.from) == 0) return Queue(std::move(item));
@@ -92,7 +92,7 @@ bool SimulatedNetwork::Endpoint::MayKeep(uint32_t process) {
   return 2 * views_[process] <= kMostViews;
 }
 
-// Delivers an early message that has been posted since. Returns whether there was such a message.
+// Delivers one early message that has been posted after its arrival. Returns false if no such message exists.
 bool SimulatedNetwork::Endpoint::DeliverEarly(Lock& lock) {
   for (auto at = early_.begin(); at != early_.end(); ++at) {
     if (posted_.count(at->first) == 0 || views_[at->second.from] >= kMostViews) continue;
@@ -157,7 +157,7 @@ Status SimulatedNetwork::Endpoint::Read(const SimulatedMessage& message, const P
                                         std::shared_ptr<const std::byte>* view) const {
   const bool fits = Parts(posted.spans) == Parts(message.spans);
   if (view) {
-    *view = message.is_copied ? message.bytes : message.Copy();  // the view outlives the sender's spans
+    *view = message.is_copied ? message.bytes : message.Copy();  // a copy: the view outlives the sender's spans
   } else if (fits && message.is_copied) {
     Scatter(message.bytes.get(), 0, posted.spans);
   } else if (fits) {

@@ -33,8 +33,8 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   ~Endpoint() override { Stop(); }
 
   void Connect(Events* events) { events_ = events; }
-  // Ends this process: it sends nothing any more. Each other process gets the event that this process is gone, and this
-  // process gets the event that each other process is gone.
+  // Ends this process, which then sends nothing. Each other process gets OnPeerGone for this process, and this process
+  // gets OnPeerGone for each other process.
   void Die();
   void Stop();
 
@@ -44,7 +44,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   void Flush() override {}
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
-  void OnEarly(Early) override {}  // a wrong size is noticed only when the message is posted
+  void OnEarly(Early) override {}  // not needed: the size is checked when the message is delivered
   void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;
   SendProgress ProgressTo(uint32_t) override { return {}; }
@@ -95,7 +95,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   std::map<MessageId, Posted> posted_;
   CancelledCalls cancelled_;
   std::set<uint32_t> lost_;      // processes that have ended, or been fenced
-  std::set<uint32_t> notified_;  // processes whose end was reported here
+  std::set<uint32_t> notified_;  // processes whose end was reported to this process, or that were fenced
   std::map<uint32_t, int> views_;
   std::optional<std::pair<uint32_t, CallId>> copying_;  // sender and call of the message that is being copied
   bool stopping_ = false;

@@ -1,4 +1,5 @@
-// A message in flight to one or several simulated processes. It holds a copy of the bytes, or only the sender's spans.
+// A message in flight to one or several simulated processes. The message holds a copy of the bytes, or refers to the
+// sender's spans.
 #pragma once
 
 #include <algorithm>
@@ -46,8 +47,8 @@ struct SimulatedMessage {
     return copy;
   }
 
-  // Leave: `receivers` more receivers have the message. Lose: one receiver will never get the message. If the message
-  // is a copy, its `done` has been called before.
+  // Leave: called when `receivers` more receivers have the message. Lose: called when `receiver` will never get the
+  // message. Both may run `done`, unless the message is a copy: Send runs the `done` of a copy.
   void Leave(size_t receivers) {
     if ((left -= receivers) == 0) End(Status());
   }

@@ -1,7 +1,8 @@
-// The processes that read the memory of a process, and the calls whose messages these readers read.
+// Tracks which processes read the memory of a process at the moment, and for which calls.
 //
 //   if (readers.Begin(call, reader)) { ...; readers.End(call, reader); }   // on the reader's thread
-//   readers.Cancel(call);   // or readers.Fence(reader): then no such reading begins or is in progress
+//   readers.Cancel(call);     // afterwards, no read for the call begins or is in progress
+//   readers.Fence(reader);    // afterwards, no read by the reader begins or is in progress
 //
 // Thread-safe.
 #pragma once

@@ -1,4 +1,4 @@
-// One connection of TcpTransport: reads, writes and ends.
+// Reads, writes and ends one connection of TcpTransport.
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -19,7 +19,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int kReads = 8;  // at most this many reads from one process before the next process is read
+constexpr int kReads = 8;  // maximum number of reads from one process before the next process is read
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
@@ -28,7 +28,8 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];
   for (int i = 0; i < kReads && peer.gone.ok() && !stopping_; ++i) {
     gate_.Enter(lock);
-    if (!peer.gone.ok() || peer.reader.waits()) {  // without EPOLLIN, an event means that the connection has ended
+    // While the reader waits, EPOLLIN is off, so an event means that the connection has ended.
+    if (!peer.gone.ok() || peer.reader.waits()) {
       gate_.Leave();
       Fail(lock, peer, Gone(peer.process, DescribeEnd(ECONNRESET)));
       return;
@@ -132,8 +133,8 @@ void TcpTransport::Close(Peer& peer, const Status& why) {
   }
 }
 
-// Sends the queued frames and the goodbye, and waits until the other kernels have acknowledged them. Without this wait,
-// closing a connection with unread bytes would reset the connection, and a reset discards bytes in flight.
+// Sends the queued frames and the goodbye, and waits until the other kernels have acknowledged them. The reason for the
+// wait: closing a connection with unread bytes resets the connection, and a reset discards bytes in flight.
 void TcpTransport::Depart(Lock& lock) {
   const auto deadline = std::chrono::steady_clock::now() + kDeparture;
   for (const auto& [process, peer] : peers_) {

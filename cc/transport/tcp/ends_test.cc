@@ -1,4 +1,4 @@
-// Processes that leave, die, do not read, or break the protocol.
+// Tests with processes that leave, die, do not read, or break the protocol.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -46,7 +46,7 @@ TEST(EndsTest, MessagesFromBeforeAnEndComeBeforeItsEvent) {
     Bytes into(1000), early(1000);
     const Bytes data = Pattern(1000, 1);
     a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-    a.transport->Notify(1, "which nobody reads");  // closing a connection with an unread notice resets it, too
+    a.transport->Notify(1, "which nobody reads");  // with an unread notice, Close also resets the connection
     a.transport->Flush();
     raw.Send({FrameType::kNotice, 0, {}});
     raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 1)}, data);

@@ -8,7 +8,7 @@
 namespace jaxcomm {
 
 size_t FrameReader::Gather(iovec (&vectors)[kMaxVectors]) {
-  if (begin_ > 0) {  // moves the unread bytes: mostly none, and always fewer than a header and a notice
+  if (begin_ > 0) {  // moves the unread bytes: usually none, at most a header and a notice
     std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
     end_ -= begin_;
     begin_ = 0;

@@ -1,6 +1,6 @@
 // Parses the bytes from one process. Headers and notices are read through a buffer, and messages into their spans.
 //
-//   const size_t count = reader.Gather(vectors);         // `vectors`: where the next bytes may be stored, in order
+//   const size_t count = reader.Gather(vectors);         // `vectors`: places for the next bytes, in order
 //   Status status = reader.Take(recvmsg(... vectors ...));   // recvmsg returns the number of bytes stored
 //
 // One read takes all frames that have arrived. A large message goes straight into its spans. An error text names the
@@ -31,7 +31,7 @@ class FrameReader {
   size_t Gather(iovec (&vectors)[kMaxVectors]);
   Status Take(size_t bytes);
 
-  // Whether the reader has stopped at a message for which the inbox has no room. Resume tries this message again.
+  // Returns whether the reader has stopped at a message for which the inbox has no room. Resume retries the message.
   bool waits() const { return state_ == State::kAdmission; }
   Status Resume() { return Parse(); }
   bool at_end() const { return state_ == State::kEnd; }
@@ -46,7 +46,7 @@ class FrameReader {
   enum class State { kHeader, kNotice, kAdmission, kMessage, kEnd };
 
   static constexpr size_t kBuffer = 64 << 10;
-  static constexpr size_t kAhead = 8 << 10;  // bytes read beyond a large message; these bytes are copied once more
+  static constexpr size_t kAhead = 8 << 10;  // maximum number of bytes read beyond a large message; these are copied
 
   Status Parse();
   size_t buffered() const { return end_ - begin_; }
@@ -62,7 +62,7 @@ class FrameReader {
   std::optional<Incoming> arrival_;
   int64_t missing_ = 0;  // bytes of arrival_ that have not arrived yet
   size_t span_ = 0;      // index of the span for the next byte
-  int64_t offset_ = 0;   // place of the next byte in that span
+  int64_t offset_ = 0;   // place of the next byte in the span
 };
 
 }  // namespace jaxcomm

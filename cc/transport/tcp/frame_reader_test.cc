@@ -214,7 +214,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
   Bytes into(sent.size());
   uint32_t index = 0;
   while (!reader_.waits()) ASSERT_TRUE(Feed(Message(index++, sent)).ok());
-  EXPECT_EQ(index, Transport::kMaxEarlyBytes / Transport::kMaxMessage);  // the last message is beyond the limit
+  EXPECT_EQ(index, Transport::kMaxEarlyBytes / Transport::kMaxMessage);  // the last of these messages found no room
   ASSERT_TRUE(reader_.Resume().ok());
   EXPECT_TRUE(reader_.waits());
   Post(Id(0), {{into.data(), Transport::kMaxMessage, 0}});
@@ -226,7 +226,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
 
 TEST_F(FrameReaderTest, SmallEarlyMessagesAreBoundedToo) {
   uint32_t index = 0;
-  for (;;) {  // does the work of the reader, but faster
+  for (;;) {  // calls the inbox without the reader, to save time
     Result<std::optional<Incoming>> arrival = inbox_.Begin(kPeer, Id(index++), 0);
     ASSERT_TRUE(arrival.ok());
     if (!arrival.value()) break;

@@ -1,10 +1,11 @@
 // Lets system calls read and store messages while no lock is held. A thread that frees the messages' memory waits until
-// no such call runs.
+// no such system call runs.
 //
 //   gate.Enter(lock); lock.unlock(); recvmsg(...); lock.lock(); gate.Leave();   // in any thread
-//   gate.Close(lock); ...; gate.Open();   // between Close and Open no thread is inside while the lock is held
+//   gate.Close(lock); ...; gate.Open();   // while the lock is held between Close and Open, no thread is inside
 //
-// A thread inside must not wait for another thread. Enter and Close may release the lock for a while.
+// A thread is inside between Enter and Leave, and must not wait there for another thread. Enter and Close may release
+// the lock for a while.
 #pragma once
 
 #include <condition_variable>

@@ -32,8 +32,8 @@ class Outbox {
   size_t Gather(iovec (&vectors)[kMaxVectors], size_t* bytes) const;
   void Advance(size_t bytes, std::vector<std::shared_ptr<Outgoing>>* left);
 
-  // Removes the call's messages. The rest of a partly sent message is copied and still sent, because the receiver
-  // counts the message's bytes.
+  // Removes the messages of the call. The rest of a partly sent message is copied and still sent, because the receiver
+  // expects all bytes of the message.
   void Cancel(const CallId& call);
   // Removes all frames, and returns the unsent messages.
   std::vector<std::shared_ptr<Outgoing>> Clear();
@@ -50,7 +50,7 @@ class Outbox {
     size_t bytes;
   };
 
-  // After this number of bytes, a system call gets no further buffer: other threads may wait until the call ends.
+  // A system call gets no further buffer after this number of bytes, because other threads may wait for its end.
   static constexpr size_t kMaxBytes = size_t{1} << 20;
 
   std::deque<Frame> frames_;

@@ -16,7 +16,7 @@ MessageId Id(uint32_t call, uint32_t index) { return {{1, call, 0, 0}, 0, 1, ind
 
 class OutboxTest : public testing::Test {
  protected:
-  // Pushes a message. The test may change the message's memory.
+  // Pushes a message whose spans are in `bytes`, so that a test can change the bytes later.
   std::shared_ptr<Outgoing> Push(const MessageId& id, Bytes& bytes) {
     const auto size = static_cast<int64_t>(bytes.size());
     auto message = std::make_shared<Outgoing>(
@@ -35,7 +35,7 @@ class OutboxTest : public testing::Test {
     stream->insert(stream->end(), bytes.begin(), bytes.end());
   }
 
-  // Drains the outbox as a kernel that accepts `step` bytes at a time would.
+  // Drains at most `limit` bytes from the outbox, as if a kernel accepted `step` bytes at a time.
   void Drain(size_t step, size_t limit = SIZE_MAX) {
     while (!outbox_.empty() && limit > 0) {
       iovec vectors[Outbox::kMaxVectors];

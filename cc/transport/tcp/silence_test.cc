@@ -1,4 +1,4 @@
-// Hosts that fall silent, lose long packets, or merely do not read.
+// Tests with hosts that fall silent, lose long packets, or answer but do not read.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kShort(600);
 const std::string kSilent = "process 1 is gone: its host has not answered for 0.6 s";
 
-// The packets of the host arrive, but the host accepts no packets.
+// The host still sends packets, but receives none.
 TEST(TcpSilenceTest, AHostThatSendsAndAcknowledgesNothingIsGone) {
   Node a(0, "eth1", kShort);
   Raw raw(a, 1);

@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes arrive in any pieces, with any Posts and cancels in between. Nothing is stored outside
-// the posted spans or in the spans of another call. Every callback runs once.
+// libFuzzer target: any bytes arrive in any pieces, with any Posts and cancels in between. No byte may be stored
+// outside the posted spans or in the spans of another call. Every callback must run once.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@ class Fuzz {
         case 1:
           Cancel();
           break;
-        case 2:  // a header: mutations of the input would seldom make one
+        case 2:  // a valid header: mutations of the input would seldom produce one
           Feed(Header(), kHeaderBytes);
           break;
         default: {

@@ -8,7 +8,7 @@
 //
 // Leave sends the queued frames and a goodbye. This takes a few seconds at most. After Leave all other processes count
 // as gone. The destructor does the same, but runs no callback. Callbacks must call neither Leave nor the destructor. A
-// process is gone if it ends without a goodbye or breaks the protocol, or if its host is silent (socket.h).
+// process also counts as gone if it ends without a goodbye, breaks the protocol, or has a silent host (socket.h).
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class TcpTransport : public SocketTransport {
                                                       std::chrono::nanoseconds silence = kSilence);
   ~TcpTransport() override;
 
-  // Owns the socket, and closes it after an error. A process may be added once, and once more after each Fence.
+  // Takes ownership of the socket, and closes it after an error. A process may be added once, and again after a Fence.
   Status AddPeer(uint32_t process, int socket);
 
   void Cancel(const CallId& call) override;
@@ -67,7 +67,7 @@ class TcpTransport : public SocketTransport {
   bool HasDeparted(Lock& lock, Peer& peer);
   void SetInterest(Peer& peer);
 
-  // The lock of the base class guards the following. `gate_` releases this lock while a thread waits.
+  // The base class's mutex_ guards both members. `gate_` releases mutex_ while a thread waits.
   Gate gate_;
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
 };

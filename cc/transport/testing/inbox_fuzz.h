@@ -1,7 +1,7 @@
 // Helps fuzzers of transports: reads the fuzzer's input, and posts and cancels messages as the input says.
 //
 //   FuzzedInbox fuzzed(input);                  // an Inbox for the bytes that the fuzzer feeds
-//   Status status = fuzzed.Post();              // an error: the early message did not fit the Post
+//   Status status = fuzzed.Post();              // an error if the early message does not fit the Post
 //   const CallId call = fuzzed.Id().call; ...; fuzzed.Cancel(call);
 //   fuzzed.CheckEnds();                         // each callback ran once, or its call was cancelled
 //

@@ -1,4 +1,4 @@
-// The kinds of transport over sockets. Their types have common names, for tests that all kinds must pass.
+// Gives the types of all transports over sockets common names, for tests that every such transport must pass.
 //
 //   template <typename Kind>
 //   class SocketTransportTest : public testing::Test {};

@@ -22,7 +22,7 @@
 
 namespace jaxcomm {
 
-// Exchanges notices and messages between processes 0, 1, …. The messages have all sizes, and a random order.
+// Exchanges notices and messages between processes 0, 1, …. The messages have random sizes and a random order.
 template <typename Node>
 void ExchangeMany(const std::vector<Node*>& nodes, unsigned seed, uint32_t messages) {
   struct Transfer {
@@ -103,7 +103,8 @@ void LeaveBehindAMessage(const ConnectNodes& connect) {
   EXPECT_EQ(b.last_error, "process 0 has left");
 }
 
-// Makes the calls of a receiver in the executor's order. Returns whether this thread received the message.
+// Sends one message, and receives it with the calls that the executor makes, in the executor's order. Returns whether
+// the message's callback ran on this thread.
 template <typename Node>
 bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::nanoseconds limit) {
   const Bytes sent = Pattern(1000, index);
@@ -126,7 +127,8 @@ bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::
   return helped;
 }
 
-// Sends more bytes than may arrive before their Posts. Messages beyond this limit, and the notice after them, wait.
+// Sends more bytes than may arrive before their Posts. The messages beyond this limit, and the notice after these
+// messages, arrive only after Posts have made room.
 template <typename Node>
 void TakeMoreThanMayBeEarly(Node& a, Node& b) {
   constexpr uint32_t kEarly = Transport::kMaxEarlyBytes / Transport::kMaxMessage, kMessages = kEarly + 16;
@@ -158,7 +160,7 @@ void PostFromCallbacks(Node& b, Bytes& into, uint32_t messages) {
   done.get_future().wait();
 }
 
-// All messages arrive before their Posts, so that each Post could run its callback, and the next Post, recursively.
+// All messages arrive before their Posts. If Post ran callbacks directly, the Posts would recurse once per message.
 template <typename Node>
 void PostEarlyFromCallbacks(Node& a, Node& b, uint32_t steps) {
   Bytes into(8);
@@ -170,7 +172,7 @@ void PostEarlyFromCallbacks(Node& a, Node& b, uint32_t steps) {
   PostFromCallbacks(b, into, steps);
 }
 
-// Runs one side of several calls. Every third call completes. Both sides cancel the other calls at any moment.
+// Runs one side of several calls. Every third call completes. Each side cancels the other calls at a random moment.
 template <typename Node>
 void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
   constexpr uint32_t kCalls = 60, kMessages = 6;

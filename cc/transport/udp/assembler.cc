@@ -71,7 +71,7 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
   return Status();
 }
 
-// Returns whether the packet was taken. If it was not, the process must retransmit it.
+// Returns whether the packet was taken. If not, the process must retransmit the packet.
 Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte* bytes, size_t size) {
   Stream& stream = header.kind == PacketKind::kOrdered ? ordered_ : messages_;
   if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
@@ -138,7 +138,8 @@ Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes,
   return true;
 }
 
-// Besides the message id, the first packet of a lossy message holds the number of reliable bytes and the spans' order.
+// Reads the first packet of a lossy message. Besides the message id, the packet holds the number of reliable bytes, and
+// says which spans are important.
 Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Lossy> lossy = DecodeLossy(bytes, size, arrival.bytes);
   if (!lossy.ok()) return lossy.status();
@@ -183,7 +184,8 @@ void Assembler::Lose(Arrival& arrival) {
   std::sort(lost.begin(), lost.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
 }
 
-// The next notice in order always finds room, because later notices wait for it.
+// Allocates memory for the kept bytes of a frame. Returns false if there is no room. The next notice in order always
+// finds room, because later notices wait for it.
 bool Assembler::Keep(const PacketHeader& header, Arrival& arrival) {
   if (arrival.kept) return true;
   const bool is_next = header.kind == PacketKind::kOrdered && header.frame == ordered_.oldest;

@@ -4,11 +4,11 @@
 //   if (assembler.owes_answer()) ... assembler.Answer(now, &header, bits) ...
 //
 // The first packet of a message contains the message id. Bytes that arrive after the first packet go straight into the
-// message's spans. Bytes that arrive before it are kept until then. A lossy message ends when its reliable part has
-// arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was sent. The missing
-// bytes are then zeroed, and later packets of the message are dropped. Error texts continue a sentence that ends in "it
-// sent". After an error no more packets of the process may be taken. Memory is bounded: a packet for which there is
-// no room is not taken, and the process retransmits the packet. Not thread-safe.
+// message's spans. Bytes that arrive before the first packet are kept until it arrives. A lossy message ends when its
+// reliable part has arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was
+// sent. The missing bytes are then zeroed, and later packets of the message are dropped. Error texts continue a
+// sentence that ends in "it sent". After an error no more packets of the process may be taken. Memory is bounded: a
+// packet for which there is no room is not taken, and the process retransmits the packet. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -31,25 +31,25 @@ namespace jaxcomm {
 
 class Assembler {
  public:
-  // The maximum number of bytes kept in all: of messages whose first packet is missing, and of notices that wait for an
-  // earlier notice.
+  // The maximum number of kept bytes. Bytes are kept for messages whose first packet is missing, and for notices that
+  // wait for an earlier notice.
   static constexpr int64_t kMaxKept = int64_t{8} << 20;
 
-  // `fragment`: frame bytes in each packet except a frame's last packet. It is at least kHeaderBytes.
+  // `fragment`: number of frame bytes in each packet, at least kHeaderBytes. A frame's last packet may hold fewer.
   Assembler(uint32_t process, size_t fragment, Inbox* inbox) : process_(process), fragment_(fragment), inbox_(inbox) {}
 
-  // `arrived`: when the packet arrived, in nanoseconds of the clock that Answer's `now` uses.
+  // `arrived`: when the packet arrived, in nanoseconds of WallClock(), as `now` in Answer.
   Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
 
   // owes_answer: whether packets have arrived since the last acknowledgement. owes_answer_now: whether kUnanswered
-  // packets have arrived since then, or a packet that requests an acknowledgement at once.
+  // packets have arrived since the last acknowledgement, or one packet that requests an acknowledgement at once.
   bool owes_answer() const { return unanswered_ > 0; }
   bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
   void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]);
 
-  // Whether a message arrived before its Post and found no room.
+  // Returns whether a message arrived before its Post and found no room.
   bool waits() const { return waits_; }
-  // Makes an acknowledgement due, to tell the process that there may be room again.
+  // Makes an acknowledgement due, which shows the process that there may be room again.
   void Resume();
 
   bool at_end() const { return at_end_; }  // the goodbye has arrived
@@ -69,9 +69,9 @@ class Assembler {
     uint32_t reliable = 0;      // leading bytes that must arrive
     uint32_t may_lose = 0;
     bool is_lossy = false;
-    uint32_t front = kHeaderBytes;  // bytes before the payload
+    uint32_t front = kHeaderBytes;  // number of frame bytes before the payload
     std::optional<Incoming> message;
-    std::unique_ptr<std::byte[]> kept;  // the bytes that have arrived; null if they go to spans
+    std::unique_ptr<std::byte[]> kept;  // the kept bytes; null if the bytes go straight into spans
     PackedCursor cursor;
   };
   // The frames of one kind: either the messages, or the notices and the goodbye.

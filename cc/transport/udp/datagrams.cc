@@ -28,8 +28,8 @@ bool SetFragmenting(int socket, int value) {
          setsockopt(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &value, sizeof(value)) == 0;
 }
 
-// Returns the number of packets from `first` on that the kernel can take as one. Their sizes are equal, except that the
-// last packet may be smaller.
+// Returns how many packets, beginning with packet `first`, the kernel can handle as one. These packets have equal
+// sizes, except that the last packet may be smaller.
 size_t RunOf(const std::vector<size_t>& sizes, size_t first, bool may_batch) {
   if (!may_batch) return 1;
   size_t count = 1, bytes = sizes[first];
@@ -41,8 +41,8 @@ size_t RunOf(const std::vector<size_t>& sizes, size_t first, bool may_batch) {
   return count;
 }
 
-// Returns whether to repeat the system call: its error has nothing to do with these packets, or a changed option avoids
-// the error.
+// Returns whether to repeat the system call after an error. The call is repeated if the error has nothing to do with
+// these packets, or if this function has changed an option to avoid the error.
 bool IsCured(int socket, int error, DatagramOptions* options) {
   // ECONNREFUSED reports an earlier packet, and can be forged.
   if (error == EINTR || error == ECONNREFUSED) return true;

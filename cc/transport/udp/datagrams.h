@@ -4,7 +4,8 @@
 //   const size_t taken = SendDatagrams(socket, bytes, sizes, kImportant, &options);   // `bytes`: contiguous packets
 //   for (const Datagram& packet : received.Receive(socket)) ...   // `packet` is valid until the next Receive
 //
-// The kernel handles several packets as one where it can split or join them (UDP_SEGMENT, UDP_GRO). No function blocks.
+// If the kernel can split and join packets (UDP_SEGMENT, UDP_GRO), it handles several packets as one. No function
+// blocks.
 #pragma once
 
 #include <sys/socket.h>
@@ -38,8 +39,8 @@ struct DatagramOptions {
 // Fails if `socket` is not a connected UDP socket.
 Status PrepareDatagrams(int socket, DatagramOptions* options);
 
-// Returns the number of packets sent. Some packets remain unsent only if the kernel takes no more for now. A packet
-// that the kernel refuses for another reason counts as sent, and is lost.
+// Returns the number of packets sent. Packets remain unsent only if the kernel accepts no more for now. A packet that
+// the kernel refuses for another reason counts as sent, and is lost.
 size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, TrafficClass traffic_class,
                      DatagramOptions* options);
 
@@ -55,7 +56,7 @@ class ReceivedDatagrams {
 
   // Returns some of the packets that have arrived, or an empty vector if there are none.
   const std::vector<Datagram>& Receive(int socket);
-  // Whether more packets may have arrived than the last call returned.
+  // Returns whether more packets may have arrived than the last Receive returned.
   bool may_have_more() const { return may_have_more_; }
 
  private:

@@ -1,6 +1,6 @@
 // The packets that two processes exchange over UDP. A packet is a header of fixed size and a part of a frame (frame.h).
 //
-//   SealPacket(header, key, packet, size);     // the bytes from kPacketHeaderBytes on are set already
+//   SealPacket(header, key, packet, size);     // the caller has set the bytes from kPacketHeaderBytes on
 //   std::optional<PacketHeader> header = OpenPacket(packet, size, key);   // nullopt: the sender lacks the key
 //
 // A packet's header names a frame and the place of the packet's bytes in the frame, so packets may arrive in any order.
@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 enum class PacketKind : uint8_t {
   kMessage = 1,  // a part of a message's frame
-  kOrdered = 2,  // a part of a notice's or goodbye's frame: these frames are taken in the order of their numbers
+  kOrdered = 2,  // a part of the frame of a notice or goodbye; these frames are delivered in the order of their numbers
   kProbe = 3,    // requests an acknowledgement
   kAnswer = 4,   // an acknowledgement, with kAnswerBytes of bits; bit i: whether packet `frame` - i was taken
   kLossy = 5,    // a part of the frame of a lossy message (lossy_frame.h)
@@ -26,10 +26,10 @@ enum class PacketKind : uint8_t {
 
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
-  // Requests an acknowledgement at once. In an acknowledgement: the receiver has no room, so that only probes should be
-  // sent until the next acknowledgement.
+  // Requests an acknowledgement at once. In an acknowledgement: the receiver has no room, and expects only probes until
+  // its next acknowledgement.
   bool asks = false;
-  uint64_t number = 0;  // below 2^48, and never used twice; acknowledgements have numbers of their own
+  uint64_t number = 0;  // below 2^48, and never used twice; acknowledgements are numbered separately
   // Below 2^48: the frame's number among messages, or among notices and goodbyes. In an acknowledgement: the number of
   // the newest packet that has arrived.
   uint64_t frame = 0;
@@ -37,7 +37,7 @@ struct PacketHeader {
   uint32_t offset = 0;
   // The size of the frame. In an acknowledgement: when packet `frame` arrived, in microseconds modulo 2^32.
   uint32_t bytes = 0;
-  uint16_t sent = 0;  // messages that have been sent completely, this packet included, modulo 2^16
+  uint16_t sent = 0;  // number of messages sent completely, this packet included, modulo 2^16
 
   bool operator==(const PacketHeader& other) const;
 };

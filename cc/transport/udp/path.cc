@@ -1,4 +1,4 @@
-// One path of UdpTransport: reading, acknowledging, writing and ending.
+// Reads, acknowledges, writes and ends one path of UdpTransport.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,13 +23,14 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int kReads = 8;                  // at most this many reads from one process before the next process is read
+constexpr int kReads = 8;                  // maximum number of reads from one process before the next process is read
 constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an acknowledgement may wait for more packets
-constexpr int64_t kHold = 50000000;        // nanoseconds until packets are sent again to a process without room
+constexpr int64_t kHold = 50000000;        // nanoseconds without packets, except probes, to a process without room
 constexpr size_t kMaxBatchPackets = 64;
-// The maximum number of batches per Write on a thread that has other work, such as another rail.
+// The maximum number of batches that Write sends, except on the polling thread. Other threads have other work, such as
+// another rail.
 constexpr int kFlushedBatches = 4;
-constexpr int kLeastHere = 4;  // a path ends after at least this many replies over TCP alone
+constexpr int kLeastHere = 4;  // minimum number of replies over TCP alone after which a path ends
 
 }  // namespace
 
@@ -98,7 +99,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.answered = peer.unanswered_since = now;
   peer.unanswered = peer.only_here = 0;
   const int64_t response = arrived - answered.value().sent;
-  // A response that is shorter than the receiver's delay shows that a clock was set.
+  // If the response time is shorter than the receiver's delay, a clock was set, and the time is not used.
   if (answered.value().sent == 0 || response < header.offset) return Status();
   peer.deviation = (3 * peer.deviation + std::abs(response - peer.response)) / 4;
   peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
@@ -108,8 +109,8 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   return Status();
 }
 
-// Repeats an acknowledgement once if no packet follows, because the acknowledgement may get lost. If the second one
-// gets lost too, the peer sends a probe.
+// Sends an acknowledgement. If no packet follows, the acknowledgement is repeated once, because it may get lost. If the
+// repetition gets lost too, the peer sends a probe.
 void UdpTransport::Answer(Peer& peer) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
   PacketHeader header;
@@ -152,14 +153,15 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   CloseUnused(peer);
   if (peer.blocked) SetInterest(peer);
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
-  // Wakes the polling thread if it would sleep past the next probe. An acknowledgement would wake it too, but may get
-  // lost.
+  // Wakes the polling thread if it would sleep past the next probe. An acknowledgement would also wake this thread, but
+  // may get lost.
   constexpr int64_t kSlack = 4000000;
   if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
   if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
 }
 
-// Copies the packets that may be sent now, so that callers' memory is read only under the lock.
+// Copies the packets that may be sent now, so that callers' memory is read only under the lock. Returns false if there
+// are none.
 bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
@@ -168,7 +170,8 @@ bool UdpTransport::FillBatch(Peer& peer) {
     peer.answered = peer.unanswered_since = now;
     peer.only_here = 0;
   }
-  // Waiting for the rate does not count as a pause. Otherwise the arrival rate of a slow flow would never be measured.
+  // A wait until the rate allows more packets is no pause. Otherwise the arrival rate of a slow flow would never be
+  // measured.
   if (peer.queue.has_paused()) peer.rate.Pause(now);
   peer.sizes.clear();
   peer.headers.clear();
@@ -212,7 +215,7 @@ void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
   RunCallbacks(lock);
 }
 
-// Handles kHere: the process runs, and had read all arrived packets before it replied.
+// Handles kHere. This reply shows that the process runs, and that it had read all arrived packets before the reply.
 void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
@@ -237,7 +240,8 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
   if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // a FIN would get lost like the bytes before it
-  // This callback runs before the callbacks of failed messages, so that the caller knows by then which process is gone.
+  // This callback is pushed before the callbacks of failed messages, so that the caller first learns which process is
+  // gone.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
     left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
   });

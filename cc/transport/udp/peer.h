@@ -56,14 +56,14 @@ struct UdpTransport::Peer : SocketPeer {
   // packets.
   static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
 
-  // Returns the time after which a probe requests a missing acknowledgement. The time doubles with each unanswered
-  // probe.
+  // Returns the time, in nanoseconds, after which a probe requests a missing acknowledgement. The time doubles with
+  // each unanswered probe, up to a limit.
   int64_t AnswerTimeout() const {
     constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
     return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
   }
 
-  // Whether long packets repeatedly get lost while shorter packets arrive.
+  // Returns whether long packets repeatedly get lost while shorter packets arrive.
   bool loses_long() const { return lost_bytes > 0 && !queue.empty(); }
   void NoteLongLost(const Answered& answered) {
     if (answered.longest_come >= lost_bytes) lost_bytes = 0;
@@ -76,26 +76,26 @@ struct UdpTransport::Peer : SocketPeer {
   RateControl rate;
   DatagramOptions datagrams;
   int users = 0;           // number of threads in system calls on the sockets
-  int64_t held_until = 0;  // no packet is sent until then, because the process has no room
-  // The batch that is being written.
+  int64_t held_until = 0;  // the process has no room until this time, so only probes are sent
+  // The packets that Write is sending.
   TrafficClass traffic_class = TrafficClass::kImportant;
   std::vector<std::byte> bytes;
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
   // The next four are in nanoseconds. `answered` and `answer_at` are times of the steady clock. AnswerTimeout starts at
-  // `answered`, the time of the last acknowledgement, of the last probe, or of the first packet in flight.
+  // `answered`. This is the time of the last acknowledgement, the last probe or the first packet in flight.
   int64_t answered = 0;
   int64_t response = 0;   // smoothed RTT, including the time that the receiver took to acknowledge
   int64_t deviation = 0;  // smoothed deviation of the RTT from `response`
-  int64_t answer_at = 0;
-  int unanswered = 0;  // unanswered probes in a row
-  // The next three detect a path on which UDP packets do not get through.
+  int64_t answer_at = 0;  // when the next acknowledgement is due; 0: none is due
+  int unanswered = 0;     // unanswered probes in a row
+  // The next three detect a path that passes no UDP packets.
   int64_t unanswered_since = 0;  // time of the last acknowledgement or, if later, of the first packet in flight
   bool is_asked = false;         // whether the process owes a reply over TCP
   int only_here = 0;             // replies over TCP since the last acknowledgement
-  // Packets acknowledged on this path and all previous ones: up to now, and up to the last call of ProgressTo.
+  // Number of packets acknowledged on this path and all previous paths: until now, and until the last ProgressTo.
   uint64_t confirmed = 0, reported_confirmed = 0;
-  uint64_t reported = 0;  // the progress that ProgressTo last returned
+  uint64_t reported = 0;  // `confirmed` as ProgressTo last returned it
   // Frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.
   size_t lost_bytes = 0;
   ConnectionWatch watch;

@@ -1,4 +1,4 @@
-// Progress of UdpTransport: arrivals, timers and departure.
+// Handles the arrivals, the timers and the departure of UdpTransport.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -15,7 +15,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr std::chrono::seconds kDeparture{2};
-// A process is asked over TCP after this number of unanswered probes in a row, which takes at least 1/8 s.
+// Number of unanswered probes in a row after which a process is asked over TCP. These probes take at least 1/8 s.
 constexpr int kUnansweredProbes = 6;
 
 }  // namespace
@@ -110,8 +110,8 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   }
 }
 
-// Waits until the other processes have acknowledged all queued messages. Then sends the goodbyes, and waits until they
-// are acknowledged. Both waits together end after kDeparture.
+// Waits until the other processes have acknowledged all queued messages. Then sends the goodbyes, and waits until the
+// goodbyes are acknowledged. Both waits together take at most kDeparture.
 void UdpTransport::Depart(Lock& lock) {
   const auto deadline = Clock::now() + kDeparture;
   const auto is_done = [](const auto& entry) { return !entry.second->gone.ok() || entry.second->queue.empty(); };

@@ -14,18 +14,18 @@ constexpr int64_t kQueue = 500 * kMicrosecond;       // target queueing delay; a
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // added to the delay that two batches cause by themselves
 constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
 // If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step grows by
-// its original size every millisecond. A pause undoes these larger steps if the last acknowledgement arrived within
-// kUsualFor of the last of them.
-constexpr double kMostRaise = 0.1;  // the largest such step, as a share of the rate
+// its original size every millisecond. A pause undoes these larger steps if it begins within kUsualFor of the last
+// larger step.
+constexpr double kMostRaise = 0.1;  // the largest of these larger steps, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
 constexpr double kUsed = 0.7;                 // the rate rises only if more than this share of the rate arrives
 constexpr double kDrain = 12 * kMillisecond;  // time within which a queue must drain
 // A slow-down leaves at least this share of the arrival rate or, after a loss, at least this share of the rate.
 constexpr double kLeastFactor = 0.5;
-constexpr int64_t kFull = 4 * kMillisecond;  // queueing delay above which kFloor limits slow-downs
-constexpr double kFloor = 0.25;              // minimum rate above kFull, as a share of the best arrival rate
+constexpr int64_t kFull = 4 * kMillisecond;  // queueing delay; while it is exceeded, kFloor limits slow-downs
+constexpr double kFloor = 0.25;  // minimum rate while the delay exceeds kFull, as a share of the best arrival rate
 // Other flows count as keeping the queue full once the delay has exceeded its target by kOthers for all of kFullFor.
-// They count as gone once the delay has met its target for all of kGoneFor.
+// These flows count as gone once the delay has met its target for all of kGoneFor.
 constexpr int64_t kOthers = 2 * kMillisecond, kFullFor = 100 * kMillisecond, kGoneFor = 150 * kMillisecond;
 constexpr int64_t kMostBetween = 5 * kMillisecond;  // a longer time between two acknowledgements counts as this time
 // While other flows keep the queue full, a loss multiplies the rate by kContendFactor, as in CUBIC. After such a loss,
@@ -38,9 +38,9 @@ constexpr int64_t kPeriod = 5000 * kMillisecond;  // time after which the minimu
 constexpr double kDue = 0.75;                     // share of a batch that must be allowed before bytes are sent
 constexpr double kLoss = 0.01;         // tolerated share of lost packets: random loss alone does not reduce the rate
 constexpr int64_t kLossPackets = 200;  // packets in one loss measurement
-constexpr int64_t kLossPause = 2 * kMillisecond;  // pause between decisions about loss, in addition to round trips
+constexpr int64_t kLossPause = 2 * kMillisecond;  // minimum time between decisions about loss, in addition to RTTs
 
-// Both times are modulo 2^32.
+// Returns later - earlier. Both times are modulo 2^32.
 int32_t Difference(uint32_t later, uint32_t earlier) { return static_cast<int32_t>(later - earlier); }
 
 }  // namespace
@@ -76,7 +76,7 @@ void RateControl::Pause(int64_t now) {
   looked_ = now;
 }
 
-// Measures by the receiver's clock, because acknowledgements may arrive in bursts.
+// Measures the arrival rate by the receiver's clock, because acknowledgements may arrive in bursts.
 std::optional<double> RateControl::Measure(const Answered& answered, uint32_t came) {
   const int64_t since = measured_ ? Difference(came, *measured_) : -1;
   measured_bytes_ += answered.bytes;
@@ -89,8 +89,8 @@ std::optional<double> RateControl::Measure(const Answered& answered, uint32_t ca
   return coming;
 }
 
-// Returns the queueing delay. This is the one-way delay minus its minimum, or the RTT minus its minimum if that is
-// smaller. Setting a clock changes only the one-way delay.
+// Returns the queueing delay: the smaller of the one-way delay minus its minimum and the RTT minus its minimum. The RTT
+// limits the error after a clock has been set, which changes only the one-way delay.
 int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   // No period ends while other flows keep the queue full, because the new minimum delay would include their queue.
   if (now - period_ >= kPeriod && !contends_) {
@@ -109,7 +109,7 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   return answers_ == 1 ? 0 : *std::min_element(queued_.begin(), queued_.end());
 }
 
-// Adjusts the rate to the queue. Also raises the rate by steps while packets queue, so that slow flows gain bandwidth
+// Adjusts the rate to the queue. Raises the rate by steps even while packets queue, so that slow flows gain bandwidth
 // on a shared line.
 void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int64_t now) {
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
@@ -118,8 +118,8 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const double best = std::max(best_, earlier_best_);
   const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
   FollowOthers(excess, passed);
-  // Loss also shows that the line is full. The delay alone may not: some lines drop packets without queueing, and the
-  // minimum delay may include a queue.
+  // Loss also shows that the line is full. The delay alone may not show it: some lines drop packets without queueing,
+  // and the minimum delay may include a queue.
   const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
   const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
@@ -144,8 +144,9 @@ void RateControl::Raise(double step, int64_t now) {
   rate_ += is_starting_ ? rate_ : step;
 }
 
-// If the queue persists although this flow slows down, other flows keep the queue full. Such flows, for example TCP,
-// would take the whole line. Therefore this flow then slows down only after a loss, as TCP does.
+// Finds out whether other flows keep the queue full: the queue persists although this flow slows down. Such flows, for
+// example TCP, would take the whole line from a flow that yields. While they fill the queue, this flow therefore slows
+// down only after a loss, as TCP does.
 void RateControl::FollowOthers(int64_t excess, int64_t passed) {
   full_for_ = excess > kOthers ? full_for_ + passed : 0;
   gone_for_ = excess <= 0 ? gone_for_ + passed : 0;

@@ -9,7 +9,7 @@
 // A message starts with the rate of the previous message. Times are in nanoseconds of one clock, unless noted
 // otherwise. Not thread-safe.
 // Source: the delay-based control of MLT (see datagrams.h). This control differs as follows:
-// - It follows the one-way delay instead of the RTT, because acknowledgements queue behind reverse traffic.
+// - The rate follows the one-way delay instead of the RTT, because acknowledgements queue behind reverse traffic.
 // - Slow-downs start from the arrival rate. While packets queue, the arrival rate cannot fall below this flow's share
 //   of the line.
 // - Loss slows the flow down.
@@ -40,18 +40,18 @@ class RateControl {
 
   explicit RateControl(int64_t packet_bytes) : packet_bytes_(packet_bytes) {}
 
-  // Returns the number of bytes that may be sent now, or 0 if less than 3/4 of a batch may be sent. Because less than a
-  // whole batch suffices, flows that are due at nearly the same time send together.
+  // Returns the number of bytes that may be sent now, or 0 if that is less than 3/4 of a batch. The limit is less than
+  // a whole batch, so that flows that are due at nearly the same time send together.
   int64_t Allowance(int64_t now);
   void Spend(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
   int64_t NextAt() const;
-  // Returns the number of bytes to send at once: the bytes of kBatchTime at this rate. A larger burst would queue in
-  // the network. Smaller bursts would cost more CPU time.
+  // Returns the number of bytes to send at once: the bytes sent in kBatchTime at the current rate. A larger burst would
+  // queue in the network. Smaller bursts would cost more CPU time.
   int64_t batch() const;
 
   void Take(const Answered& answered, const Trip& trip, int64_t now);
   // Excludes the pause from the measured arrival rate. Also gives up the bandwidth that other flows had freed, because
-  // these flows usually start their next messages at the same time.
+  // these flows usually start their next messages at the same time as this flow.
   void Pause(int64_t now);
 
   double rate() const { return rate_; }  // bytes per second
@@ -67,28 +67,29 @@ class RateControl {
 
   int64_t packet_bytes_;
   double rate_ = kStart, tokens_ = 0;
-  int64_t filled_ = 0;       // time when Allowance last added to tokens_
+  int64_t filled_ = 0;       // when Allowance last added to tokens_
   bool is_starting_ = true;  // no packet has queued or been lost yet
   int64_t least_round_ = std::numeric_limits<int64_t>::max();
   // Minimum one-way delays of the current period, which began at period_, and of the previous period. Older delays do
   // not count, because clocks drift.
   std::optional<uint32_t> least_way_, earlier_least_way_;
   int64_t period_ = 0;
-  std::array<int64_t, 2> queued_ = {};  // the newest measured queueing delays
+  std::array<int64_t, 2> queued_ = {};  // the two newest measured queueing delays
   size_t answers_ = 0;
   std::optional<uint32_t> measured_;  // time of the last measurement, by the receiver's clock
-  int64_t measured_bytes_ = 0;        // bytes that have arrived since then
+  int64_t measured_bytes_ = 0;        // bytes that have arrived since `measured_`
   // The newest measured arrival rates, in bytes per second.
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
-  // The highest arrival rates that four measurements in a row reached, in the current and in the previous period.
+  // The highest arrival rates that all of four successive measurements reached, in the current and the previous period.
   double best_ = 0, earlier_best_ = 0;
   double usual_ = 0;         // the rate without bandwidth freed by other flows
-  int64_t usual_until_ = 0;  // until then, a pause resets the rate to usual_
-  // How long the queue has been empty, has been full, and has met its target delay. `looked_`: time of the last look.
+  int64_t usual_until_ = 0;  // until this time, a pause resets the rate to usual_
+  // How long the queue has been empty (empty_for_), full (full_for_), or within its target delay (gone_for_).
+  // `looked_`: when these times were last updated.
   int64_t empty_for_ = 0, full_for_ = 0, gone_for_ = 0, looked_ = 0;
   bool contends_ = false;                 // other flows keep the queue full
-  bool has_yielded_ = false;              // while other flows kept the queue full, a loss has slowed this flow down
+  bool has_yielded_ = false;              // a loss has slowed this flow down while contends_ was true
   int64_t raised_ = 0, loss_braked_ = 0;  // times of the last step up and of the last decision about loss
   int64_t packets_ = 0, lost_ = 0;        // packets reported and packets lost since the last loss measurement
 

@@ -80,13 +80,13 @@ class Line {
     int64_t come = 0, lost = 0;
   };
 
-  // Takes the acknowledgement of each flow's first notice.
+  // Passes an acknowledgement of one packet to each flow.
   void Begin() {
     const Trip trip = {kBase + queued(), Microseconds(now_), Microseconds(now_ + queued() + kClocks)};
     for (Flow& flow : flows_) flow.rate.Take({0, kPacket, 1, 0}, trip, now_);
   }
 
-  // A TCP flow that sends more when packets arrive and slows down when the queue drops packets.
+  // A TCP flow. Its window grows while packets arrive, and shrinks when the queue drops packets.
   struct Tcp {
     double window = 0;
     bool is_starting = true;
@@ -306,7 +306,7 @@ TEST(RateControlTest, PacketsGoInBatches) {
   EXPECT_NEAR(bytes, 100e-9 * RateControl::kBatchTime * rate.rate(), 2.0 * static_cast<double>(rate.batch()));
 }
 
-// The flows share the line with TCP whether TCP or the flows start first.
+// The flows must share the line with TCP, no matter whether TCP or the flows start first.
 TEST(RateControlTest, ItSharesALineWithTcp) {
   for (const size_t flows : {1, 3}) {
     for (const bool tcp_is_first : {false, true}) {
@@ -315,7 +315,7 @@ TEST(RateControlTest, ItSharesALineWithTcp) {
       line.Run(6 * kSecond);
       if (!tcp_is_first) line.StartTcp();
       line.Run(9 * kSecond);
-      for (const int64_t until : {14, 19, 24, 29}) {  // the last intervals end after the minimum delay has expired
+      for (const int64_t until : {14, 19, 24, 29}) {  // the last intervals end after the first minimum delay expires
         line.Forget();
         line.Run(until * kSecond);
         double come = 0, lost = 0;

@@ -3,8 +3,8 @@
 //   if (window.IsNew(number)) { window.See(number); ... window.Take(number); }
 //   window.Bits(bits);   // bit i: whether packet newest() - i was taken
 //
-// See says that a packet has arrived. Take says that its bytes have been stored.
-// Only the newest kRemembered numbers are remembered. IsNew returns false for older numbers.
+// See records that a packet has arrived. Take records that the packet's bytes have been stored. Only the newest
+// kRemembered numbers are remembered. IsNew returns false for older numbers.
 #pragma once
 
 #include <bitset>

@@ -51,7 +51,7 @@ bool SendQueue::has_next() const {
   return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
 }
 
-// Retransmitted packets must always arrive.
+// Packets that are sent again count as important.
 bool SendQueue::IsNextImportant() const {
   return !lost_.empty() || unsent_.empty() || !MayLose({unsent_.front(), unsent_.front()->sent});
 }
@@ -93,7 +93,7 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   const uint32_t offset = fragment.offset;
   under_way_bytes_ += static_cast<int64_t>(*size);
   under_way_.push_back(std::move(fragment));
-  // Requests an acknowledgement only where a caller waits for it: at the end of a message that was not copied.
+  // Requests an acknowledgement only if a caller waits for it: in the last packet of a message that was not copied.
   const bool asks = frame.message != nullptr && !has_next();
   return PacketHeader{kind, asks, number, frame.number, offset, frame.bytes, SentWhole()};
 }
@@ -125,7 +125,7 @@ void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out)
 }
 
 PacketHeader SendQueue::Probe(int64_t now) {
-  while (under_way_.size() + 1 >= kAnsweredPackets) {  // an acknowledgement could not list the oldest packet
+  while (under_way_.size() + 1 >= kAnsweredPackets) {  // the oldest packet would not fit into an acknowledgement
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.front()));
     if (under_way_.front().frame) lost_.push_back(std::move(under_way_.front()));
     under_way_.pop_front();
@@ -137,7 +137,7 @@ PacketHeader SendQueue::Probe(int64_t now) {
 }
 
 void SendQueue::Unsend(size_t count) {
-  for (; count > 0 && !under_way_.empty(); --count) {  // stops early if some of these packets were acknowledged
+  for (; count > 0 && !under_way_.empty(); --count) {  // stops early if packets were acknowledged meanwhile
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
     if (under_way_.back().frame) {
       lost_.push_front(std::move(under_way_.back()));
@@ -171,7 +171,7 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       answered.bytes += static_cast<int64_t>(size);
       answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
-    } else if (!answer.asks && MayLose(fragment)) {  // if `answer` asks, the receiver may have dropped the packet
+    } else if (!answer.asks && MayLose(fragment)) {  // `asks`: the receiver may have dropped it for lack of room
       fragment.frame->may_lose -= static_cast<uint32_t>(size);
       Come(*fragment.frame, done);
     } else {

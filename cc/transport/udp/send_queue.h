@@ -6,8 +6,9 @@
 //
 // The acknowledgement of a packet also reports which earlier packets are missing. Missing packets are retransmitted
 // with new numbers, unless a lossy message may lose them. Every packet carries the number of messages that have been
-// sent completely, this packet included. When the receiver has the reliable part of a lossy message, and a packet that
-// counts the message as sent, both sides know that the rest of the message is lost. Not thread-safe.
+// sent completely, this packet included. If the receiver has the reliable part of a lossy message, a packet that counts
+// this message as sent shows the receiver that the missing bytes are lost. Acknowledgements show the loss to the
+// sender. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +29,10 @@
 
 namespace jaxcomm {
 
-// New facts from one acknowledgement about the packets in flight.
+// The state of the packets in flight, as one acknowledgement newly reports it.
 struct Answered {
-  int64_t sent = 0;               // time when the newest packet was sent, in nanoseconds; 0 if it was reported before
-  int64_t bytes = 0;              // frame bytes in the packets that arrived
+  int64_t sent = 0;   // when the newest reported packet was sent, in nanoseconds; 0 if it was reported before
+  int64_t bytes = 0;  // frame bytes in the packets that arrived
   int64_t packets = 0, lost = 0;  // packets reported, including the `lost` packets that are missing
   // `longest_come`: the maximum number of frame bytes in a packet that arrived. `often_lost`: the minimum number of
   // frame bytes in a packet that was lost kOftenLost times. Both are 0 if there is no such packet.
@@ -47,8 +48,8 @@ class SendQueue {
   // The payload must stay valid until the process has acknowledged all of it, because retransmissions read it.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
-  // `important[i]`: whether span i of the message must arrive. Reorders the message's spans, because important spans
-  // are sent first.
+  // `important[i]`: whether span i of the message must arrive. Reorders the spans of the message, because important
+  // spans are sent first.
   void PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
                  std::shared_ptr<Outgoing> message);
 
@@ -66,7 +67,7 @@ class SendQueue {
   Result<Answered> Take(const PacketHeader& answer, const std::byte* bits,
                         std::vector<std::shared_ptr<Outgoing>>* done);
 
-  // Removes the call's messages. A message that is partly sent is copied instead, and is still sent completely.
+  // Removes the call's messages. If a message is partly sent, copies its bytes instead, and still sends all of them.
   void Cancel(const CallId& call);
   // Removes all frames. Returns the messages that were not completely acknowledged.
   std::vector<std::shared_ptr<Outgoing>> Clear();
@@ -74,11 +75,11 @@ class SendQueue {
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way() const { return !under_way_.empty(); }
   size_t under_way() const { return under_way_.size(); }  // packets in flight
-  // Whether nothing is left to send and the last packet sent belongs to a message. The caller then sends a
-  // probe: only a later packet can show that this packet is lost and, for a lossy message, that the whole message was
-  // sent.
+  // Returns whether nothing is left to send and the last packet sent belongs to a message that was not copied. In that
+  // case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A later
+  // packet also shows that the whole of a lossy message was sent.
   bool ends_message() const { return ends_message_ && lost_.empty() && unsent_.empty(); }
-  // Whether, since the last packet, there was a time when nothing waited to be sent or acknowledged.
+  // Returns whether there was a time, since the last packet was sent, when nothing waited to be sent or acknowledged.
   bool has_paused() const { return has_paused_; }
   size_t copied_bytes() const { return copied_bytes_; }
 
@@ -89,7 +90,7 @@ class SendQueue {
     std::vector<std::byte> own;
     std::shared_ptr<Outgoing> message;
     uint32_t bytes;
-    uint64_t number = 0;    // set when its first packet is sent
+    uint64_t number = 0;    // set when the frame's first packet is sent
     uint32_t sent = 0;      // bytes sent at least once
     uint32_t missing = 0;   // fragments neither acknowledged nor given up
     uint32_t reliable;      // leading bytes that must arrive

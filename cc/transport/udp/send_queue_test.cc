@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kFragment = 64;
 
-// A queue, and a receiver that gets all packets of the queue except those that the test loses.
+// A queue, and a receiver that gets all packets of the queue except the packets that a test declares lost.
 class SendQueueTest : public testing::Test {
  protected:
   void Push(uint32_t bytes) {

@@ -119,7 +119,7 @@ void UdpTransport::Withdraw(uint32_t process, const MessageId& id) {
   inbox_.Withdraw(process, id);
 }
 
-// Holding the lock is enough to keep threads off messages' memory: bytes are stored and read only under the lock.
+// Unlike TcpTransport::Fence, this function needs no Gate: bytes of messages are stored and read only under the lock.
 void UdpTransport::Fence(uint32_t process, const Status& why) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);
@@ -135,8 +135,8 @@ void UdpTransport::Fence(uint32_t process, const Status& why) {
   if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
-// If no packet is acknowledged, either the process or the local thread that reads acknowledgements may be stopped or
-// busy. In both cases the process's host still acknowledges bytes on the TCP connection.
+// Counts acknowledgements on the TCP connection as progress, too. If no packet is acknowledged, the process or the
+// local polling thread may be stopped or busy, but the process's host still acknowledges bytes on the TCP connection.
 SendProgress UdpTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);

@@ -9,15 +9,15 @@
 // the whole message, and notices may overtake messages.
 //
 // Each pair of processes also keeps a TCP connection, which carries no messages. The connection shows that a process
-// has ended or that its host is silent (socket.h). With several rails, the transport also sends bytes over the
-// connection, because the other kernel acknowledges these bytes even if its process is stopped.
+// has ended or that its host is silent (socket.h). With several rails, the transport also sends bytes over this
+// connection to test the host: the other kernel acknowledges the bytes even if its process is stopped.
 //
 // If a process acknowledges no packet, it may be stopped or slow, or the network may lose UDP packets. Deadlines handle
-// processes that are stopped or slow. To tell the cases apart, the transport also asks the process over TCP. The
-// process replies over TCP after it has read all packets that have arrived. Some networks pass TCP but not UDP: a path
-// ends if the process replies only over TCP for half of `silence`, or for a tenth of `silence` if there are several
-// rails. A path also ends if long packets get lost for `silence` while shorter packets arrive. A packet is counted and
-// dropped if it arrived before, or if its tag was not made with the path's key.
+// processes that are stopped or slow. To find networks that pass TCP but not UDP, the transport asks the process over
+// TCP. The process replies over TCP after it has read all packets that have arrived. A path ends if the process replies
+// only over TCP for half of `silence`, or for a tenth of `silence` if there are several rails. A path also ends if long
+// packets get lost for `silence` while shorter packets arrive. A packet is counted and dropped if it arrived before, or
+// if its tag was not made with the path's key.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@
 
 namespace jaxcomm {
 
-// The path to a process. Both processes have agreed on it.
+// The path to a process. Both processes have agreed on the values.
 struct UdpPath {
   int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
   int socket;      // a UDP socket, connected
@@ -123,9 +123,9 @@ class UdpTransport : public SocketTransport, public LossyTransport {
 
   ReceivedDatagrams received_;  // used by the polling thread only
 
-  // The base's lock guards the following.
+  // The base class's mutex_ guards the members below.
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  int64_t sleeps_until_ = 0;  // time at which the polling thread wakes up, or at which a thread polls next
+  int64_t sleeps_until_ = 0;  // when the polling thread wakes up or, during a pause, when polling resumes
   int64_t next_batch_ = 0;    // time at which the next batch is due
 };
 

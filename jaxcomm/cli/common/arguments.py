@@ -32,7 +32,7 @@ class Late(NamedTuple):
 
 
 class PartRate(NamedTuple):
-    """A rail or a rack's uplink, and the factor on its rate."""
+    """A rail or a rack's uplink, and the factor by which its rate changes."""
 
     name: str
     rate: Fraction
@@ -46,7 +46,7 @@ class RailTransport(NamedTuple):
 
 
 class NicRate(NamedTuple):
-    """A rank, and the factor on its NIC's rate."""
+    """A rank, and the factor by which the rate of its NIC changes."""
 
     rank: int
     rate: Fraction

@@ -27,7 +27,7 @@ class Perceptron(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits [batch, 10] of images [batch, 64]."""
-        # Smooth units: at the kink of a ReLU, sums that differ in the last bit would make two trainings diverge.
+        # Smooth units, because at a ReLU's kink a difference in the last bit would make two trainings diverge.
         for _ in range(2):
             images = nn.gelu(nn.Dense(self.hidden)(images))
         logits: jax.Array = nn.Dense(_CLASSES)(images)
@@ -35,7 +35,7 @@ class Perceptron(nn.Module):
 
 
 def gradient_bytes(hidden: int) -> int:
-    """Bytes of the gradient, equal to those of the parameters."""
+    """Bytes of the gradient, which has the same size as the parameters."""
     image = jax.ShapeDtypeStruct((1, _PIXELS), jnp.float32)
     params = jax.eval_shape(Perceptron(hidden).init, jax.random.key(0), image)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

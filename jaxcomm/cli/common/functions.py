@@ -15,7 +15,7 @@ from jaxcomm.files import mistake
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Finds the function. Imports its file like `python path/file.py`, or its module like `python -m module`.
+    """Finds the function. Imports the file as `python path/file.py` would, or the module as `python -m module` would.
 
     Raises:
       JaxcommError: no such file, module or function.
@@ -35,7 +35,7 @@ def function(name: str) -> Callable[..., Any]:
 def _file(path: str) -> ModuleType:
     if not Path(path).is_file():
         raise JaxcommError(mistake(path, "there is no such file", "check the path"))
-    name = str(Path(path).resolve())  # not a module's name, so it replaces no module
+    name = str(Path(path).resolve())  # a path is not a module name, so no imported module is replaced
     if name in sys.modules:
         return sys.modules[name]
     sys.path.insert(0, str(Path(name).parent))

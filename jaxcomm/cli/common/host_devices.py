@@ -1,4 +1,4 @@
-"""Gives JAX several host devices. Call it before JAX is imported."""
+"""Gives JAX several host devices. Call `use_host_devices` before JAX is imported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def use_host_devices(count: int) -> None:
         others = re.sub(rf"{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
         os.environ["XLA_FLAGS"] = " ".join([*others, f"{_COUNT}={count}"])
         os.environ["JAX_PLATFORMS"] = "cpu"
-        # XLA:CPU may deadlock with fewer than two pool threads per device; this sets twice that.
+        # XLA:CPU may deadlock with fewer than two pool threads per device; this sets four.
         os.environ["PJRT_NPROC"] = str(max(4 * count, int(os.environ.get("PJRT_NPROC") or 0)))
     import jax
 

@@ -1,4 +1,4 @@
-"""Commands that several processes run together, started by `jaxcomm launch`, SLURM or Open MPI."""
+"""Functions for commands that all processes of a job run together. `jaxcomm launch`, SLURM or Open MPI starts jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def use_devices(count: int) -> int:
       The number of devices.
 
     Raises:
-      JaxcommError: as for `use_host_devices`.
+      JaxcommError: `use_host_devices` failed.
     """
     if not is_job():
         use_host_devices(count)

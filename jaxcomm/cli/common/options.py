@@ -1,4 +1,4 @@
-"""Options that several commands share, so that each has the same name, type and text everywhere."""
+"""Options that several commands share. Each option has the same name, type and text in all commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The output of commands: text for people, and JSON for machines.
 
-A JSON object has its `kind`, which names its schema in docs/reference/json, and the `version` of that schema. Infinity
-and NaN are errors, as JSON has neither.
+Every JSON object has a `kind`, which names the object's schema in docs/reference/json, and the schema's `version`.
+Infinity and NaN are errors, because JSON has neither.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Printable:
 
 
 def of_programs() -> TextIO:
-    """Standard output for other programs' lines, without escapes, so that colours and bars stay."""
+    """Standard output without escaping, for lines of other programs: colours and progress bars stay intact."""
     stream: Any = sys.stdout
     return stream.stream if isinstance(stream, Printable) else stream
 
@@ -44,7 +44,7 @@ def print_json(kind: str, fields: Mapping[str, Any]) -> None:
 
 
 def write_json(path: str | os.PathLike[str], kind: str, fields: Mapping[str, Any]) -> None:
-    """Writes one JSON object, which begins with its kind and version, whole or not at all.
+    """Writes one JSON object atomically. The object begins with its kind and version.
 
     Raises:
       JaxcommError: the file cannot be written.

@@ -16,14 +16,14 @@ _TICK_S: Final = 0.2
 
 
 class Bar:
-    """A line on a terminal, removed at the end; without a terminal, nothing is shown.
+    """A progress line on the terminal, removed at the end. If standard error is not a terminal, nothing is shown.
 
     Attributes:
       n: the amount of work that is done.
     """
 
     def __init__(self, total: float, label: str) -> None:
-        """Shows nothing yet.
+        """Creates a bar that is not shown yet.
 
         Args:
           total: the amount of work; with 0, only the elapsed time is shown.
@@ -42,7 +42,7 @@ class Bar:
         self._print("")
 
     def update(self, more: float = 1) -> None:
-        """Adds to the work that is done."""
+        """Adds `more` to the work that is done."""
         self.n += more
         if time.monotonic() - self._shown_at >= _APART_S:
             self.refresh()

@@ -1,4 +1,4 @@
-"""The options that describe a simulated cluster, and the cluster that they describe."""
+"""The options that describe a simulated cluster, and the function that makes the cluster from them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LATE: Final = (0.0, 0.02)  # default delays in seconds
 
 
 class Simulated(NamedTuple):
-    """The simulated cluster: numbers of ranks, links, one late rank's delays in seconds, and a named profile and plan.
+    """A simulated cluster, with the profile (`measured`) and the plan (`planned`) that the options name.
 
-    `delays` is None if neither an option nor the profile gives delays.
+    `delays` are one late rank's delays in seconds; None if neither an option nor the profile gives delays.
     """
 
     ranks: list[int]

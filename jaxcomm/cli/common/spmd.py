@@ -21,13 +21,13 @@ def mesh(devices: int) -> Mesh:
 
 
 def place(values: Any, mesh: Mesh, spec: Any) -> Any:
-    """Puts a tree of arrays on the mesh: `SPLIT` along the first dimension, or the `SAME` on every device.
+    """Puts a tree of arrays on the mesh. `spec` is `SPLIT` (along the first dimension) or `SAME` (all on every device).
 
     In a job of several processes, all processes must pass the same values.
     """
     sharding = NamedSharding(mesh, spec)
     if jax.process_count() == 1:
-        return jax.device_put(values, sharding)  # in a job it would check the values by a collective
+        return jax.device_put(values, sharding)  # in a job, device_put would compare the values by a collective
 
     def put(value: Any) -> jax.Array:
         whole = np.asarray(value)

@@ -1,4 +1,4 @@
-"""The sizes of a training's own sums, from the gradient buckets of a profile or from a saved run."""
+"""The sizes of the sums in a training, read from a profile's gradient buckets or from a saved run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxcomm.profile import files, run_statistics
 from jaxcomm.profile.run_file import decode
 
 MOST: Final = 6  # maximum number of sizes that are taken from a training
-APART: Final = 1.5  # of sizes within this factor of each other, only one is timed
+APART: Final = 1.5  # any two timed sizes differ by more than this factor
 
 
 def sizes(text: str) -> list[int]:
-    """Bytes of a list of sizes, as in `arguments.sizes`, or of the sums of the training in a named file."""
+    """Sizes in bytes. `text` is a list as in `arguments.sizes`, or a file: a profile or a saved run of a training."""
     if not os.path.isfile(text):
         return arguments.sizes(text)
     try:

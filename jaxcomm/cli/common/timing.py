@@ -1,4 +1,4 @@
-"""Times several sides in one process, in turns, so that other work on the machine disturbs all sides."""
+"""Times several sides in one process, in turns, so that other work on the machine disturbs all sides alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Side:
         """Runs the step twice, to compile it and to touch its memory.
 
         Args:
-          step: returns values of the shapes and types that it takes.
+          step: a function whose outputs have the shapes and types of its inputs.
           start: the first inputs; donated.
         """
         self._step, self._values = step, start

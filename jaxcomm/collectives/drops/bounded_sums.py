@@ -31,15 +31,15 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any =
 
     Args:
       x: tree of arrays.
-      drop: the part that may be left out. Nothing is left out of arrays that are too small to lose a segment, and of
-        arrays that are not floats.
+      drop: the part that may be left out. Arrays that are too small to lose a segment, and arrays that are not floats,
+        are summed whole.
       total: sums a tree over the ranks; called twice at most.
       axis_name: the axes that distinguish this rank from the other ranks.
       groups: groups of indices along the axis, each with a sum of its own.
 
     Returns:
-      The sums, and a tree like `x` of the parts that this rank left out. These do not include parts that the network
-      lost, which are not known here. With "network" and n ranks, a sum that lost parts is n times the mean of the parts
+      The sums, and a tree like `x` of the parts that this rank left out. Parts that the network lost are unknown and
+      therefore not in this tree. With "network" and n ranks, a sum that lost parts is n times the mean of the parts
       that arrived.
 
     Raises:
@@ -113,7 +113,10 @@ def _agreed(
 
 
 def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Drop) -> jax.Array:
-    """The sums, with NaN in dropped segments that are not finite, if more such segments exist than are kept."""
+    """The sums, with NaN in every dropped segment that is not finite.
+
+    There are such segments only if more segments are not finite than are kept.
+    """
     lost = (keep == 0) & ~jnp.isfinite(matter)
     factors = jnp.where(lost, jnp.nan, jnp.ones_like(keep))
     known: jax.Array = lax.cond(lost.any(), lambda x: _scale(x, factors, drop), lambda x: x, result)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxcomm.profile import Layer
 
 Policy = Literal["agreed", "network"]
-_MIN_NETWORK_SEGMENT = 1024  # bytes: importance is marked per segment of at least this size
+_MIN_NETWORK_SEGMENT = 1024  # minimum bytes of a segment with the policy "network"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def split_arguments(
 ) -> tuple[Split, list[Any], tuple[Guess, ...]]:
     """How a call's arguments are split over `names`, the arrays among the arguments' leaves, and guesses for `settled`.
 
-    Arguments and errors are those of `value_and_grad`. `params` are the argnums.
+    Arguments and errors as for `value_and_grad`. `params` are its argnums.
     """
     paths, tree = jax.tree.flatten_with_path((args, kwargs))
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
@@ -92,7 +92,7 @@ def _guessed(
     """
     specs = list(specs)
     if not explicit and not any(spec and axes_of(spec) for spec in specs):
-        for i in open_:  # under jax.set_mesh every new array is replicated over the mesh, even the batch
+        for i in open_:  # under jax.set_mesh any new array, even the batch, is replicated
             specs[i] = None
     unknown = [i for i in open_ if specs[i] is None]
     rows = {np.shape(x)[0] for x, spec in zip(arrays, specs, strict=True) if spec and entry_axes(spec[0])}
@@ -125,7 +125,8 @@ def _mesh(names: tuple[Any, ...], mesh: Any, leaves: Sequence[Any]) -> Any:
     context = jax.sharding.get_abstract_mesh()
     arrays = [leaf for leaf in leaves if is_array(leaf)]
     meshes = [context, *(jax.typeof(x).sharding.mesh for x in arrays if isinstance(x, jax.core.Tracer))]
-    # Meshes with devices come last: the devices of an array that a jitted step closes over must not become the step's.
+    # Meshes with devices come last: the devices of an array that a jitted step closes over must not become the step's
+    # devices.
     places = map(jax_compat.sharding_of, arrays)
     meshes += [sharding.mesh for sharding in places if isinstance(sharding, NamedSharding)]
     found = mesh if mesh is not None else next((each for each in meshes if not each.empty), None)

@@ -39,7 +39,7 @@ def value_and_grad(
         loss, grads = jaxcomm.value_and_grad(loss_of, "data")(params, batch)  # inside jax.jit, or not
 
     `fun` gets one rank's part, as in a `jax.shard_map` over the axis with check_vma=False, and should be a mean over
-    examples. In three cases `fun` needs a line like these, or its results differ from those of `jax.jit` alone:
+    examples. In three cases the results differ from the results of `jax.jit` alone unless `fun` has a line like these:
 
         key = jax.random.fold_in(key, jax.lax.axis_index("data"))  # dropout: its own mask for each rank
         loss = total / jaxcomm.pmean(weights.sum(), "data")  # masked examples: divided by the whole batch's weights

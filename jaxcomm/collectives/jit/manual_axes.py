@@ -51,7 +51,7 @@ def _rewritten(sharding: Any, where: str) -> Any:
     if where in _ON_ONE_MESH and [*sharding.mesh.shape.items()] == [*mesh.shape.items()]:
         return NamedSharding(mesh, spec)
     if constraint and not any(spec):
-        return NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)  # sharding.mesh no longer matters
+        return NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)  # an empty spec fits every mesh
     return sharding.update(spec=spec)
 
 

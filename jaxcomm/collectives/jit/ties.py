@@ -1,4 +1,4 @@
-"""Finds by tracing whether an array belongs to a loss's batch: if so, a trace with only this array whole fails."""
+"""Finds by tracing whether an array belongs to a loss's batch. If it does, a trace with only this array whole fails."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ def lower(
     if programs is None:
         return None
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
-        # Flattening would make XLA gather operands that it still partitions. So XLA gets the program of one shard.
+        # Flattening would make XLA gather operands that it still partitions. XLA therefore gets the program of one
+        # shard.
         module = partial(_shard_module, call, programs, scope.mesh, platforms)
         digest = hashlib.sha256(repr((call, whole, scope.mesh.shape, platforms)).encode()).hexdigest()
         unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
@@ -174,7 +175,7 @@ def lower(
 
 
 def _varying(aval: Any) -> Any:
-    """The operand's type with unreduced and reduced axes turned into varying axes: ppermute takes no others."""
+    """The operand's type with unreduced and reduced axes turned into varying axes, as ppermute requires."""
     axes = aval.manual_axis_type
     whole = axes.varying | axes.unreduced | axes.reduced
     return aval.update(manual_axis_type=type(axes)(varying=whole))
@@ -198,7 +199,8 @@ def _shard_module(
 ) -> bytes:
     """The module of one shard.
 
-    It runs the schedule for the shard's size or, if that cannot run by permutes, the one for the operands' whole size.
+    It runs the schedule for the shard's size or, if that schedule cannot run by permutes, the schedule for the
+    operands' whole size.
     """
     programs = call.programs(operands) or of_whole
     avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in operands]

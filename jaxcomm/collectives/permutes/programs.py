@@ -15,7 +15,7 @@ from jaxcomm.schedules.schedule import ALIGNMENT
 
 _MOST_PERMUTES: Final = 200  # at most this many permutes per compiled program: XLA takes long to compile more
 _LARGE: Final = 1 << 20  # bytes; from this size on, a message of many chunks takes several permutes, to save memory
-_PARTS: Final = 8  # in calls of that size a permute moves at most 1/8 of the buffer
+_PARTS: Final = 8  # in calls of _LARGE bytes or more, a permute moves at most 1/8 of the buffer
 
 
 def compiled(schedule: Schedule, nbytes: int) -> Permutes:

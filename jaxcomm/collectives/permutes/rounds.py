@@ -52,7 +52,7 @@ class Ranks(NamedTuple):
 
 
 def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combine) -> Any:
-    """Runs all rounds on a flat buffer, and returns it.
+    """Runs all rounds on a flat buffer, and returns the buffer.
 
     Args:
       permutes: the program.
@@ -62,7 +62,7 @@ def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combin
       combine: the sum, maximum or minimum of two arrays.
     """
     row = ranks.row()
-    slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # any content, but varying as `flat` does
+    slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # only the type matters: it varies as `flat` does
     trace = _Trace(cuts.width, permutes.chunks, ranks, combine)
     for loop in permutes.loops:
         table, steps = compile_loop(loop, cuts)

@@ -59,7 +59,7 @@ class Store(NamedTuple):
     starts: int
     begins: int
     ends: int
-    is_whole: bool  # on every rank the whole row is stored
+    is_whole: bool  # whether every rank stores the whole row
     adds: int | bool
 
 
@@ -74,7 +74,7 @@ class PermuteStep(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """The first columns of operands: `own` of starts in the buffer, `other` of starts in the slots.
+    """The first columns of operands: `own` is for starts in the buffer, `other` for starts in the slots.
 
     If an operand may be in either place, `is_own` is the first column of flags that select the buffer.
     """
@@ -151,7 +151,7 @@ def _permute_step(columns: _Columns, permute: Permute, cuts: Cuts) -> PermuteSte
 def _sum_step(columns: _Columns, additions: Additions, cuts: Cuts) -> SumStep:
     chunks, places = additions
     if places.shape[3] == 2:
-        places = np.sort(places, axis=3)  # in either order a sum of two has the same bits
+        places = np.sort(places, axis=3)  # a sum of two has the same bits in either order
     active = chunks != NOTHING
     starts = np.where(active, cuts.starts[chunks], 0)
     count = places.shape[3]

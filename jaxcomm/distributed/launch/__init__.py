@@ -1,1 +1,1 @@
-"""Starting the processes of a job on this machine."""
+"""Starts the processes of a job on this machine."""

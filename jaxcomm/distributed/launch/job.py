@@ -1,4 +1,4 @@
-"""Detects by the launchers' variables whether this process is in a job of several processes. Does not import JAX."""
+"""Detects from environment variables whether this process is in a job of several processes. Does not import JAX."""
 
 from __future__ import annotations
 

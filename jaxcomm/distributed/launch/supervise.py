@@ -60,7 +60,7 @@ def supervise(
       goes_on: returns whether the other processes go on after a failure.
 
     Returns:
-      The failure that ended the job; None if no failure did. All processes have ended.
+      The failure that ended the job, or None. All processes have ended.
     """
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_signals())
@@ -76,7 +76,7 @@ def supervise(
             for file in (child.ended, *child.streams):
                 selector.register(file, selectors.EVENT_READ, child)
         failure: Failure | None = None
-        deadline: float | None = None  # until then the processes that got SIGTERM may run
+        deadline: float | None = None  # the time of SIGKILL for remaining processes; None before SIGTERM is sent
         while children:
             ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
             for file, child in ((key.fd, key.data) for key, _ in ready):
@@ -152,7 +152,7 @@ class _Child:
             os.set_blocking(file, False)
 
     def read(self, file: int) -> bool:
-        """Reads available output and shows its lines. Returns False if no output is available or the stream ends."""
+        """Reads available output and shows its lines. Returns False if no output is available or the stream ended."""
         try:
             data = os.read(file, 65536)
         except BlockingIOError:
@@ -203,9 +203,9 @@ def _signals() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _guard() -> Iterator[int]:
-    """Yields a descriptor to which process-group numbers are written. If this process is killed, so are these groups.
+    """Yields a descriptor that takes numbers of process groups. A guard kills these groups if this process is killed.
 
-    Linux can end a killed process's children, but not its grandchildren.
+    The guard is needed because Linux can end a killed process's children, but not its grandchildren.
     """
     script = 'while read group; do groups="$groups -$group"; done; kill -s KILL -- $groups'
     with subprocess.Popen(
@@ -215,7 +215,7 @@ def _guard() -> Iterator[int]:
         try:
             yield guard.stdin.fileno()
         finally:
-            guard.kill()  # its groups have ended
+            guard.kill()  # the groups have ended, so the guard must not kill them
 
 
 class Lines:

@@ -18,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
 
-_AGAIN_S: Final = 1.0  # timeout of an attempt over a rail on which an earlier attempt failed
+_AGAIN_S: Final = 1.0  # timeout of an attempt over a rail on which an attempt to another process failed
 
 
 def rails_between(own: Record, peer: Record) -> list[str]:
@@ -100,7 +100,7 @@ def connect_rails(
     """
     found = Connected({}, [], [])
     ends = {rail.name: rail for rail in own.rails}
-    failed: set[str] = set()  # rails on which an attempt failed; later attempts over them are short
+    failed: set[str] = set()  # rails on which an attempt failed; later attempts over these rails have a short timeout
     for other in (other for other in leads if other < own.process):
         there = {end.name: (number, end) for number, end in enumerate(peers[other].rails)}
         order = sorted(leads[other], key=lambda name: not (ends[name].is_up and there[name][1].is_up))
@@ -144,7 +144,7 @@ def connect_rails(
 def round_trips_over(
     leads: Mapping[int, list[str]], sockets: Mapping[tuple[int, str], socket.socket]
 ) -> dict[tuple[int, str], float]:
-    """Returns the RTTs of the rails to other processes, in seconds, as far as the kernel knows them."""
+    """Returns the RTTs of the rails to other processes, in seconds. Omits rails whose RTT the kernel does not know."""
     found = {(other, name): round_trip_s(each) for (other, name), each in sockets.items() if name in leads[other]}
     return {to: seconds for to, seconds in found.items() if seconds is not None}
 

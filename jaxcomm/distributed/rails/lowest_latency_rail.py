@@ -20,7 +20,7 @@ from jaxcomm.ffi.shares import SharesFrom
 
 _MIN_RTT: Final = struct.Struct("=148xI")  # tcpi_min_rtt of linux/tcp.h, in microseconds
 _NO_RTT: Final = (0, 2**32 - 1)  # values of the field before the first measurement
-_FACTOR, _LEAST_GAIN_S = 2, 20e-6  # the RTT must be lower by this factor and time; similar rails differ by less
+_FACTOR, _LEAST_GAIN_S = 2, 20e-6  # the RTT must be lower by this factor and by this time; like rails differ by less
 _SEVERAL_SEGMENTS: Final = 128 << 10  # smallest message of two segments; see kShortestSegment in segment_bytes.h
 
 
@@ -49,10 +49,10 @@ def round_trip_s(connection: socket.socket) -> float | None:
 def lowest_latency_rail(
     firsts: Mapping[int, str], round_trips: Mapping[tuple[int, str], float]
 ) -> LowestLatencyRail | None:
-    """Returns the rail with the lowest RTT, or None if its gain is small.
+    """Returns the rail with the lowest RTT, or None if its gain is too small.
 
-    The gain suffices if this RTT is less than half the first rails' RTT, and at least 20 µs lower. RTTs are medians
-    over the processes, so that one rail is chosen for all of them: a thread can wait on only one rail
+    The gain suffices if this RTT is less than half the RTT of the rails in `firsts`, and at least 20 µs lower. RTTs are
+    medians over the processes, so that all processes are reached over one rail: a thread can wait on only one rail
     (`cc/transport/rails/rails.h`).
 
     Args:
@@ -96,4 +96,5 @@ def with_range_for_small_calls(
         return [alone, SharesFrom(_SEVERAL_SEGMENTS, most)]
     longer_s = 8e-6 / rates[chosen.name] - 8e-6 / rates[first]  # seconds per byte
     threshold = min(round(chosen.gain_s / 2 / longer_s), _SEVERAL_SEGMENTS)
-    return [alone, SharesFrom(threshold, shares)]  # above 0: a byte takes at most 8 µs, half the gain is at least 10
+    # The threshold is above 0, because a byte takes at most 8 µs, and half the gain is at least 10 µs.
+    return [alone, SharesFrom(threshold, shares)]

@@ -15,9 +15,9 @@ _APART: Final = 1.25  # rates identify rails if any two differ by at least this 
 
 
 def shares_of(planned: PlanRails | None, names: Sequence[str], ends: Iterable[RailEnd]) -> Sequence[SharesFrom]:
-    """Returns the plan's shares by the names of the job's rails; () without a plan or with fewer than two rails.
+    """Returns the plan's shares with the names of the job's rails; () without a plan or with fewer than two rails.
 
-    If names differ, rails are matched by rate, the fastest with the fastest. This requires that all rails of the plan
+    If the names differ, the rails are matched in the order of their rates. This requires that all rails of the plan
     use one transport and that all rates differ. The plan must have every rail of the job, because a rail without a
     share would carry nothing.
 

@@ -1,9 +1,9 @@
 """The rails of this process, the rails that two processes have in common, and each rail's share.
 
 A rail is a network interface between hosts. Its name is the same on all hosts. JAXCOMM_RAILS or
-`jaxcomm.init(rails=…)` names the rails. Otherwise the rails are detected: the route to the coordinator, and other
-hardware interfaces with a known speed. Such an interface connects two hosts if both have an interface of its name in
-the same network.
+`jaxcomm.init(rails=…)` names the rails. If neither is set, the rails are detected: the route to the coordinator, and
+other hardware interfaces with a known speed. A detected interface connects two hosts if both hosts have an interface of
+this name in the same network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RailEnd(NamedTuple):
       interface: the interface to which sockets are bound; "" if they are not bound to one.
       address: the listener's address; "" if the interface is missing or has no address.
       port: the listener's port; 0 before there is a listener.
-      rate: the rail's rate in Mbit/s, or as in JAXCOMM_RAILS, perhaps only relative to other rails; 0 if unknown.
+      rate: the rail's rate in Mbit/s, or its rate in JAXCOMM_RAILS, which may be relative to other rails; 0 if unknown.
       network: the network in which both ends must be; "" for a rail that the user named.
       is_up: whether the interface exists and has a carrier.
     """
@@ -118,7 +118,7 @@ def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
         and rail.address
         and other.address
         and rail.network == other.network
-        and (not rail.network or rail.address != other.address)  # bridges may have the same address everywhere
+        and (not rail.network or rail.address != other.address)  # a bridge may have the same address on all hosts
     ]
 
 
@@ -147,7 +147,7 @@ def shares(
 
 
 def rates(lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> dict[str, int]:
-    """Returns the rate of each rail's slower end; 1 for all rails if one rate is unknown."""
+    """Returns the rate of each rail's slower end. If one rate is unknown, returns 1 for all rails."""
     found = {name: min(rail.rate for rail in (*own, *peer) if rail.name == name) for name in lead}
     return found if all(found.values()) else dict.fromkeys(lead, 1)
 
@@ -201,5 +201,5 @@ def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
 
 
 def _may_be_found(interface: Interface) -> bool:
-    is_of_link = ipaddress.ip_address(interface.address).is_link_local  # its network is the same on all machines
+    is_of_link = ipaddress.ip_address(interface.address).is_link_local  # link-local networks are the same everywhere
     return interface.is_physical and interface.state == "up" and interface.mbit > 0 and not is_of_link

@@ -1,8 +1,8 @@
-"""Restores cut rails of this process as soon as they carry bytes again.
+"""Restores the cut rails of this process as soon as they carry bytes again.
 
 The core reports which rails are cut. For each cut rail, the process with the higher number reconnects, and the process
-with the lower number listens until the rail works. The handshake carries the number of cuts so far; this number
-identifies the connection. Over UDP both processes then agree on a new path with new keys, so that packets from before
+with the lower number listens until the rail works. The handshake includes the rail's number of cuts so far, which
+identifies the connection. With UDP both processes then agree on a new path with new keys, so that packets from before
 the cut are refused.
 """
 
@@ -30,11 +30,11 @@ from jaxcomm.log import say_once
 
 _POLL_S = 0.25
 _ATTEMPT_S = 1.0  # timeout of an attempt to connect, and the shortest time between the starts of two attempts
-_MOST_ATTEMPTS = 32  # attempts under way at once
+_MOST_ATTEMPTS = 32  # the largest number of attempts at the same time
 
 
 class RailsCore(Protocol):
-    """The transport over several rails."""
+    """The part of the core that carries messages over several rails."""
 
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """Returns the cut rails that can be restored: each rail's process, number, and number of cuts so far."""
@@ -47,7 +47,7 @@ class RailsCore(Protocol):
         """
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
-        """Takes a UDP path for a cut rail, as `restore_tcp` takes a socket."""
+        """Takes a UDP path for a cut rail, or closes its sockets. Raises the same error as `restore_tcp`."""
 
 
 class Repair:
@@ -93,7 +93,7 @@ class Repair:
         self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
-        """Stops. Afterwards this object neither calls the core nor listens."""
+        """Ends the thread. Afterwards this object neither calls the core nor listens."""
         atexit.unregister(self._at_exit)
         with self._lock:
             self._end.set()
@@ -139,7 +139,7 @@ class Repair:
         return self._lost().get(RailTo(process, rail)) == cuts
 
     def _connect(self, lost: Mapping[RailTo, int]) -> None:
-        """Starts the attempts that are due. The rails that have waited longest come first."""
+        """Starts the attempts that are due, first for the rails whose last attempt is the oldest."""
         now = time.monotonic()
         under_way = sum(began + _ATTEMPT_S > now for began in self._began.values())
         due = [to for to in lost if self._began.get(to, -math.inf) + _ATTEMPT_S <= now]

@@ -1,4 +1,4 @@
-"""The section about the masks' kernel: compares the bytes that it moves per second with the bytes of a copy.
+"""The section about the kernel of importance masks: compares the kernel's memory bandwidth with that of a copy.
 
 python -m jaxcomm.gpu.checks.kernels RESULT.json
 """
@@ -23,11 +23,11 @@ from jaxcomm.gpu.checks.rows import Row, verdict, write
 ROUNDS, CALLS = 11, 10
 GRADIENT = 1 << 30  # bytes
 SEGMENT, DROPPED = 4096, 0.1
-MASK_TARGET = 1.3  # limit of the kernel's time divided by the time that a copy needs for these bytes
+MASK_TARGET = 1.3  # largest allowed ratio of the kernel's time to the time of a copy of the same number of bytes
 
 
 def kernels() -> Iterator[Row]:
-    """Times two copies, one by a kernel and one by the driver. Then compares the masks with the faster copy."""
+    """Times two copies, one by a kernel and one by the driver. Then compares the masks' kernel with the faster copy."""
     yield ["kernel", "type", "ms", "GB/s", "floor, ms", "of floor", "target", ""]
     core.register()
     for dtype in (jnp.float32, jnp.bfloat16):
@@ -41,7 +41,7 @@ def kernels() -> Iterator[Row]:
 
 
 def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
-    """Times the kernel of `jaxcomm.train.Drop`, and the whole path that contains it: means, choice, drop."""
+    """Times the kernel of `jaxcomm.train.Drop`, and all three stages that a drop needs: means, choice, drop."""
 
     def drop_least(x: jax.Array) -> jax.Array:
         means = segments.importance(x, SEGMENT)
@@ -53,7 +53,7 @@ def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
 
 
 def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
-    """The median over several rounds of a call's mean seconds in a round."""
+    """The seconds of a call: the mean within a round, and the median over the rounds."""
     jax.block_until_ready(function(*operands))
     times = []
     for _ in range(ROUNDS):

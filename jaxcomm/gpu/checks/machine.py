@@ -1,4 +1,4 @@
-"""The first section: the GPUs, the kind of XLA's memory, the GPUs that reach this memory, and what could run.
+"""The first section reports the GPUs, the kind of XLA's memory, which GPUs reach it, and which sums could run.
 
 python -m jaxcomm.gpu.checks.machine RESULT.json
 """
@@ -19,7 +19,7 @@ from jaxcomm.gpu.core import CUDA
 
 
 def machine() -> Iterator[Row]:
-    """Yields rows that have a subject and a finding. The section passes whatever it finds."""
+    """Yields rows that have a subject and a finding. No finding makes the section fail."""
     yield ["subject", "found"]
     gpus = jax.local_devices(backend="cuda")
     kinds = sorted({gpu.device_kind for gpu in gpus})
@@ -45,7 +45,7 @@ def machine() -> Iterator[Row]:
 
 
 def could(fault: str | None) -> str:
-    """Words that say whether something could run; `fault` is the reason why not."""
+    """The finding whether sums could run. `fault` is the reason why they cannot run, or None."""
     return f"cannot run: {fault}" if fault else "could run"
 
 

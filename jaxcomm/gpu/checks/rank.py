@@ -1,9 +1,9 @@
-"""One process of the sections "nccl" and "permutes". It is one rank, and jaxcomm.gpu.checks.ranks starts it.
+"""One process of the sections "nccl" and "permutes", which is one rank. jaxcomm.gpu.checks.ranks starts the processes.
 
     # section, rank, number of ranks, a folder that all ranks share, "bits" or "times" (which includes bits)
     python -m jaxcomm.gpu.checks.rank nccl 0 8 /tmp/folder times
 
-Exits with 0 if all results are right. Process 0 writes the report's rows into the folder.
+Exits with 0 if all results are right. Process 0 writes the rows of the report into the folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ By = Callable[[Schedule], Step]
 
 
 def all_schedules(ranks: int) -> dict[str, Schedule]:
-    """The plain schedules, and a schedule for a late rank, in which other ranks wait for the late rank's messages."""
+    """Two schedules without a late rank, and one in which the other ranks wait for the late rank's messages."""
     return {
         "direct": schedules.direct(ranks),
         "ring": schedules.ring(ranks),
@@ -74,7 +74,7 @@ def bits(job: Job, by: By) -> Iterator[Row]:
 
 
 def times(job: Job, by: By) -> Iterator[Row]:
-    """Times each schedule and XLA's own sum: first the median call of each size, then the time after a late rank."""
+    """Times each schedule and XLA's own sum: first a call of each size, then the time after a late rank's arrival."""
     steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
     steps["jax.lax"] = stepped(mesh(), partial(lax.psum, axis_name="data"))
     for nbytes in SIZES:
@@ -119,7 +119,7 @@ BY: dict[str, By] = {"nccl": by_nccl, "permutes": by_permutes}
 
 
 def mesh() -> jax.sharding.Mesh:
-    """A mesh of all GPUs: first the GPU of process 0, then the GPUs of the last process down to process 1."""
+    """A mesh of all GPUs, in the order of processes 0, n - 1, n - 2, …, 1."""
     first, *others = jax.devices()
     return mesh_of([first, *reversed(others)])
 

@@ -51,7 +51,7 @@ def main(section: str, seconds: float, out: Path) -> int:
 
 
 def why_off(gpus: int) -> str | None:
-    """The reason why the sections cannot run on this machine, in one line; None if they can."""
+    """The reason why the sections cannot run on this machine, in one line; None if the sections can run."""
     if not core.is_built():
         return "jaxcomm was built without CUDA"
     if gpus == 0:

@@ -1,7 +1,7 @@
-"""The sections of `jaxcomm check`. Each runs in its own process with a deadline, and leaves no process behind.
+"""The sections of `jaxcomm check`. Each section runs in its own process with a deadline, and leaves no process behind.
 
-Each section writes its rows as it finds them. So a failure, a hang or a crash loses neither these rows nor other
-sections. Each section gets its own certificate, which says that all sections passed. Without this certificate,
+Each section writes a row as soon as it has the row. So a failure, a hang or a crash loses no earlier row and no other
+section. Each section runs with a temporary certificate in which all sections passed. Without this certificate,
 jaxcomm.psum would use neither the fused kernel nor NCCL's sends and receives.
 """
 
@@ -24,7 +24,7 @@ from jaxcomm.environment import CERTIFICATE, GPU_SMALL
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import certificate
 
-BUDGET = 1190.0  # seconds of all sections together: twenty minutes
+BUDGET = 1190.0  # seconds for all sections together, just under twenty minutes
 CANNOT = 77  # exit code of a section that cannot run; its last line of output is the reason
 
 Result = dict[str, Any]  # "state", "seconds", "rows"
@@ -53,14 +53,14 @@ def _sanitized(tool: str) -> Section:
     return Section(f"compute-sanitizer {tool}, small sizes", 90, "virtual", ("exact",), wrapper, {GPU_SMALL: "1"})
 
 
-# The sections about the machine come first, then those about correctness, then those about speed.
+# The first section is about the machine. Sections about correctness follow, then sections about speed.
 ALL = {
     "machine": Section("the GPUs, the kind of memory that XLA gives, and what could run", 60, "machine"),
     "exact": _virtual("exact", 150, "every schedule, 8 virtual ranks, bit for bit against NumPy"),
     "types": _virtual("types", 90, "every element type and reduction, bit for bit against NumPy"),
     "deadline": _virtual("deadline", 60, "a rank that misses the deadline is named, and no result is taken for a sum"),
     "devices": Section("psum over the GPUs of this process, by the fused kernel", 120, "devices"),
-    # These two sections end their processes before their own time limit.
+    # The second argument is the seconds after which these two sections end their own processes.
     "nccl": Section("psum between processes, by NCCL's sends and receives", 200, "ranks", ("nccl", "190")),
     "permutes": Section("psum between processes, by XLA's permutes", 200, "ranks", ("permutes", "190")),
     "memcheck": _sanitized("memcheck"),
@@ -79,7 +79,7 @@ class Machine(NamedTuple):
 
 @functools.cache
 def machine() -> Machine:
-    """Asks JAX once, in another process, so that this process holds no GPU memory."""
+    """Describes this machine. Asks JAX in another process, once, so that this process holds no GPU memory."""
     script = (
         "import json; from jaxcomm.gpu import certificate, core; off = core.why_off()\n"
         "print(json.dumps([off, {} if off else certificate.here()]))"
@@ -93,7 +93,7 @@ def machine() -> Machine:
 
 
 def lacks(section: Section) -> str | None:
-    """Says which program of a section is not installed; None if the section needs no program or it is installed."""
+    """The error text for a program that a section needs and that is not installed; None if no program is missing."""
     needs = section.wrapper[:1]
     return f"{needs[0]} is not installed" if needs and shutil.which(needs[0]) is None else None
 
@@ -129,7 +129,7 @@ def _left_out(reason: str) -> Result:
 
 
 def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
-    """Runs a command and ends its processes. Returns its output, and its exit code or None after the time limit."""
+    """Runs a command. Returns its exit code and output. After the time limit, kills its processes; the code is None."""
     running = subprocess.Popen(
         command,
         env=env,

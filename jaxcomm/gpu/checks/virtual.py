@@ -1,4 +1,4 @@
-"""The sections about the fused kernel on one GPU. Each yields the rows of a table, and fails if a result is wrong.
+"""The sections about the fused kernel on one GPU. A section yields the rows of a table, and fails if a result is wrong.
 
 python -m jaxcomm.gpu.checks.virtual SECTION RESULT.json
 """
@@ -44,7 +44,7 @@ INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint3
 
 
 def exact() -> Iterator[Row]:
-    """Compares two calls of the kernel, into poisoned memory, with NumPy. The second call reuses the first's flags."""
+    """Compares two calls with NumPy. The second call reuses the first call's flags. Results go to poisoned memory."""
     yield ["schedule", "type", "elements of a rank", "calls", "wrong"]
     total = 0
     for name, schedule in MATRIX.items():
@@ -96,9 +96,9 @@ def _calls(nbytes: int) -> dict[str, int]:
 
 
 def deadline() -> Iterator[Row]:
-    """A rank is 300 ms late, and the deadline is 50 ms.
+    """Makes a call in which one rank is 300 ms late and the deadline is 50 ms.
 
-    The error names the rank, no rank has a sum, and the next call is right.
+    The error must name the rank, no rank may have a sum, and the next call must be right.
     """
     yield ["message", "sums", "next call"]
     x = random(1000, np.float32, 0)

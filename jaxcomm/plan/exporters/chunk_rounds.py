@@ -33,8 +33,8 @@ class Message(NamedTuple):
     op: Op
 
 
-# A round's messages in order of chunks. All messages of a chunk are sent before any is received, as they carry the
-# chunk's old values.
+# A round's messages in order of chunks. All messages of a chunk are sent before any of them is received, because they
+# carry the chunk's old values.
 Round = tuple[Message, ...]
 
 
@@ -61,7 +61,7 @@ def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
     """The messages of every precondition, then the messages of the schedule, in order of rounds and chunks.
 
     If every thread block keeps this order, there is no deadlock, even if a link holds only one message: the first
-    unfinished step waits only for steps that are earlier in the order.
+    unfinished step waits only for earlier steps, which have finished.
 
     Args:
       schedule: any schedule.

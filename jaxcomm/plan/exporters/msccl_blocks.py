@@ -48,7 +48,7 @@ class XmlThreadBlock:
     send: int = -1
     recv: int = -1
     steps: list[XmlStep] = field(default_factory=list)
-    passed: dict[int, int] = field(default_factory=dict)  # by other block: its last step for which this block waited
+    passed: dict[int, int] = field(default_factory=dict)  # other block -> its last step for which this block waited
 
 
 class Gpu:
@@ -106,7 +106,7 @@ class Gpu:
 
 
 def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: bool) -> list[Gpu]:
-    """The GPUs. The link with the most steps has `most` channels. Others have channels in proportion to their steps."""
+    """The GPUs. The link with the most steps has `most` channels; other links have channels in proportion to steps."""
     channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
     for group in moves:

@@ -18,7 +18,8 @@ Item = TypeVar("Item")
 class Slot(NamedTuple):
     """A chunk's place in scratch.
 
-    If the block puts the chunk, the place is in the peer's scratch. If the peer puts it, in the block's own scratch.
+    If the block puts the chunk, the place is in the peer's scratch. If the peer puts the chunk, the place is in the
+    block's own scratch.
     """
 
     peer: int
@@ -35,10 +36,10 @@ class ThreadBlock:
         self.arrived: set[int] = set()  # peers that are known to be in this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
-        self.known = np.zeros(ranks, np.int32)  # by rank: how many of its block's signals surely precede the next op
+        self.known = np.zeros(ranks, np.int32)  # number of signals by each rank's block that surely precede the next op
         self._ops: list[dict[str, Any]] = []
-        self._waited = False  # whether a thread has waited since all threads last met
-        self._read: set[Cell] = set()  # cells that were read since all threads last met
+        self._waited = False  # whether a thread has waited since the last barrier of all threads
+        self._read: set[Cell] = set()  # cells that were read since the last barrier
         self._written: set[Cell] = set()
         self._waits: list[dict[str, Any]] = []  # the last `wait`s, which more peers can join until the block sends
         self._after_waits = 0
@@ -95,7 +96,7 @@ class ThreadBlock:
                 self._sums[chunk] = sum_
 
     def close(self) -> None:
-        """Lets no more items join the last waits and sums, as a precondition's sum must not wait for late ranks."""
+        """Ends the last waits and sums. Nothing may join them: a precondition's sum must not wait for late ranks."""
         self._waits = []
         self._sums = {}
 

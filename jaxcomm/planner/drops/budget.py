@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from jaxcomm import cp_sat
 from jaxcomm.cp_sat import WORK_PER_SECOND, Log
 
-STEPS: Final = 32  # shares of a layer to choose from, from 0 to the bound
-CHOICES: Final = 8192  # approximate limit for all layers together: with more layers, each has fewer shares
+STEPS: Final = 32  # number of shares of a layer to choose from, from 0 to the bound
+CHOICES: Final = 8192  # approximate limit on the number of shares of all layers; many layers have fewer shares each
 TICKS: Final = 2**30  # the total cost in the solver's integers
 UNITS: Final = 2**40  # the total bytes in the solver's integers
 
@@ -49,7 +49,7 @@ def cheapest(
       costs: cost of each layer, by its lost share.
       bound: the greatest share of a layer that may be lost.
       budget: the share of all bytes that may be lost, at most `bound`.
-      time_limit: approximate seconds for the solver: the limit is on its work.
+      time_limit: approximate seconds for the solver. The limit counts work.
       seed: seed of the solver.
       log: receives the lines of the solver's log.
 

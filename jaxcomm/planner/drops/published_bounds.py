@@ -10,7 +10,7 @@ from jaxcomm.files import short
 
 
 class Published(NamedTuple):
-    """Shares of a model's gradients that may be lost: at random, or (selective) front layers and small ones first."""
+    """Shares of a model's gradients that may be lost. `selective` drops front layers and small gradients first."""
 
     model: str
     random: float

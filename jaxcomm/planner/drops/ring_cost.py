@@ -16,8 +16,8 @@ from jaxcomm.profile import PacketLoss
 EXACT: Final = 65536  # with more packets in a message, the number of losses is taken as normally distributed
 _NEGLIGIBLE: Final = 1e-15
 _DUPLICATES: Final = 3  # later packets that show TCP a loss before its timeout (RFC 5681)
-_REPEAT: Final = 2  # latencies of a retransmission without a timeout: the acknowledgement, the packet
-_QUERY: Final = 3  # latencies of a requested retransmission: the query, the reply, the packets
+_REPEAT: Final = 2  # latencies of a retransmission without a timeout: acknowledgement and packet
+_QUERY: Final = 3  # latencies of a requested retransmission: query, reply and packets
 
 
 def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None) -> float:
@@ -39,8 +39,8 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pa
         packets = math.ceil(message / packet_loss.packet_bytes)
         last = min(packets, _DUPLICATES)
         seconds += _any((packets - last) * ranks, rate) * _REPEAT * alpha
-        # The probability that one of the last packets needs another timeout. An earlier packet needs a timeout only if
-        # it is lost once more.
+        # `missing` is the probability that one of the last packets needs another timeout. An earlier packet needs this
+        # timeout only if it is lost once more.
         missing = rate
         while True:
             early, late = _any((packets - last) * ranks, missing * rate), _any(last * ranks, missing)

@@ -1,9 +1,9 @@
 """Chooses the ranks that average together in each iteration, where links between racks or some NICs are slow.
 
-In any pattern the slowest group takes at least the time of a pair over the slowest link. Every rank must meet another
-rank through its NIC, and every rack must meet another rack through its uplink, or they never agree. Pairs attain this
-time, so the least cost is known without a solver. The further and the longer ranks are apart, the more training
-suffers. Among the patterns of the least cost, the one that leaves the least disagreement per second is therefore taken.
+All ranks agree only if every rank meets another rank through its NIC, and every rack meets another rack through its
+uplink. In any pattern the slowest group therefore takes at least the time of a pair over the slowest link. Pairs attain
+this time, so the least cost is known without a solver. Training suffers if the ranks' models differ much and for long.
+Among the patterns of the least cost, `decide` therefore takes the one that leaves the least disagreement per second.
 There are candidates of several kinds, and `search` improves them.
 """
 
@@ -30,7 +30,8 @@ CURE: Final = "\n  Cure: "
 def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> Groups | None:
     """The groups of every iteration.
 
-    Among the patterns whose slowest group takes the least time, they leave the least disagreement per second.
+    Among the patterns whose slowest group takes the least time, the chosen pattern leaves the least disagreement per
+    second.
 
     Args:
       profile: the measurements; its `racks` and `nics` say which links are slow.
@@ -41,7 +42,7 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
       The groups; None if all ranks are in one rack with equal NICs, so that no division avoids a slow link.
 
     Raises:
-      ProfileError: it is not known how many bytes are averaged, or there are too many ranks.
+      ProfileError: the number of averaged bytes is unknown, or there are too many ranks.
     """
     nics = tuple(profile.nics) or (1.0,) * profile.ranks
     if len(profile.racks) < 2 and max(nics) == min(nics):

@@ -36,9 +36,9 @@ class Shuffle:
     limit: float
 
     def iterations(self, period: int, seed: int) -> list[Division]:
-        """`period` divisions. Each is the best of several draws.
+        """`period` divisions. Each division is the best of several draws.
 
-        The best draw leaves the least disagreement after the divisions before it.
+        The best draw leaves the least disagreement when it follows the divisions chosen before.
         """
         dice, ranks = random.Random(seed), len(self.links.nics)
         values = np.random.default_rng(seed).standard_normal((ranks, SKETCH)) if ranks > SKETCH else np.eye(ranks)
@@ -67,9 +67,9 @@ class Shuffle:
         return sorted(sorted(group) for group in (*between, *(group for within in staying for group in within)))
 
     def _able(self, ranks: Sequence[int], uplink: float) -> Sequence[int]:
-        """The ranks whose NIC is no slower than the uplink.
+        """The ranks that a rack may send: those whose NIC is no slower than the uplink.
 
-        If there is only one such rank, it would always be sent. All ranks are returned then.
+        Returns all ranks if only one rank qualifies, because otherwise this rank would be sent in every iteration.
         """
         most = max(uplink, min(self.links.nics[rank] for rank in ranks))
         able = [rank for rank in ranks if self.links.nics[rank] <= most]
@@ -107,7 +107,7 @@ class Shuffle:
 def path(links: GroupCosts) -> list[Division]:
     """Pairs along a path through all ranks.
 
-    The ranks agree slowly, but the pattern is connected on every network, and never over the limit.
+    The ranks agree slowly, but on every network the pattern is connected and keeps to the limit.
     """
     heads = [rack.ranks[0] for rack in links.racks]
     phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]
@@ -116,7 +116,7 @@ def path(links: GroupCosts) -> list[Division]:
 
 
 def racks_in_turn(links: GroupCosts) -> list[Division]:
-    """First a group for each whole rack, then, in turns, groups of one rank from every rack.
+    """In the first iteration each rack is a group. In each further iteration, a group has one rank of every rack.
 
     Racks of equal size agree exactly after a period.
     """
@@ -126,7 +126,7 @@ def racks_in_turn(links: GroupCosts) -> list[Division]:
 
 
 def paper(links: GroupCosts) -> list[Division]:
-    """The paper's pattern (III-B1 to 3): one group of the racks' representatives, and one of other ranks in each rack.
+    """The paper's pattern (III-B1 to 3): one group of the racks' representatives, and in each rack a group of the rest.
 
     The representative of a rack with a slow uplink is paired with the representative of another rack, a different one
     in every iteration. A rank with a slow NIC stays in its rack and is paired there if the rack has enough other ranks.

@@ -1,8 +1,8 @@
 """Finds patterns that leave the least disagreement per second, by descent over the divisions of every iteration.
 
 In turn, each iteration takes the division with which the whole period leaves the least disagreement, until no change
-gains. With up to `EVERY` ranks all divisions are tried, or a sample of all divisions. With more ranks only the starts'
-divisions are tried.
+gains. With up to `EVERY` ranks all divisions are tried, or a sample of all divisions. With more ranks only divisions of
+the starting patterns are tried.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from jaxcomm.plan.groups import GroupCosts
 from jaxcomm.planner.groups.divisions import SLACK, Division
 
 EVERY: Final = 8  # every division is tried for up to this many ranks
-MOST: Final = 1024  # maximum number of divisions that are tried beside the starts' divisions
+MOST: Final = 1024  # maximum number of divisions that are tried beside those of the starting patterns
 PERIODS: Final = range(1, 9)
 RANDOM: Final = 2  # random starts per period
-KEPT: Final = 3  # number of best patterns whose ρ is reduced at the end
+KEPT: Final = 3  # number of best patterns whose spectral norm is reduced at the end
 
 Floats = NDArray[np.float64]
 Norm = Callable[[Floats], Floats]
@@ -60,7 +60,7 @@ class _Pool(NamedTuple):
 
     @classmethod
     def of(cls, links: GroupCosts, starts: Sequence[list[Division]], dice: random.Random) -> Self:
-        """The starts' divisions and, for few ranks, all divisions of the least cost in which groups share no uplink."""
+        """The divisions of `starts`; for few ranks, also all divisions of the least cost without a shared uplink."""
         ranks = len(links.nics)
         limit = links.least * SLACK
         every = [*_divisions(list(range(ranks)), links)] if ranks <= EVERY else []
@@ -109,7 +109,7 @@ class _Pool(NamedTuple):
 
 
 def _frobenius(products: Floats) -> Floats:
-    """The scaled Frobenius norm: fast to compute, and 0 where ρ is 0."""
+    """The scaled Frobenius norm. It is faster to compute than the spectral norm, and 0 for the same products."""
     return np.asarray(np.sqrt(np.square(products).sum(axis=(1, 2)) / products.shape[1]), np.float64)
 
 

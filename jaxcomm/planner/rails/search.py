@@ -35,7 +35,7 @@ STEPS: Final = 2  # sizes tried per octave
 # Allowed excess over the time of the best split with rounded shares. With the first slack, the time is at most 2 % over
 # the time of the best split with any shares.
 SLACKS: Final = (0.016, 0.04, 0.08, 0.16)
-MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # with less gain, one rail is within the first slack
+MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # if a split saves less, one rail is within the first slack
 FINEST: Final = 1.001  # a range is not divided further if its last size is less than this multiple of its first size
 
 
@@ -79,8 +79,8 @@ def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
 class RailChoice(NamedTuple):
     """The split for a size, and its reason.
 
-    `ratio` is the divergence of the split, or of the best split if the best split diverged and was refused. `seconds`
-    is the time of the split, and `alone` is the time of the best single rail.
+    `ratio` is the divergence of the split. If the reason is "diverges", it is the divergence of the best split, which
+    was refused. `seconds` is the time of the split, and `alone` is the time of the best single rail.
     """
 
     split: Split
@@ -141,8 +141,8 @@ def _within_reach(split: Split, nbytes: int) -> bool:
 def _ranges(setting: RailSearch) -> list[RailRange]:
     """Ranges over all sizes, with the least slack that gives no more ranges than a plan can hold.
 
-    Times are linear between the sizes at which a rail reaches a sample of its table. A split that serves at the turns
-    of its own time and of the best time therefore serves all sizes between these turns.
+    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. A split that is
+    fast enough at these sizes of its own rails and of the best split's rails is therefore fast enough between them.
     """
     choose, turns = cache(setting.choose), _turns(setting.rails)
     sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)

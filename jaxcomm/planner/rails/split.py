@@ -18,13 +18,13 @@ from jaxcomm.planner.rails import times
 from jaxcomm.planner.rails.times import RailOption
 from jaxcomm.profile import Profile
 
-TIE: Final = 1e-6  # share of the least time that one more rail, or a more demanding use of a rail, must save
+TIE: Final = 1e-6  # share of the least time that one more rail, connection or core must save
 SLICE: Final = 64 * 1024  # bytes of an MPTCP slice
 SLICES: Final = 1024  # maximum number of slices of a buffer
 
 
 class Load(NamedTuple):
-    """One rail's part: how it is used, and its share."""
+    """One rail's part of a buffer: the option that the rail uses, and its share."""
 
     option: RailOption
     share: float
@@ -50,7 +50,7 @@ def split_seconds(split: Split, nbytes: int) -> float:
 
 
 def fastest_rail(rails: Sequence[Sequence[RailOption]], nbytes: int) -> RailOption:
-    """The fastest single rail, in the least demanding of equally fast uses."""
+    """The fastest use of a single rail. Among equally fast uses, the first is taken, which is the least demanding."""
     return min((option for options in rails for option in options), key=lambda option: option.seconds(nbytes))
 
 
@@ -124,7 +124,7 @@ class Use(NamedTuple):
 
 
 def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
-    """For the first 0, 1, 2, … rails, the most units that they carry together, by total number of cores.
+    """Entry r maps each total number of cores to the most units that the first r rails carry with these cores.
 
     Each rail is idle or takes one of its uses. More than `UNITS` units count as `UNITS`. Entries that take more cores
     without carrying more units are left out, so each front has at most `UNITS` + 1 entries.

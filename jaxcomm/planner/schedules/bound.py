@@ -1,8 +1,8 @@
-"""The least time of schedules whose messages are one chunk each, on one network, for one late rank and its delay.
+"""A lower bound on the time of schedules whose messages are one chunk each, for one network, late rank and delay.
 
 A message is a sum of distinct contributions to a chunk. The bound is the greatest of four bounds. The first is the time
 until the late rank's part of every chunk has reached all other ranks through the late rank's ports. The second is the
-time until it has reached all other hosts through the NICs of the late rank's host. The third is the time of all
+time until this part has reached all other hosts through the NICs of the late rank's host. The third is the time of all
 messages, and the fourth the time of the messages between hosts, both without the messages that fit into the delay.
 """
 
@@ -46,7 +46,7 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     ranks, hosts, home = len(topology.hosts), len(sizes), sizes[topology.hosts[late]]
     byte_s = nbytes / chunks * cluster.beta
     fast, slow = cluster.alpha + byte_s, cluster.alpha + topology.slow * byte_s
-    # A shared link is busy for a message's bytes only.
+    # A message occupies a shared link for the time of its bytes, without α.
     per_rank, nic = topology.nic == "rank", slow if topology.nic == "rank" else topology.slow * byte_s
     ways = tuple([fast] * (max(sizes) > 1) + [slow] * (hosts > 1))
 
@@ -63,8 +63,8 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     early = (ranks - 1) / fast + others_nics / nic * (hosts > 1)
     bounds += [ranks * chunks / rate, (2 * (ranks - 1) * chunks - delay * early) / rate]
 
-    # In the same way each chunk needs 2(h-1) messages between h hosts. Messages that leave the late rank's host before
-    # the arrival are not among these, but messages in flight at the arrival may be.
+    # In the same way each chunk needs 2(h-1) messages between h hosts. A message that leaves the late rank's host
+    # before the arrival does not count as one of these messages, unless the message is in flight at the arrival.
     own = home if per_rank else 1
     counted = 2 * (hosts - 1) * chunks - delay * (nics - own) / nic - own * slow / nic
     return max(*bounds, counted * nic / nics)
@@ -85,7 +85,7 @@ def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, 
 
 
 def _delivered(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
-    """The number of pairs of a rank and a chunk that messages through the ports can have reached by `time`."""
+    """The most pairs of rank and chunk that messages through the ports can have reached by `time`."""
     reached = 0
     for port in ports:
         for count in itertools.count():
@@ -111,7 +111,7 @@ def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
     """
     if time < 0:
         return 0
-    if time >= most * min(ways):  # one rank alone can have reached them
+    if time >= most * min(ways):  # one rank can have sent to all by itself
         return most
     total = 1
     for way in ways:

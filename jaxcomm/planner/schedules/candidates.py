@@ -109,7 +109,7 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
 
 
 def _late_on_hosts(setting: Setting, nbytes: int, own: Sequence[Spec], limit: float) -> list[Spec]:
-    """The best schedule of each kind that is timed by the hosts' links, and the best of `own`."""
+    """The best of `own`, the best schedule of each other kind, and all solved schedules, timed on the hosts' links."""
     solved = [
         spec_of(Transfers, late=ROLE, chunks=found.chunks, index=index) for index, found in enumerate(setting.solved)
     ]
@@ -140,8 +140,8 @@ def tried_specs(setting: Setting, nbytes: int, *, has_late: bool) -> list[Spec]:
 def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: float = math.inf) -> list[Spec]:
     """The best direct join, in which the late rank exchanges with all others at once, if a rank has enough ports.
 
-    A direct join asks more of the network. It must therefore save `min_gain` of the least time of its rivals, or of
-    `limit` if `limit` is less.
+    A direct join uses more ports at once than other schedules. It must therefore save `min_gain` of the least time of
+    `rivals`, or of `limit` if `limit` is less.
     """
     others = setting.ranks - 1
     if others > setting.ports or others < 2:  # with two ranks, a direct join equals the straggler schedule
@@ -157,7 +157,7 @@ def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: f
 
 
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
-    """1, 2, 4, …, as far as the buffer can be cut.
+    """The multiples 1, 2, 4, … of n - 1 chunks into which the buffer can be cut.
 
     With a topology every message must be timed, so the largest multiple is 8, or 1 above `SOLVED` ranks.
     """
@@ -170,7 +170,7 @@ def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Sp
     """The best schedule of each kind for the last two late ranks, the last three, …; empty if at most one is late.
 
     Chunk counts are 1, 2, 4, … times the least count that loads all ranks equally. If links differ, every transfer must
-    be timed. The factors then go up to 4 only, and kinds that take `limit` seconds or longer may be left out.
+    be timed. In this case the largest factor is 4, and kinds that take `limit` seconds or longer may be left out.
     """
     specs: list[Spec] = []
     order, most = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)

@@ -31,18 +31,18 @@ SIZES: Final = (8, 32, 128, 512)  # the buffer's transfer time within a host div
 CHUNKS: Final = (0.5, 1, 2, 4)  # numbers of chunks per rank
 STARTS: Final = 3  # schedules that are improved per size
 MOST_TRIES: Final = 30_000
-WORK_PER_SECOND: Final = 5_000_000  # tries · messages, on the machine where it was measured
+WORK_PER_SECOND: Final = 5_000_000  # tries · messages per second, on the machine that measured this number
 
 
 def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, ...]:
     """Schedules for some sizes, each faster than every other schedule of the plan.
 
-    Empty above `SOLVED` ranks, without a late rank, or if latency or bytes cost nothing. If latency costs nothing, the
-    largest number of chunks is best. If bytes cost nothing, a single chunk is best.
+    Empty without a topology or a late rank, above `SOLVED` ranks, or if latency or bytes cost nothing. If latency costs
+    nothing, the largest number of chunks is best. If bytes cost nothing, a single chunk is best.
 
     Args:
       setting: the plan's setting.
-      time_limit: approximate seconds for the search. The limit is on its work, and so is equal on every machine.
+      time_limit: approximate seconds for the search. The limit counts work, so it is equal on every machine.
       seed: seed of the search; equal arguments give equal schedules.
     """
     links, late = setting.links, setting.late
@@ -91,7 +91,7 @@ def solve(
       cluster: the network, with a topology.
       late: the late rank.
       delay: seconds by which the rank is late.
-      time_limit: seconds, roughly.
+      time_limit: approximate seconds.
       seed: seed of the search; equal arguments give equal schedules.
     """
     call = nbytes, cluster, late, delay
@@ -121,7 +121,7 @@ _searched = lru_cache(maxsize=64)(solve)
 
 
 def _starts(setting: Setting, nbytes: int) -> list[Spec]:
-    """Starts that sum everything possible before the arrival, starts that sum nothing, and the best for the delay."""
+    """Specs that sum all they can before the arrival, specs that sum nothing before, and the best for the delay."""
     counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
     specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
     for count in counts:
@@ -145,7 +145,8 @@ def _links(cluster: Cluster, chunk_bytes: float) -> MessageSeconds:
 def _given(schedule: Schedule, late: int) -> Schedule:
     """The schedule as a list of its transfers.
 
-    A search may not find the schedule again, because messages overtake others at shared links.
+    A search may not reproduce its start, because messages overtake others at shared links. The start is therefore a
+    candidate, too.
     """
     *before, after = (tuple(phase.table().ravel().tolist()) for phase in schedule.phases)
     return listed(schedule.ranks, late, schedule.num_chunks, before[0] if before else (), after)

@@ -48,7 +48,7 @@ def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> 
 
 
 def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The hierarchical halves as one all-reduce, only above `SOLVED` ranks. With fewer ranks, more chunks gain more."""
+    """The hierarchical halves as one all-reduce; empty up to `SOLVED` ranks, where more chunks gain more."""
     topology, ranks = setting.links.topology, setting.ranks
     if not topology or not topology.has_tiers or not SOLVED < ranks <= clock.TIMED:
         return []
@@ -59,8 +59,8 @@ def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf
     """The best hierarchical schedule for the late rank.
 
     In each tier the other ranks sum a share of the chunks before the arrival. A tier can hide no other work behind the
-    delay. Schedules are made for several delays up to the longest useful one. The schedules for the delays just below
-    and just above the actual delay are compared.
+    delay. There are schedules for several delays up to the longest useful one. Those for the two delays just below the
+    median delay and for the one just above it are compared.
     """
     topology = setting.links.topology
     if not topology:
@@ -89,8 +89,8 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
 def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The spec that takes the least time, as a list; empty if there is no spec, or all take `limit` or longer.
 
-    A spec is not timed if its busiest port alone, after the last rank's arrival, takes longer than `limit` or longer
-    than the whole time of another spec.
+    A spec is not timed if its busiest port, after the last rank's arrival, is busy for at least `limit`, or for at
+    least the whole time of another spec.
     """
     links, least = setting.links, limit
     best: list[Spec] = []
@@ -116,7 +116,7 @@ def _counts(setting: Setting, nbytes: int) -> list[int]:
     if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
     few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
-    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # ranks · chunks that a plan would list, with halves
+    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # ranks · chunks that a plan would list, halves included
         few = few[:-1]
     multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
     multiples = FINE if topology.is_unlike and ranks <= FEW else multiples
@@ -135,7 +135,7 @@ def _useful_delays(topology: Topology) -> list[float]:
 def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
     """For each useful delay: the numbers of chunks that are summed before the late rank arrives.
 
-    The first number counts chunks summed within hosts, the second chunks summed across hosts.
+    The first number counts chunks summed within hosts, the second number counts chunks summed between hosts.
     """
     sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
     across, within = _longest(len(sizes), _unit(topology, sizes)), _longest(max(sizes), 1.0)
@@ -161,7 +161,7 @@ def _unit(topology: Topology, sizes: Sequence[int]) -> float:
 def _port_loads(
     schedule: Schedule, topology: Topology, last: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each port and shared link, the number of rounds that use it, and its busy time.
+    """For each port, the number of rounds that use the port, and its busy time. A shared link counts as 0 rounds.
 
     The unit of the busy time is a buffer's transfer time within a host. Messages that can run before the last rank
     arrives do not count.

@@ -32,7 +32,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
     """
 
     links = setting.links
-    is_even = bool(links.topology or setting.timed)  # a topology's clock and timed sizes ignore alignment
+    is_even = bool(links.topology or setting.timed)  # times on a topology, and timed schedules, ignore alignment
     tolerance = UNEVEN if not is_even and ALIGNMENT * links.beta > (LEAST_JUMP - 1) * links.alpha else TOLERANCE
 
     def serves(choice: Spec, nbytes: int, best: Spec) -> bool:

@@ -23,11 +23,11 @@ from jaxcomm.planner.schedules.turns import may_select, turns_selector
 from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Delays
 
-LAG: Final = 2  # a call selects by the lateness in the call this number of calls before it
+LAG: Final = 2  # a call selects by the lateness that was observed this number of calls earlier
 FEWEST: Final = 20  # at least this many steps are needed to show whether a delay predicts the next delays
 LEAST: Final = 0.1  # each of the two schedules must run in at least this share of the steps
 PARTS: Final = 4  # the sorted delays are cut into this number of parts; schedules are compared for each part
-BLOCK: Final = 5  # neighbouring steps that stay in one half when a gain in one half is tested on the other
+BLOCK: Final = 5  # number of neighbouring steps in the same half; a pair fitted on one half is tested on the other
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class _Pair(NamedTuple):
     lateness_s: float
 
     def seconds(self, times: Floats, seen: Floats) -> Floats:
-        """Seconds of every step, from the late rank's arrival on."""
+        """Seconds of every step, from the late rank's arrival on. `seen` is the delay by which each step selects."""
         found: Floats = np.where(seen < self.lateness_s, times[self.early], times[self.late])
         return found
 
@@ -49,9 +49,10 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
     """The entries, with a selector where two schedules save enough.
 
     An entry is divided if two schedules save enough for only some of its sizes. If the entry's schedule uses no delay,
-    a pair of schedules must save `min_gain` of the entry's time. If it uses the delay, half of `min_gain` is enough,
-    because the model's errors are then alike for the pair and the entry's schedule. The gain of the pair that is best
-    on half of the steps must hold on the other half. Calls that XLA's collectives run have no selector.
+    a pair of schedules must save `min_gain` of the entry's time. If the entry's schedule uses the delay, half of
+    `min_gain` is enough, because the model's errors are then alike for the pair and the entry's schedule. The gain of
+    the pair that is best on half of the steps must hold on the other half. Calls that XLA's collectives run have no
+    selector.
 
     Args:
       setting: the plan's setting.
@@ -171,7 +172,7 @@ def _times(setting: Setting, specs: Sequence[Spec], nbytes: int, delays: Floats)
 
 
 def _best(times: Floats, seen: Floats, steps: NDArray[np.bool_]) -> _Pair | None:
-    """The pair that takes the least time in these steps; None if no delay divides them."""
+    """The pair that takes the least time in these steps; None if no delay leaves both schedules enough steps."""
     order = np.argsort(np.where(steps, seen, np.inf), kind="stable")[: int(steps.sum())]
     delays, sums = seen[order], np.cumsum(times[:, order], axis=1)
     fewest = max(1, round(LEAST * len(order)))

@@ -53,14 +53,14 @@ class Setting:
     _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """The schedule of a spec. Rank 0 is the late rank if no rank is known to be late, or any rank may be late."""
+        """The schedule of a spec. If no late rank is known, or any rank may be late, rank 0 is the late rank."""
         if spec not in self._built:
             roles = {ANY_RANK: 0, **(self.late.roles or {ROLE: 0})}
             self._built[spec] = build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
         return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """The schedule's seconds before and after the arrival of the late ranks it waits for, or of the last rank."""
+        """The schedule's seconds before and after the arrival of its late ranks, or without these, of the last rank."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
         if self.timed and spec.kind == "lax":
@@ -79,9 +79,9 @@ class Setting:
         return self.timed.samples(self.schedule(spec)) is not None
 
     def reaches(self, nbytes: int) -> bool:
-        """Whether times are known for this size. Timed schedules give them up to about the largest timed size.
+        """Whether times are known for this size.
 
-        Links give times for all sizes.
+        Timed schedules give times up to about the largest timed size. Links give times for all sizes.
         """
         return self.timed is None or self.timed.reaches(nbytes)
 
@@ -105,7 +105,7 @@ class Setting:
     def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
         """The least share of the time of `other` that `spec` must save.
 
-        This is `min_gain`, or the error of timed schedules if that counts and is greater.
+        This is `min_gain`, or the error of timed schedules if that error counts (see `has_given_gain`) and is greater.
         """
         if not self.timed or spec.kind in ("nccl", "lax") or self.has_given_gain:
             return self.min_gain
@@ -117,9 +117,9 @@ class Setting:
 
         Between hosts a predicted saving of `min_gain` is enough, because links and timed calls are independent
         evidence, and the run tries the schedule beside the default. On shared memory only timed calls are evidence. The
-        saving must then exceed their chance deviation, also at the timed sizes next to this one. A gain at a single
-        timed size counts as chance. For sizes beyond the timed ones there is no gain unless times grow with the bytes
-        at the largest timed sizes.
+        saving must then exceed the chance deviation of timed calls, also at the timed sizes next to this one. A gain at
+        a single timed size counts as chance. Beyond the largest timed size a gain counts only if times grow with the
+        bytes at the largest timed sizes.
         """
 
         def saves(size: int, least: float) -> bool:
@@ -165,7 +165,7 @@ class Setting:
         return [spec_of(Plain, kind=kind) for kind in kinds]
 
     def _seconds(self, spec: Spec, nbytes: int) -> float:
-        others = [each for each in self.defaults if each != spec]  # in a trial, `spec` took turns with one of these
+        others = [each for each in self.defaults if each != spec]  # in a trial, `spec` alternated with one of these
         if others and (tried := self.trial(spec, nbytes)):
             return tried.ratio * min(self._untried_seconds(each, nbytes) for each in others)
         return self._untried_seconds(spec, nbytes)
@@ -187,7 +187,7 @@ class Setting:
         return float(self.late.delays.exposed(before)) + after
 
     def _as_modelled(self, times: Sequence[float], schedule: Schedule, nbytes: int) -> list[float]:
-        """The phases' times by the links, scaled to the total time by the executor's model if a model was fitted."""
+        """The phases' `times`, scaled so that their sum is the time by the executor's model, if a model was fitted."""
         total = sum(times)
         if not self.timed or not total:
             return [*times]

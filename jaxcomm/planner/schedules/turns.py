@@ -33,7 +33,7 @@ from jaxcomm.simulate import Delays
 FEWEST: Final = 20  # at least this many steps are needed to show whether different ranks are late
 LEAST: Final = 0.5  # a rank must be late in at least this share of the steps
 BLOCK: Final = 5  # neighbouring steps that stay in one half; the selector must gain in both halves
-DECISION: Final = 2  # latencies until all ranks know the missing rank: the last arrival's notice, then the decision's
+DECISION: Final = 2  # latencies until all ranks know the missing rank: a notice of the arrivals, then the decision
 SHORTEST: Final = 1e-4  # minimum seconds to wait for the last rank, because jitter alone makes ranks this late
 
 Floats = NDArray[np.float64]
@@ -84,16 +84,16 @@ def _offers(setting: Setting, turns: LatestRanks, nbytes: int) -> Iterator[Spec]
 
 
 def _graces(lateness: Floats) -> list[float]:
-    """Times to wait for the last rank, each twice the time before.
+    """Times to wait for the last rank, each twice the previous one.
 
-    In over half of the steps the last rank is later than all of them.
+    All these times are below the last rank's lateness in over half of the steps.
     """
     most = float(np.quantile(lateness, 1 - LEAST))
     return [significant(SHORTEST * 2**step) for step in range(20) if SHORTEST * 2**step < most]
 
 
 def _by_rank(setting: Setting) -> list[Setting]:
-    """Settings with each rank as the late rank. If ranks do not differ, only the setting with the first rank."""
+    """One setting per rank, with this rank as the late rank; only the setting of rank 0 if ranks do not differ."""
     differs = setting.links.topology or (setting.timed and not setting.timed.any_rank)
     ranks = range(setting.ranks) if differs else [0]
     return [dataclasses.replace(setting, late=LateRanks({ANY_RANK: rank, ROLE: rank})) for rank in ranks]

@@ -66,12 +66,12 @@ class WithXla:
         return tuple(self._made(list(alike)) for _, alike in itertools.groupby(pieces, key=what_runs))
 
     def saves(self, spec: Spec, nbytes: int, of: Spec) -> bool:
-        """Whether `spec`, run by XLA's collectives, saves enough of the time of `of`, run by our executor."""
+        """Whether `spec`, run by XLA's collectives, saves enough of our executor's time for `of`."""
         least = self.least_gain(spec, nbytes, of)
         return self.by_xla.seconds(spec, nbytes) < (1 - least) * self.own.seconds(of, nbytes)
 
     def least_gain(self, spec: Spec, nbytes: int, of: Spec) -> float:
-        """The share of the time of `of`, run by our executor, that `spec`, run by XLA's collectives, must save."""
+        """The share of our executor's time for `of` that `spec`, run by XLA's collectives, must save."""
         own, by_xla = self.own, self.by_xla
         if own.has_given_gain or not own.timed or not by_xla.timed:
             return own.min_gain

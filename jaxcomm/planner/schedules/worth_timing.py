@@ -1,4 +1,4 @@
-"""The schedules that `jaxcomm profile` times for a size, as the links alone suggest."""
+"""The schedules that `jaxcomm profile` times for a size, chosen by the links alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
     yield from host_specs(setting, nbytes)
     late = late_specs(setting, nbytes)
     yield from (spec for spec in late if not too_many_ports(setting, spec))
-    # Chunks are tuned by α, which links give least accurately, so other counts are tried as well.
+    # Tuned chunk counts depend on α, a link's least accurate number, so half and twice these counts are tried, too.
     tuned = {spec.chunks for spec in late if isinstance(spec, StragglerSpec)}
     counts = {count for chunks in tuned for count in (chunks // 2, 2 * chunks) if count}
     if late and setting.hosts == 1:
@@ -65,12 +65,13 @@ def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
 def _setting(profile: Profile) -> Setting:
     late, call_s = LateRanks.of(profile), profile.collective.seconds if profile.collective else 0.0
     if late.turns and np.median(late.turns.lateness) >= LEAST_LATENESS * call_s:
-        late = LateRanks({ROLE: find_straggler(profile).rank}, Delays(late.turns.lateness.tolist()))  # any rank will do
-    elif late.roles:  # if several are late, only schedules for the last one are timed
+        # Schedules for this rank stand for the schedules for any rank.
+        late = LateRanks({ROLE: find_straggler(profile).rank}, Delays(late.turns.lateness.tolist()))
+    elif late.roles:  # if several ranks are late, only schedules for the last one are timed
         late = LateRanks({ROLE: late.roles[ROLE]}, late.delays, late.lateness)
     try:
         found = template(profile.ranks) if late.roles else None
-    except PlanError:  # without OR-Tools: only schedules that use no delay
+    except PlanError:  # OR-Tools is missing, so only schedules that use no delay are timed
         late, found = LateRanks(), None
     links = Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0)
     return Setting(

@@ -2,8 +2,8 @@
 
 `boundaries` makes the decision from the options of `jobs`. `greedy` finds a packing to start from, and `bucket_solver`
 finds the best packing by CP-SAT. `queue` says when a step ends, and `bound` has the least time of a step. `relaxed` has
-the time that the step would take if the training accepted other mathematics. This folder imports the decisions about
-schedules and drops.
+the step's time with drops, with averages within groups, or with both. This folder imports the decisions about schedules
+and drops.
 """
 
 from jaxcomm.planner.step.boundaries import plan_step

@@ -14,7 +14,7 @@ from jaxcomm.simulate import Delays
 def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
     """Mean seconds after the late rank's last gradient that no boundaries, order and schedules can beat.
 
-    Gradients that are ready at r or later are summed no sooner than if all of them were ready at r, whatever the calls.
+    For every time r: gradients that are ready at r or later are summed no sooner than if all of them were ready at r.
     """
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):

@@ -22,16 +22,16 @@ from jaxcomm.planner.step.jobs import Atoms, Jobs, Option, Packing
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import tune
 
-OPTIONS: Final = 24  # straggler schedules to choose from for a bucket of the profile
-FEW: Final = 8  # straggler schedules to choose from for buckets that may be joined
-LARGE: Final = 128  # number of bucket sizes that may use the delay; the sizes with the most bytes in all buckets do
+OPTIONS: Final = 24  # number of straggler schedules considered for a bucket of the profile
+FEW: Final = 8  # number of straggler schedules considered for a bucket that may join others
+LARGE: Final = 128  # number of bucket sizes that may use the delay: those with the most bytes in total
 MAX_SIZES: Final = 1000
 
 
 class Decision(NamedTuple):
     """The plan's step, the schedule for every size of bucket, and the solver's results.
 
-    `known` has the sizes of the planned buckets, and the sizes of the profile's buckets for trainings that keep these.
+    `known` has the sizes of the planned buckets and of the profile's buckets, because a training may keep the latter.
     """
 
     step: Step
@@ -53,7 +53,7 @@ def plan_step(profile: Profile, setting: Setting, *, time_limit: float, seed: in
       log: receives the lines of the solver's log.
 
     Raises:
-      ProfileError: more buckets, or more sizes of them, than a plan can hold.
+      ProfileError: more buckets or bucket sizes than a plan can hold.
       JaxcommError: OR-Tools is needed and not installed.
     """
     if not profile.buckets:
@@ -139,7 +139,8 @@ def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
 def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Planned, ...]:
     """The buckets, with their times in a step with these `stages`.
 
-    The network serves jobs in the order in which they become ready. As `queue` says, every order ends at the same time.
+    The network is assumed to run jobs in the order in which they become ready. Every order ends at the same time (see
+    `queue`).
     """
     delay = stages[-1]
     options = [jobs.options[run.bytes][packing.choice[run.bytes]] for run in packing.runs]

@@ -40,8 +40,8 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
 
     Args:
       jobs: the step's gradients, and the buckets that they can form.
-      stages: how late the late ranks are, as for `StepQueue.of`; similar steps are neighbours.
-      time_limit: seconds for the solver, roughly: it limits the solver's work, equally on every machine.
+      stages: how late the late ranks are, as for `StepQueue.of`; similar steps must be neighbours.
+      time_limit: approximate seconds for the solver. The limit counts work, so it is equal on every machine.
       seed: seed of the solver.
       log: receives the lines of the solver's log.
 
@@ -63,7 +63,7 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
 def _with_first_options(jobs: Jobs, queue: StepQueue, weights: Ints, packing: Packing) -> Packing:
     """The packing with the first option of each size, unless the step then ends later.
 
-    The solver takes any of several equally good options.
+    The solver may take another option that is equally good.
     """
 
     def ends(packing: Packing) -> float:

@@ -1,4 +1,4 @@
-"""A good packing to start the solver from, found by one change at a time as long as a change gains."""
+"""A good packing to start the solver from, found by single changes as long as a change gains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxcomm.planner.step.queue import Ints, StepQueue
 
 
 def greedy(jobs: Jobs, queue: StepQueue, weights: Ints) -> Packing:
-    """Changes the packing of single atoms until no change gains.
+    """Starts with one atom per bucket, and changes this packing until no change gains.
 
     A pass first gives each size, the largest first, its best option while the other sizes keep theirs. Then it merges
     neighbouring buckets, the last first, where a merge gains.

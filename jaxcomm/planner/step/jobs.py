@@ -18,7 +18,7 @@ from jaxcomm.planner.step.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
 AT_ONCE: Final = 64  # steps whose queues are in memory at the same time
-ATOMS: Final = 16  # maximum number of atoms, of which runs consist; if there are more gradients, several form one atom
+ATOMS: Final = 16  # maximum number of atoms; if there are more gradients, neighbouring gradients form one atom
 
 
 class Option(NamedTuple):
@@ -61,7 +61,7 @@ class Packing(NamedTuple):
 class Jobs(NamedTuple):
     """The runs that may become a step's buckets, the time at which each atom is ready, and the options of each size.
 
-    Every other option of a size must save `min_gain` of the time that the size's first option takes after the arrival.
+    An option other than a size's first must save `min_gain` of the first option's time after the arrival.
     """
 
     ready: Floats

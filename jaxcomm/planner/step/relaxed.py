@@ -1,4 +1,4 @@
-"""The time of a step if a training accepted other mathematics: drops, averages within groups, or both."""
+"""The time of a step with drops, with averages within groups, or with both, if a training accepts these."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Links(NamedTuple):
 
     @classmethod
     def of(cls, setting: Setting, packet_loss: PacketLoss | None, groups: Groups | None) -> Self:
-        """The links of a setting, and of the racks that groups are for."""
+        """The links of a setting, with the racks and NICs of `groups`."""
         link = setting.links
         if groups is None:
             return cls(setting, link.beta, packet_loss, ())
@@ -92,7 +92,7 @@ class _Links(NamedTuple):
         return setting.cost(bucket.schedule, math.ceil(bucket.bytes * (1 - (share or 0.0))))
 
     def divided(self, bucket: Planned, share: float | None) -> Times:
-        """The time of averaging within groups: that of an iteration's slowest group, averaged over iterations."""
+        """The time of averaging within groups: the time of an iteration's slowest group, averaged over iterations."""
         slowest = [max(self._ring(ranks, bucket.bytes, beta, share) for ranks, beta in each) for each in self.rings]
         return 0.0, sum(slowest) / len(slowest)
 

@@ -32,7 +32,7 @@ class _Shape(NamedTuple):
 
     prefix: bytes
     same: bool = False
-    share: float = 0.9  # a shell's prompt or a launcher's own message may stand between the lines
+    share: float = 0.9  # below 1: a shell's prompt or a launcher's message may stand between the lines
 
 
 _COLOUR = rb"(?:\x1b\[[\d;]{0,16}m)?"

@@ -60,7 +60,7 @@ def profile_of_host(
     GPUs of a group share the group's link to other groups, and all groups share the NICs.
 
     Args:
-      groups: the group of each GPU, as its links join it to others.
+      groups: the group of each GPU, as `joined` returns it.
       nics: the number of NICs that serve the host.
       inside: bytes per second from one GPU of a group to another; None if unknown.
       between: bytes per second from one group to another; None if unknown.

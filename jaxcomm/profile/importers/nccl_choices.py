@@ -1,6 +1,6 @@
 """NCCL's algorithm and protocol for each size, and the α and β of each protocol.
 
-α and β differ between protocols as they do between separate links. NCCL logs its choices with NCCL_DEBUG=INFO and
+Each protocol has its own α and β, like a separate link. NCCL logs its choices with NCCL_DEBUG=INFO and
 NCCL_DEBUG_SUBSYS=TUNING, by name or, before 2.24, by number.
 """
 
@@ -38,11 +38,11 @@ def choices(text: str) -> dict[int, NcclChoice]:
 def fit_of_ring(
     samples: Sequence[Sample], taken: Mapping[int, NcclChoice], op: OpName, ranks: int, source: str
 ) -> Link:
-    """The link fitted to the samples that the ring ran with the protocol of its largest sizes.
+    """The link fitted to the samples that NCCL ran as a ring, with the protocol of the largest sizes.
 
-    Schedules consist of transfers like the ring's. A tree, or a protocol that trades half of the bandwidth for less
-    latency, would make α too small and β too large. If no protocol of the ring has two sizes, the link is fitted to all
-    samples. The link's `source` has the α and β of every protocol of the ring.
+    Our schedules consist of transfers like those of a ring. Samples of a tree, or of a protocol that trades half of the
+    bandwidth for less latency, would make α too small and β too large. If no protocol of the ring has two sizes, the
+    link is fitted to all samples. The link's `source` has the α and β of every protocol of the ring.
     """
     of_protocol: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.bytes):

@@ -37,8 +37,8 @@ def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the link that nccl-tests timed: α and β, and no arrivals.
 
     The out-of-place times are used, or the in-place times if there are no others. Sizes of 0 are skipped. If the log
-    says which algorithm and protocol NCCL took, α and β come from the largest sizes of the ring (see `fit_of_ring`).
-    Ranks that are listed with several hosts give a topology (see `nccl_devices.topology`).
+    says which algorithm and protocol NCCL chose, α and β come from the sizes that ran as a ring (see `fit_of_ring`). If
+    several hosts are listed, the profile may have a topology (see `nccl_devices.topology`).
 
     Args:
       data: the table or the JSON.
@@ -180,7 +180,7 @@ def _half_digit(word: str) -> float:
 
 
 def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> int:
-    """The number of listed ranks if it fits every row's bandwidths. Otherwise the only number that fits them.
+    """The number of listed ranks if it fits every row's bandwidths; otherwise the only number that fits the bandwidths.
 
     A device's line may be missing, and programs under MPI may print no line. If no number fits, the listed ranks count.
     """
@@ -219,7 +219,7 @@ def _op_from_ratio(ratios: list[_Ratio], ranks: int | None, where: str) -> OpNam
 
     Only for all_reduce is the bus bandwidth 2(n-1)/n times the algorithm bandwidth.
     """
-    if ratios and ratios[-1].least > 1 and (ranks is None or ranks > 2):  # other collectives have at most 1
+    if ratios and ratios[-1].least > 1 and (ranks is None or ranks > 2):  # the ratio of other collectives is at most 1
         return "all_reduce"
     raise ProfileError(
         f"{where}: does not say which collective was timed.\n  Cure: put the command above the table, "

@@ -56,8 +56,8 @@ def read(data: bytes, where: str, created: str) -> Profile:
 
     Returns:
       The profile of one rank per GPU, in the order of the GPUs' ranks. GPUs that NVLink or XGMI joins form a group,
-      whether directly, over a switch or over other GPUs. All links within a group have the rate of the slowest link
-      that is needed to join the group.
+      whether directly, over a switch or over other GPUs. All links within a group count as having the rate of the
+      slowest link that is needed to join the group.
 
     Raises:
       ProfileError: not XML, a number out of range, or fewer than two GPUs.

@@ -135,7 +135,7 @@ def _described(
 
 
 def _uplink(seconds: Floats, rack: tuple[int, ...], within: float) -> float:
-    """The time of a byte to the nearest rank of another rack, divided by `within`, its time within a rack."""
+    """The time of a byte to the nearest rank of another rack, divided by `within`, the time within a rack."""
     outside = np.delete(seconds[[*rack]], rack, axis=1)
     return _ratio(float(np.nanmin(outside)) / within) if np.isfinite(outside).any() else 1.0
 

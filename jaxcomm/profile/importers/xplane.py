@@ -163,7 +163,7 @@ def _timings(calls: list[_Call], by_duration: bool) -> dict[_Op, _Timing]:
 
     On GPU all ranks leave a kernel together, so a rank's lateness is the longest time in the kernel minus the rank's
     own time. This needs no common clock. On CPU a rank's lateness is its start minus the first rank's start, because a
-    thread may be woken late at the end.
+    thread may wake up late at the end of a call.
     """
     seen: dict[tuple[_Op, object, int], int] = defaultdict(int)
     executions: dict[_Op, dict[tuple[object, int], dict[int, _Call]]] = defaultdict(lambda: defaultdict(dict))

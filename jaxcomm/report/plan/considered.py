@@ -23,8 +23,9 @@ def considered(plan: Plan) -> dict[str, Any]:
       time, and every considered schedule with the reason for its verdict in words. `halves` has the same for
       reduce-scatters and all-gathers, but without verdicts, because the fastest schedule is chosen. `step` has the
       step's times, bound and words, and every bucket: the names of its gradients, its times on the network, and
-      `range`, its index in `ranges`. `rails` has the ways of splitting, `transport` the choice of TCP or UDP. A
-      decision that was not made is null. With `alpha_assumed` no schedule that uses a delay was considered.
+      `range`, the index of its byte range in `ranges`. `rails` has the rails and their shares. `transport` has the
+      choice of TCP or UDP. A decision that was not made is null. If `alpha_assumed` is true, no schedule that uses a
+      delay was considered.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {

@@ -1,4 +1,4 @@
-"""An entry of a plan in words: its calls, their executor, and the delay from which the schedule pays."""
+"""An entry of a plan in words: its calls, their executor, and the shortest delay at which its schedule saves time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LAX: Final = "jax.lax's own collective"
 
 
 def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
-    """Yields lines on the calls of an entry, and on the delay from which its schedule pays.
+    """Yields lines on the calls of an entry, and on the shortest delay at which its schedule saves time.
 
     Args:
       plan: the plan.
@@ -29,7 +29,7 @@ def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
 
 
 def _certainty(plan: Plan, entry: Entry) -> Iterator[str]:
-    """Yields a line on the certainty of the gain, if schedules were timed. The trial in the run decides."""
+    """If schedules were timed, yields a line on the certainty of the gain. A trial in the run decides finally."""
     saved, error = 1 - entry.predicted.seconds / plain_seconds(plan, entry), entry.predicted.error
     if error and saved > 0 and entry.executor is None:
         sure = "more than the error of the times" if saved > error else "within the error of the times"
@@ -79,7 +79,7 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
-    if entry.executor == "xla":  # α and β do not describe its phases
+    if entry.executor == "xla":  # α and β do not predict the phases of XLA's collectives
         return
     size = entry.predicted.reference_bytes
     before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, size, plan.links))
@@ -93,7 +93,7 @@ def _runs(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
 
 
 def _otherwise(entry: Entry) -> str:
-    """The least times of an entry's calls on the other executors."""
+    """The entry's shortest predicted time on each of the other executors."""
     fastest: dict[str, Alternative] = {}
     for offer in sorted(entry.alternatives, key=lambda offer: offer.seconds):
         if offer.verdict not in ("ideal_delay", "too_many_ports"):

@@ -104,7 +104,7 @@ def summary(plan: Plan) -> str:
 
 
 def _saved(plan: Plan, entry: Entry) -> float:
-    """The share that an entry saves of the fastest time without a delay; negative if the entry takes longer."""
+    """The share of `plain_seconds` that an entry saves; negative if the entry takes longer."""
     return 1 - entry.predicted.seconds / plain_seconds(plan, entry)
 
 
@@ -127,7 +127,7 @@ def _bound(plan: Plan) -> str:
 
 
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
-    """Yields the entries with their schedules. Equal neighbours are joined, with the numbers of the widest range."""
+    """Yields the entries with their schedules. Adjacent equal entries are joined; the widest one gives the times."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
     for _, alike in itertools.groupby(pairs, key=_what_runs):
         found = list(alike)
@@ -230,7 +230,7 @@ def _executors(executors: Executors) -> Iterator[str]:
 def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     header = ["considered", f"time for {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
     offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
-    # An alternative that needs a long enough delay in every step has a row only if no other alternative equals it.
+    # An `ideal_delay` alternative is left out if another alternative has the same schedule, executor and time.
     distinct = {(offer.schedule, offer.executor, offer.seconds): offer for offer in offers}.values()
     cells: list[list[str | None]] = [
         [

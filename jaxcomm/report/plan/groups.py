@@ -1,4 +1,4 @@
-"""The groups of a plan in words and tables: their ranks, their times, and the iterations until all ranks agree."""
+"""The groups of a plan in words and tables: ranks, times, and rho, the disagreement that remains after a period."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _WIDTH: Final = 90  # greatest number of characters for one iteration
 
 
 def groups_headline(groups: Groups) -> str:
-    """One sentence: the times of an iteration in groups and of the fastest average of all ranks, and the iterations
-    until all ranks agree."""
+    """One sentence: the mean time of an iteration in groups, the time of the fastest average of all ranks, and rho."""
     costs = groups.baselines
     fastest = min(costs.ps, costs.ring, costs.double_tree, costs.hierarchical)
     less = f" ({1 - groups.mean_s / fastest:z.0%} less)" if fastest else ""

@@ -1,4 +1,4 @@
-"""The schedules of a plan for hosts that lack a rail, in words."""
+"""The schedules that a plan prepares for the loss of a host's rail, in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text
 
 
 def lost_rail_lines(plan: Plan) -> Iterator[str]:
-    """Yields one sentence on the schedules for all hosts and rails, if there are such schedules."""
+    """Yields one sentence on all prepared schedules. Yields nothing if the plan has none."""
     if not plan.lost_rails:
         return
     rails = printable(", ".join(dict.fromkeys(rail_name(lost.rail) for lost in plan.lost_rails)))

@@ -1,4 +1,4 @@
-"""The network of a plan, if its links differ, and the schedules that were solved for this network, in words."""
+"""In words: the network of a plan whose links differ, and the schedules that were solved for this network."""
 
 from __future__ import annotations
 

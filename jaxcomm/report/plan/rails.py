@@ -18,7 +18,7 @@ _REASONS = {
 
 
 def rails_headline(rails: Rails) -> str:
-    """One sentence: the rails that carry a buffer, the size from which several carry it, and the saving."""
+    """One sentence: the rails, the size from which a buffer is split over several rails, and the saving."""
     members = ", ".join(f"{rail_name(member.name)} ({member.transport})" for member in rails.members)
     splits = [each.predicted for each in rails.ranges if each.reason == "split"]
     if rails.threshold_bytes is None:
@@ -32,7 +32,7 @@ def rails_headline(rails: Rails) -> str:
 
 
 def rail_name(name: str) -> str:
-    """A rail's name, or other words for a rail that the job found itself, which has no name."""
+    """A rail's name, or "the first rail" for an unnamed rail. A rail that the job found itself has no name."""
     return name or "the first rail"
 
 

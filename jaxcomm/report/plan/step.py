@@ -32,7 +32,7 @@ def step_headline(step: Step) -> str:
 
 
 def step_lines(step: Step) -> Iterator[str]:
-    """Yields lines on the step's time, on times to compare, on the lower bound, and on times with relaxations."""
+    """Yields lines on the step's time, the time without merged buckets, the lower bound, and times with relaxations."""
     yield step_headline(step)
     if len(step.planned) < step.buckets:
         yield (
@@ -83,9 +83,9 @@ def _span_text(span: Span | None) -> str | None:
 
 
 def gantt(plan: Plan, step: Step) -> str:
-    """Draws the step: one bar per bucket and phase, and below the bars the names of the first 40 buckets.
+    """Draws the step: one bar per bucket and phase (before and after the late rank's arrival), and 40 buckets' names.
 
-    Marks show the times at which a bucket is ready, and at which the late rank's part of it is ready, too.
+    A black mark shows when a bucket is ready, an orange mark when the bucket is ready on the late rank, too.
 
     Returns:
       An SVG document with one `<rect class="bar before|after">` per bucket and phase.

@@ -1,4 +1,4 @@
-"""Measured times of schedules in words: the times of `jaxcomm plan --try`, and the sizes without a gain or a time."""
+"""Measured times of schedules in words: results of `jaxcomm plan --try`, and sizes without a gain or a timing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measured_lines(entry: Entry) -> Iterator[str]:
 
 
 def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
-    """Yields a sentence on the sizes at which no schedule saves enough by using the late rank's delay, if any."""
+    """Yields a sentence on the sizes at which no schedule gains from the late rank's delay, if there are such sizes."""
     timed, delay = plan.assumptions.timed, plan.assumptions.delay
     late = plan.roles.get("straggler")
     if timed and timed.same_bytes and timed.same_s is not None and delay and late is not None:
@@ -49,7 +49,7 @@ def nothing_to_plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def extrapolated_lines(plan: Plan) -> Iterator[str]:
-    """Yields a sentence with the largest timed size of schedules, if calls may be much larger."""
+    """Yields a sentence with the largest size at which schedules were timed, if this size is below `_LARGE`."""
     if timed := plan.assumptions.timed:
         proportion = "; if the timed ones do not, larger calls run the default schedule"
         more = "; `jaxcomm plan --try` times the plan's schedules"
@@ -57,7 +57,7 @@ def extrapolated_lines(plan: Plan) -> Iterator[str]:
 
 
 def extrapolated_links(profile: Profile) -> Iterator[str]:
-    """Yields a sentence with the largest timed size of links, if calls may be much larger and no schedule was timed."""
+    """Yields a sentence with the largest timed size of links if below `_LARGE`; nothing if schedules were timed."""
     if profile.link.samples and not profile.timed_schedules:
         yield from _extrapolated("Links", max(sample.bytes for sample in profile.link.samples))
 

@@ -16,7 +16,7 @@ _KINDS = {
     "copy": (palette.COPY, "receives a finished chunk"),
 }
 _LABEL_ALL = 16  # greatest number of ranks for which every row and round is labelled, and a box names its sender
-_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # rounds drawn per phase: if all rounds are labelled, and if only some are
+_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # most rounds drawn per phase: with up to _LABEL_ALL ranks, and with more
 
 
 class _Column(NamedTuple):
@@ -100,7 +100,7 @@ def _lay_out(schedule: Schedule) -> _Layout:
             x += box[0]
     top = (7.5 if before else 5.0) * unit
     bottom = top + schedule.ranks * box[1]
-    followed = min(schedule.num_chunks // 2, limit // 4)  # its transfers are not in the middle, which may be left out
+    followed = min(schedule.num_chunks // 2, limit // 4)  # all transfers of this chunk are in drawn rounds
     return _Layout(columns, gaps, arrival, box, left, x, top, bottom, unit, followed)
 
 
@@ -214,7 +214,7 @@ def _round_labels(schedule: Schedule, layout: _Layout) -> Iterator[str]:
 
 
 def _legend(layout: _Layout) -> tuple[list[str], float]:
-    """The shapes of the keys, and the height at which the keys end."""
+    """The shapes of the legend, and the height at which the legend ends."""
     unit = layout.unit
     thin, thick = f'stroke="{palette.GREY}" stroke-width="0.6"', f'stroke="{palette.INK}" stroke-width="2.4"'
     keys = [(f'fill="{fill}" {thin}', f"{kind}: {meaning}") for kind, (fill, meaning) in _KINDS.items()]

@@ -17,7 +17,7 @@ def transport_headline(chosen: Transport) -> str:
 
 
 def transport_section(chosen: Transport) -> str:
-    """The section of `jaxcomm explain`, as plain text without a trailing newline."""
+    """The section of `jaxcomm explain` on the protocol, as plain text without a trailing newline."""
     words = (
         f"{transport_headline(chosen)} jaxcomm.init(plan=…) before the first collective applies it, unless "
         "JAXCOMM_TRANSPORT is set."

@@ -1,11 +1,12 @@
 // emulate ORDERS BLOCKS MISTAKE PROGRAM...
 //
 // Runs the protocol of each encoded program in ORDERS random orders. A third of the orders have no late rank, a third
-// have a late rank, and a third have a rank that arrives after the deadline of the others. Prints one line per program,
+// have a late rank, and a third have a rank that arrives after the other ranks' deadline. Prints one line per program,
 // and exits with 1 at the first mistake.
 //
 // MISTAKE is "none", or a mistake that the emulation must find: "relaxed loads", "relaxed stores", "no fences", "no
-// exits", "wait 3" or "post 3". "wait 3" leaves out wait 3 and "post 3" leaves out post 3; both are counted from 0.
+// exits", "wait N" or "post N". "wait N" leaves out the table's wait number N, and "post N" leaves out the table's post
+// number N. Numbers begin at 0.
 
 #include <cstdint>
 #include <cstdio>

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kTimeout = 1000;
 constexpr uint64_t kEpochs = 3, kMissingEpoch = 2;
-constexpr uint64_t kSpoiled = 0xdeadbeef;  // not a sum, except by accident
+constexpr uint64_t kSpoiled = 0xdeadbeef;  // practically never a sum
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -180,7 +180,7 @@ void Emulator::Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const 
   }
 }
 
-// Continues with a random thread that can run.
+// Switches to a random thread that can run.
 void Emulator::Step() {
   ++verdict_.steps;
   const uint32_t me = fibers_.current();
@@ -189,8 +189,8 @@ void Emulator::Step() {
   fibers_.SwitchTo(runnable_[model_.Draw(runnable_.size())]);
 }
 
-// Parks the thread, unless it overlooked a newer store. A parked thread wakes when a flag that it polled gets a store,
-// or when time passes.
+// Parks the thread until a flag that the thread polled gets a store, or until time passes. Does not park the thread if
+// a polled flag already has a store that the thread has not seen.
 void Emulator::Pause(uint32_t thread) {
   Thread& me = threads_[thread];
   if (!me.overlooked) me.state = Thread::kParked;
@@ -210,8 +210,8 @@ void Emulator::Wake(uint32_t flag) {
   }
 }
 
-// Runs when no thread can run. Lets the late rank arrive. With kMissing, time first passes the deadline of the other
-// ranks. Returns false if still no thread can run.
+// Called when no thread can run. Lets the late rank arrive. With kMissing, first moves time past the other ranks'
+// deadline. Returns false if still no thread can run.
 bool Emulator::Unblock() {
   const bool held =
       std::any_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state == Thread::kHeld; });

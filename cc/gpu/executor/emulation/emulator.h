@@ -1,7 +1,7 @@
-// Runs a fused program's protocol on one processor in a random order, and reports what went wrong.
+// Runs a fused program's protocol on one processor in a random order, and reports the first mistake.
 //
 //   Emulator emulator(table, /*num_blocks=*/1, Weakness::kNone);
-//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty if there was none
+//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty if the run was correct
 //
 // The emulator runs the protocol's own source (protocol.h) over MemoryModel. Every block of every rank is a fiber. The
 // fiber repeatedly fills its slice of the rank's buffer, runs the program and reads the result. If another fiber
@@ -23,11 +23,11 @@ namespace jaxcomm::fused {
 enum class Lateness {
   kNone,
   kLate,     // in every call one rank arrives only when no other rank can proceed
-  kMissing,  // in the second call, one rank arrives when the others have reached their deadline
+  kMissing,  // in the second call, one rank arrives after the other ranks' deadline
 };
 
 struct Verdict {
-  std::string mistake;    // empty if there was none
+  std::string mistake;    // empty if the run was correct
   uint64_t failures = 0;  // number of blocks that gave up
   uint64_t steps = 0;
 };
@@ -39,13 +39,13 @@ class Emulator {
   Verdict Run(uint64_t seed, Lateness lateness);
 
  private:
-  // The operations of one block of one rank, which the protocol calls.
+  // The `Memory` of protocol.h for one block of one rank.
   class BlockOps;
 
   struct Thread {
     enum { kRuns, kParked, kHeld, kDone } state = kRuns;
     std::vector<uint32_t> polled;  // the flags loaded since the last pause
-    bool overlooked = false;       // whether a polled flag has a newer store than the loaded one
+    bool overlooked = false;       // whether a polled flag has a store that is newer than the loaded value
   };
 
   void RunThread(uint32_t thread);
@@ -60,8 +60,7 @@ class Emulator {
   uint32_t Flag(uint32_t rank, uint32_t flag, uint32_t block_index) const {
     return (rank * view_.num_flags + flag) * num_blocks_ + block_index;
   }
-  // A block of a rank has one cell per chunk. The cell after the last chunk's cell holds the address that the rank
-  // publishes.
+  // A block of a rank has one cell for each chunk, and a last cell for the address that the rank publishes.
   uint32_t Cell(uint32_t rank, uint32_t chunk, uint32_t block_index) const {
     return (rank * (view_.num_chunks + 1) + chunk) * num_blocks_ + block_index;
   }

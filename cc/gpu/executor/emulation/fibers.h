@@ -1,10 +1,10 @@
-// Fibers that take turns on one thread; the running fiber switches to the next.
+// Fibers that take turns on one thread. The running fiber switches to another fiber.
 //
 //   Fibers fibers(8);
 //   fibers.Run([&](uint32_t fiber) { ... fibers.SwitchTo(3); ... });   // starts fiber 0; returns when Stop is called
 //
-// A fiber must never return from its body. Instead, one fiber calls Stop, which abandons all fibers. So fibers must not
-// own anything.
+// A fiber must never return from its body. Instead, one fiber calls Stop, which abandons all fibers without running
+// destructors. So a fiber's body must not own anything.
 #pragma once
 
 #include <ucontext.h>

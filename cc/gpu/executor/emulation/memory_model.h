@@ -1,13 +1,13 @@
-// A memory model as incoherent as a GPU's memory may be. Finds every unordered access.
+// A model of a GPU's memory, in which a load may return an old value. Finds every unordered access.
 //
 //   MemoryModel model(threads, flags, cells, Weakness::kNone);
 //   model.Store(0, flag, 1);              // with release
-//   model.Load(1, flag);                  // with acquire: 1, or still 0
+//   model.Load(1, flag);                  // with acquire; returns 1, or still 0
 //   model.Write(0, cell);  model.Read(1, cell);   // model.race() names both threads unless a flag orders them
 //
 // Each thread has two vector clocks. `before_` (happens-before) grows only at acquire loads of release stores, and
 // decides which accesses race. `sees_` (the stores that the thread must see) also grows at sequentially consistent
-// fences. A load may return the last store that its thread must see, or any newer store. Each flag has one writer.
+// fences. A load returns the newest store that its thread must see, or any newer store. Each flag has one writer.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace jaxcomm::fused {
 
-// Mistakes in a protocol. Tests check that the emulator finds them.
+// Deliberate mistakes in the protocol's memory orders. Tests check that the emulator finds each mistake.
 enum class Weakness { kNone, kRelaxedLoads, kRelaxedStores, kNoFences };
 
 class MemoryModel {

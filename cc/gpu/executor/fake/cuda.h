@@ -1,3 +1,3 @@
 #pragma once
 
-#include <cuda_runtime_api.h>  // also has the driver's functions that reach.cc calls
+#include <cuda_runtime_api.h>  // the fake header, which also has the driver's functions that reach.cc calls

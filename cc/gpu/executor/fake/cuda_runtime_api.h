@@ -1,11 +1,10 @@
 // The CUDA functions that the host side calls, without a GPU. Memory is the host's, and streams are threads.
 //
-//   fake::Machine machine(/*devices=*/4);   // only one at a time; the functions below use it
+//   fake::Machine machine(/*devices=*/4);   // the CUDA functions below use this machine; only one may exist at a time
 //   machine.Wait();                         // returns when all streams are empty
 //   machine.memory.size()                   // the number of allocations that were not freed
 //
-// This header replaces the header of CUDA's runtime that has the same name. The kernel runs on host threads
-// (kernel.cc).
+// This header replaces CUDA's header of the same name. The kernel runs on host threads (kernel.cc).
 #pragma once
 
 #include <atomic>
@@ -76,7 +75,7 @@ struct Machine {
   void Wait() {
     std::unique_lock<std::mutex> lock(mutex);
     const std::set<Stream*> all = streams;
-    lock.unlock();  // a stream may be destroyed meanwhile
+    lock.unlock();  // other threads may need the mutex during the wait
     for (Stream* stream : all) stream->Wait();
   }
 
@@ -88,12 +87,12 @@ struct Machine {
   bool Exists(int device) const { return device >= 0 && device < devices; }
 
   const int devices;
-  std::set<std::pair<int, int>> separate;  // pairs: the first device cannot access the second device
-  std::map<int, int> processors;           // by device: the number of processors; two if the device is missing here
+  std::set<std::pair<int, int>> separate;  // pairs of a device and a peer whose memory this device cannot access
+  std::map<int, int> processors;           // number of processors, by device; a device without an entry has two
   int64_t clocks[8] = {};                  // nanoseconds to add to the host's clock, for each device
-  // The driver reports the following about all memory.
-  std::set<int> access;         // the devices that may access cuMemCreate memory; empty for other memory
-  bool is_of_malloc = false;    // whether the memory is cudaMalloc's
+  // The next three members are what the driver reports about all memory.
+  std::set<int> access;         // the devices that may access the memory; empty if cuMemCreate did not make the memory
+  bool is_of_malloc = false;    // whether cudaMalloc made the memory
   uint64_t granted = SIZE_MAX;  // higher addresses are mapped only for device 0
 
   std::atomic<unsigned> blocks{0};  // number of blocks in the kernel's last launch

@@ -1,4 +1,4 @@
-// The fused kernel without a GPU: its own source, on one host thread per block of each rank.
+// Runs the fused kernel's own source without a GPU, on one host thread for each block of each rank.
 
 #include <thread>
 #include <vector>

@@ -67,7 +67,7 @@ Outcome GroupEnd() {
   std::vector<std::shared_ptr<Sent>> mine;
   for (const auto& [comm, peer, from, to, bytes] : group) {
     if (from == nullptr) {
-      std::memset(to, 0xa5, bytes);  // a read before the message arrives finds wrong bytes
+      std::memset(to, 0xa5, bytes);  // so that a test detects a read before the message has arrived
     } else {
       mine.push_back(std::make_shared<Sent>(Sent{from, bytes}));
       the_nccl->sent[{comm->id, comm->rank, peer}].push_back(mine.back());

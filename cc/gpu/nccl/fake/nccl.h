@@ -1,7 +1,7 @@
-// An NCCL without GPUs, for tests. Ranks are threads of one process. GroupEnd waits until its messages have moved
-// between host buffers, although with the real NCCL only the stream waits.
+// A fake NCCL without GPUs, for tests. Ranks are threads of one process. GroupEnd copies the messages between host
+// buffers and waits until all are copied. In the real NCCL only the stream waits.
 //
-//   fake::Nccl nccl;         // only one at a time; FakeNccl() uses it
+//   fake::Nccl nccl;         // FakeNccl() uses this object; only one may exist at a time
 //   nccl.failing = "Recv";   // the next call of Recv returns an error
 #pragma once
 
@@ -37,15 +37,15 @@ struct Nccl {
   // Waits for a condition. Returns an error after `seconds`, or when the destructor runs.
   template <typename Condition>
   Outcome Await(std::unique_lock<std::mutex>& lock, double seconds, Condition condition);
-  // Returns the error that this call of `function` must return: kSuccess unless `failing` names the function. Fails
-  // only one call.
+  // If `failing` names the function, returns an error and clears `failing`, so only one call fails. Otherwise returns
+  // kSuccess.
   Outcome Injected(const std::string& function);
 
   std::string failing;
   double timeout_s = 20;     // per message
   Outcome asynchronous = 0;  // the error that CommGetAsyncError finds
   int sends = 0;             // number of sends by all ranks
-  int communicators = 0;     // number of communicators that were not aborted yet
+  int communicators = 0;     // number of communicators that exist
 
   std::mutex mutex;
   std::condition_variable changed;

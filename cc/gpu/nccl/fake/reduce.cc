@@ -1,5 +1,4 @@
-// Reduces on the host at once. This is correct because the fake NCCL has already moved all messages that were queued
-// before.
+// Reduces on the host at once. This is correct because the fake NCCL has already copied all earlier messages.
 
 #include "cc/gpu/kernels/reduce.h"
 

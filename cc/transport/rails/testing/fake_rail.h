@@ -5,11 +5,11 @@
 //   rails.Connect({&rail.at(0), …});  rail.Connect(0, rails.events(0));
 //   while (rail.Step(random)) {}   // delivers one item in flight, between any two processes
 //   rail.SetSilent(0, 1, true);    // messages from process 0 to 1 do not arrive
-//   rail.Reset(0, 1);              // each process gets the event that the other is gone
+//   rail.Reset(0, 1);              // processes 0 and 1 get OnPeerGone for each other
 //   rail.Reconnect(0, 1);
 //
-// Messages and notices from one process to another arrive in order. A lossy message loses every span that it may lose.
-// It is dropped if it has not been posted. Only one thread may use the rail.
+// Messages and notices from one process to another arrive in order. A lossy message loses its unimportant spans, up to
+// `may_lose` bytes. A lossy message that has not been posted is dropped. Only one thread may use the rail.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class FakeRail {
   // BeforePost, BeforeFence: call `run` before the next Post or Fence of any process, to act as another thread might.
   void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
   void BeforeFence(std::function<void()> run) { before_fence_ = std::move(run); }
-  // From now on, holds the callbacks of sends back, as if the rail still read the spans.
+  // Makes later sends keep their callbacks until TakeHeld, as if the rail still read the spans.
   void HoldSents() { holds_ = true; }
   std::vector<Sent> TakeHeld() { return std::exchange(held_, {}); }
   int carried() const { return carried_; }  // number of messages sent
@@ -91,7 +91,7 @@ class FakeRail {
     MessageId id;
     std::vector<std::byte> bytes;
     bool leaves = false;
-    std::vector<bool> important = {};  // by span of a lossy message
+    std::vector<bool> important = {};  // by span; empty unless the message is lossy
     int64_t may_lose = 0;
   };
   struct Posted {

@@ -1,4 +1,4 @@
-// Rails that fail, fall silent and are restored (failover.cc, watch.cc).
+// Tests rails that fail, fall silent and are restored (failover.cc, watch.cc).
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -426,7 +426,7 @@ TEST_P(RailsFaultTest, EveryMessageComesOnceAndNoticesInOrder) {
         if (!is_whole) break;
         if (random_() % 2) {
           rails_[random_() % num_rails].Reset(one, other);
-          Run();  // before the next rail fails, since with two rails the second rail reports that the first one failed
+          Run();  // before the next rail fails: of two rails, only the second can report that the first one failed
         } else {
           silent[pair] = random_() % num_rails;
           rails_[silent[pair]].SetSilent(one, other, true);

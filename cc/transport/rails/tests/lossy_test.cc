@@ -1,4 +1,4 @@
-// Lossy messages over rails that fail and are restored (lossy.cc).
+// Tests lossy messages over rails that fail and are restored (lossy.cc).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +101,7 @@ TEST_F(LossyRailsTest, LossyMessagesOfAFailedRailComeOverTheOther) {
   Run();
   for (const LossyMessage& message : lossy_) {
     ExpectCome(message);
-    EXPECT_EQ(message.lost.size(), 2u);  // lost on one rail only: the sum of both rails would be more
+    EXPECT_EQ(message.lost.size(), 2u);  // the ranges lost on one rail, not the sum of both rails
   }
   EXPECT_GT(rails_[0].lossy() + rails_[1].lossy(), 16);
 }

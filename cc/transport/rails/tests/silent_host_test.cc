@@ -1,4 +1,4 @@
-// Tests rails over real connections. A host falls silent on all rails, or one rail loses long packets.
+// Tests rails over real connections: a host that falls silent on all rails, and a rail that loses long packets.
 #include <unistd.h>
 
 #include <array>

@@ -90,7 +90,7 @@ struct Case {
   double lost;  // fraction of lost packets
 };
 
-constexpr int64_t kSpan = 1000;  // number of bytes of a span of a lossy message; every second span is important
+constexpr int64_t kSpan = 1000;  // bytes per span of a lossy message; spans with even numbers are important
 
 template <typename Byte, typename Memory>
 std::vector<BasicSpan<Byte>> Spans(Memory& bytes) {
@@ -100,7 +100,8 @@ std::vector<BasicSpan<Byte>> Spans(Memory& bytes) {
   return spans;
 }
 
-// Returns the bytes with zeros in place of the lost bytes.
+// Returns the bytes with zeros in place of the lost bytes. Expects that at most `may_lose` bytes were lost, and that no
+// lost byte was important.
 Bytes Without(Bytes bytes, const std::vector<ByteRange>& lost, int64_t may_lose) {
   for (const ByteRange& range : lost) {
     EXPECT_EQ(range.begin / kSpan % 2, 1);
@@ -114,7 +115,7 @@ Bytes Without(Bytes bytes, const std::vector<ByteRange>& lost, int64_t may_lose)
 
 class SocketRailsTest : public testing::TestWithParam<Case> {
  protected:
-  // Returns both ends of a new path. Packets get lost on the path.
+  // Returns both ends of a new path. The path loses the test case's fraction of packets.
   std::pair<UdpPath, UdpPath> NewPaths(uint32_t rail) {
     if (GetParam().lost == 0) return Paths();
     lines_[rail] = std::make_unique<BadLine>(BadLine::Faults{++seed_, GetParam().lost, 0, 0});
@@ -208,7 +209,7 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
       });
     }
   }
-  // Rails 1 and 2 fail at random, sometimes both at once. Rail 0 never fails, so no process is gone.
+  // Rails 1 and 2 fail at random, sometimes both at once. Rail 0 never fails, so neither process counts as failed.
   std::mt19937 random(7);
   while (left > 0) {
     for (uint32_t rail = random() % 2 ? 0 : 1; rail < kRails - 1; ++rail) {

@@ -18,7 +18,7 @@ inline int OpenFile(pid_t pid, int fd) {
   return open(("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
 }
 
-// Returns connected transports. There is one transport for each process of `events`.
+// Returns connected transports. Transport i belongs to process i, and reports to events[i].
 inline std::vector<std::unique_ptr<ShmTransport>> ConnectShm(const std::vector<Transport::Events*>& events,
                                                              int64_t arena_bytes) {
   std::vector<std::unique_ptr<ShmTransport>> transports;

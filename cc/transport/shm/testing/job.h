@@ -17,7 +17,7 @@
 
 namespace jaxcomm {
 
-// Counts events on any thread.
+// A counter that any thread may increment or await.
 class Counter {
  public:
   void Add() {

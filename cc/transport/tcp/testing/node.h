@@ -1,4 +1,4 @@
-// Simulated processes that tests connect by TCP within one process, and the events that each of them receives.
+// Simulated processes for tests. They run within one process, are connected by TCP, and record the events they receive.
 //
 //   Node a(0), b(1);
 //   Connect(a, b);
@@ -89,7 +89,7 @@ class Raw {
     frame.insert(frame.end(), payload.begin(), payload.end());
     Send(frame);
   }
-  // Waits until the other kernel has acknowledged all bytes, because a reset drops bytes in flight.
+  // Waits until the other kernel has acknowledged all bytes. Call this before a reset, which drops bytes in flight.
   void AwaitArrival() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     int left = 1;
@@ -110,8 +110,8 @@ class Raw {
     EXPECT_EQ(recv(socket_, bytes.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
     return bytes;
   }
-  // Waits until the other side resets the connection, and ignores the bytes that arrive before. Does not wait until the
-  // other side has received all bytes.
+  // Waits until the other side resets the connection, and ignores the bytes that arrive before the reset. The other
+  // side need not have received all bytes.
   void AwaitReset() {
     const timeval limit{20, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));

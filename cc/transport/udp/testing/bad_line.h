@@ -1,4 +1,4 @@
-// A line between two UDP sockets that loses, doubles and reorders packets. A seed determines which packets.
+// A line between two UDP sockets that loses, duplicates and reorders packets. A seed selects the affected packets.
 //
 //   BadLine line({/*seed=*/1, /*lost=*/0.1, /*doubled=*/0.05, /*late=*/0.1});
 //   line.Between(a, b);   // sockets bound to loopback addresses

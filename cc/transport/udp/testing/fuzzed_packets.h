@@ -1,4 +1,4 @@
-// Counts the packets that a fuzzer has fed, and prints the number of packets when the fuzzer ends.
+// Counts the packets of a fuzzer, and prints their number when the fuzzer ends.
 //
 //   ++fuzzed_packets;
 #pragma once

@@ -1,4 +1,4 @@
-// Simulated processes that tests connect by UDP within one process, and the events that each of them receives.
+// Simulated processes for tests. They run within one process, are connected by UDP, and record the events they receive.
 //
 //   UdpNode a(0), b(1);
 //   Connect(a, b);                    // or over a BadLine
@@ -37,8 +37,8 @@ constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;  // frame bytes in a p
 // kUpKey is for packets from the first of two processes. kDownKey is for packets to the first process.
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};
 
-// Returns both ends of a path. If `line` is given, it connects the UDP sockets. `up` is the key of the first end's
-// packets.
+// Returns both ends of a path. If `line` is given, it connects the UDP sockets. `up` is the key of the packets from the
+// first end.
 inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packet_bytes = 1400,
                                          const SipKey& up = kUpKey) {
   constexpr uint32_t kWindow = 512 << 10;
@@ -59,7 +59,7 @@ inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t pa
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
 
-// Whether a packet that RawUdp::Read returned carries the bytes of `message` at the offset in `header`.
+// Returns whether a packet from RawUdp::Read carries the bytes of `message` at the offset in `header`.
 inline bool IsPartOf(const Bytes& message, const PacketHeader& header, const Bytes& packet) {
   const size_t own = header.offset == 0 ? kHeaderBytes : 0, at = header.offset + own - kHeaderBytes;
   const Bytes part(packet.begin() + static_cast<ptrdiff_t>(kPacketHeaderBytes + own), packet.end());
@@ -94,7 +94,7 @@ class RawUdp {
     EncodeHeader({FrameType::kMessage, 3 * kFragment - kHeaderBytes, id}, first.data());
     SendBytes(Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
   }
-  // Sends the third packet of that message, and then the second one. Both are filled with twos.
+  // Sends the third packet of the message, and then the second packet. Both packets are filled with twos.
   void SendOthersOfThree() {
     for (const uint32_t fragment : {2u, 1u}) {
       const Bytes twos(kFragment, std::byte{2});

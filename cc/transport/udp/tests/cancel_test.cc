@@ -38,7 +38,7 @@ TEST(UdpCancelTest, AfterCancelNoByteIsSentFromTheCaller) {
   for (uint32_t i = 0; i < kMessages; ++i) {
     a.transport->Send({{1, Id(1, 0, 1, i)}}, All(std::as_const(data)), a.OnSent());
   }
-  a.transport->Flush();  // sends some of the messages, because no packet is acknowledged
+  a.transport->Flush();  // sends only some of the messages, because no packet is acknowledged
   a.transport->Cancel(Id(1, 0, 0, 0).call);
   data.assign(data.size(), std::byte{9});
   a.transport->Notify(1, "next");

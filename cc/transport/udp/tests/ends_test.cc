@@ -1,4 +1,4 @@
-// Processes that leave, die, are silent, or break the protocol.
+// Tests with processes that leave, die, are silent, or break the protocol.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -133,7 +133,7 @@ TEST(UdpEndsTest, BytesOverTheConnectionAreAnError) {
             "process 1 has been cut off: it sent unexpected bytes over the connection that shows whether it is alive");
 }
 
-// The host keeps the questions until the stopped process continues and answers all of them at once.
+// The host of a stopped process keeps the kAsk bytes. When the process continues, it replies to all of them at once.
 TEST(UdpEndsTest, AProcessThatWasStoppedIsNotGone) {
   constexpr std::chrono::seconds kSilence(2);
   UdpNode a(0, "eth1", kSilence);

@@ -1,4 +1,4 @@
-// Tests paths that one side fences and then replaces, as a job with several rails does.
+// Tests of fenced paths, which one side replaces by new paths. Jobs with several rails do this.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -13,8 +13,8 @@ namespace {
 
 const Status kSilent(Code::kInternal, "it is silent");
 
-// Sends a notice from the process and waits for its arrival. All packets that were sent before the notice have then
-// arrived.
+// Sends a notice from the process and waits for its arrival. After this wait, all packets that were sent before the
+// notice have also arrived.
 void AwaitNotice(UdpNode& node, RawUdp& raw, uint64_t frame, size_t count) {
   raw.SendNotice(frame);
   node.AwaitNotices(1, count);
@@ -59,7 +59,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsSentAndNoProcessIsGone) {
     RawUdp raw(a, 1);
     Bytes data = Pattern(Transport::kMaxMessage, 1);
     a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(std::as_const(data)), a.OnSent());
-    a.transport->Flush();  // sends half of the data, because no packet is acknowledged
+    a.transport->Flush();  // sends only a part of the data, because no packet is acknowledged
     a.transport->Fence(1, kSilent);
     data.assign(data.size(), std::byte{9});
     a.Await([&] { return a.failed == 1; });
@@ -79,7 +79,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsSentAndNoProcessIsGone) {
   a.transport->Flush();
   EXPECT_EQ(anew.Read().first.frame, 0u);  // frame numbers start again
   anew.Close();
-  EXPECT_NE(a.AwaitGone(1), "it is silent");  // this is the first event, because Fence caused none
+  EXPECT_NE(a.AwaitGone(1), "it is silent");  // the first event: Fence causes no event
 }
 
 TEST(UdpFenceTest, PacketsFromBeforeAFenceAreForgedAfterIt) {

@@ -1,4 +1,4 @@
-// Messages that may lose a part.
+// Tests of messages that may lose a part.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -63,7 +63,7 @@ void Exchange(UdpNode& from, UdpNode& to, std::vector<std::unique_ptr<LossyMessa
   EXPECT_EQ(to.failed + from.failed, 0);
 }
 
-// Checks what arrived of the message, and returns the number of lost bytes.
+// Checks the arrived bytes of the message, and returns the number of lost bytes.
 int64_t Check(const LossyMessage& message) {
   Bytes expected = message.data;
   int64_t lost = 0, end = 0;
@@ -183,7 +183,7 @@ TEST(LossyTest, ImportantPacketsAreMarkedForSwitches) {
   EXPECT_GT(ordinary, 0);
   raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 4, MessageId()}, Bytes(4)));
   auto next = raw.ReadMarked();
-  while (next.first.kind != PacketKind::kAnswer) next = raw.ReadMarked();  // unacknowledged packets are retransmitted
+  while (next.first.kind != PacketKind::kAnswer) next = raw.ReadMarked();  // skips retransmitted packets
   EXPECT_EQ(next.second, 0xC2);
 }
 

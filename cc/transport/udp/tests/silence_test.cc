@@ -1,4 +1,4 @@
-// Hosts that fall silent, and paths that lose long packets or all packets.
+// Tests with hosts that fall silent, and paths that lose long packets or all packets.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -20,7 +20,7 @@ TEST(UdpSilenceTest, AHostThatAnswersNothingIsGoneThoughItsProgressIsAskedFor) {
   DropPackets(raw.connection());
   a.transport->Notify(1, "is anybody there");
   a.transport->Flush();
-  for (int i = 0; i < 20; ++i) {  // asks for progress repeatedly, as rails do
+  for (int i = 0; i < 20; ++i) {  // calls ProgressTo repeatedly, as rails do
     a.transport->ProgressTo(1);
     std::this_thread::sleep_for(kShort / 20);
   }
@@ -54,7 +54,7 @@ TEST(UdpSilenceTest, APathOnWhichOnlyTcpPassesEnds) {
                                       "packet has been answered for 0.5 s, while the process answers over TCP"),
               0u)
         << why;
-    EXPECT_NE(b.AwaitGone(0), "");  // b learns of the end over TCP
+    EXPECT_NE(b.AwaitGone(0), "");  // TCP shows the end to `b`
   }
 }
 
@@ -92,7 +92,7 @@ TEST_F(LongPacketsTest, TheirLossStopsTheProgressOfARail) {
   a_.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a_.OnSent());
   a_.transport->Flush();
   SendProgress last = a_.transport->ProgressTo(1);
-  const auto is_stuck = [&] {  // whether nothing progresses for 0.3 s, which is the limit of a silent rail
+  const auto is_stuck = [&] {  // returns whether nothing progresses for 0.3 s, the limit of a silent rail
     for (int i = 0; i < 15; ++i) {
       a_.transport->Notify(1, "which comes");
       a_.transport->Flush();

@@ -1,6 +1,6 @@
 // libFuzzer target: the line between two processes loses, repeats, reorders and changes their packets. A stranger
-// without the processes' key adds other packets. Every message arrives once. Every message is complete,
-// except that a lossy message may lose the allowed bytes.
+// without the processes' key adds other packets. Every message must arrive once. Every message must be complete, except
+// that a lossy message may lose the allowed number of bytes.
 
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ constexpr size_t kFragment = 64, kMaxMessages = 64, kMaxCarried = 300;
 constexpr int64_t kWindow = 40 * kFragment;
 constexpr uint32_t kSender = 0, kReceiver = 1;
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};
-constexpr int kMostRounds = 200;  // limit on rounds of packets and acknowledgements after the line's faults end
+constexpr int kMostRounds = 200;  // maximum number of exchanges of packets and acknowledgements in Settle
 
 using Packet = std::vector<std::byte>;
 
@@ -173,8 +173,7 @@ class Fuzz : public Transport::Events {
     if (carried_.size() > kMaxCarried) carried_.pop_front();
   }
 
-  // Delivers one of the packets that the line has carried: the newest one if `back` is 0, or the packet `back` places
-  // before it.
+  // Delivers a packet that the line has carried: the packet `back` places before the newest packet.
   void Bring(size_t back) {
     if (back < carried_.size()) Bring(Packet(carried_[carried_.size() - 1 - back]));
   }
