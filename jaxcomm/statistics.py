@@ -264,7 +264,7 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # the groups are an operand, so a rank waits only for the last rank of its own group
+    if site["work_s"]:  # the site's groups change: ranks wait only for their group, so the times below would be wrong
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

@@ -116,7 +116,7 @@ def _iota(words: str) -> np.ndarray:
 
 
 def _of_mesh(axes: str, device_ids: str | None, chosen: str) -> Iterator[tuple[int, ...]]:
-    """Parses `mesh['a'=2,'b'=4] {'a'}`. In `{'b':(2)2}` only a middle or inner factor of the axis b is chosen."""
+    """Parses `mesh['a'=2,'b'=4] {'a'}`. `{'b':(m)k}` splits axis b into m × k × rest and chooses the factor k."""
     sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
     count = int(np.prod([*sizes.values()]))
     if device_ids is None:

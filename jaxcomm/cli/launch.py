@@ -15,7 +15,8 @@ from jaxcomm.cli.common import arguments, output
 from jaxcomm.distributed.connect.settings import TRANSPORTS
 from jaxcomm.distributed.launch import commands as launch
 from jaxcomm.distributed.launch import supervise
-from jaxcomm.distributed.launch.supervise import Failure
+from jaxcomm.distributed.launch.coordinator import Coordinator, coordinator_command
+from jaxcomm.distributed.launch.supervise import End, Reaction
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import load
 
@@ -24,6 +25,7 @@ EXAMPLE = """
     jaxcomm launch -n 2 --devices-per-process 4 --transport tcp train.py
     jaxcomm launch -n 2 -m mine.text
     jaxcomm launch -n 4 --keep-going train.py
+    jaxcomm launch -n 4 --restart 10 train.py
     jaxcomm launch -n 4 --every-collective train.py
     jaxcomm launch -n 4 --every-collective --plan auto train.py
     jaxcomm launch -n 4 --dry-run train.py
@@ -31,6 +33,7 @@ EXAMPLE = """
 
 _MOST_PROCESSES = 1024
 _MOST_DEVICES = 1024
+_MOST_RESTARTS = 1_000_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -51,6 +54,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--keep-going",
         action="store_true",
         help="when a process other than the first fails, the others go on; sets JAX_ENABLE_RECOVERABILITY",
+    )
+    parser.add_argument(
+        "--restart",
+        type=arguments.whole(0, _MOST_RESTARTS),
+        default=0,
+        metavar="N",
+        help="start processes that fail or are killed again, N times in all, while the others go on (0); the program "
+        "uses live_devices",
     )
     parser.add_argument(
         "--every-collective",
@@ -97,28 +108,65 @@ def run(args: Namespace) -> int:
             coordinator=coordinator,
             transport=args.transport,
             environment=os.environ,
-            keeps_going=args.keep_going,
+            keeps_going=args.keep_going or args.restart > 0,
+            own_service=launch.local_coordinator() if args.restart and process == 0 else None,
             further=further,
         )
         for process in range(args.processes)
     ]
     if args.dry_run:
-        _print(command, own, as_json=args.json)
+        _print(command, own, coordinator if args.restart else None, as_json=args.json)
         return 0
     width = len(str(args.processes - 1))
 
     def show(process: int, line: str, is_error: bool) -> None:
         print(f"[{process:>{width}}] {line}", file=sys.stderr if is_error else output.of_programs(), flush=True)
 
-    def goes_on(failure: Failure) -> bool:
-        if not args.keep_going or not failure.process:
-            return False
-        _report(failure, args.processes)
-        return True
+    def keep_going(end: End) -> Reaction:
+        if end.status == 0:
+            return Reaction.GO_ON
+        if not args.keep_going or not end.process:
+            return Reaction.END_JOB
+        _report(end, args.processes)
+        return Reaction.GO_ON
 
     kept = launch.inherited(os.environ)
-    failure = supervise.supervise(command, [kept | each for each in own], show, goes_on)
+    environments = [kept | each for each in own]
+    if args.restart:
+        with Coordinator(coordinator, args.processes) as service:
+            restarts = _Restarts(service, args.processes, args.restart, keeps_going=args.keep_going)
+            failure = supervise.supervise(command, environments, show, restarts.after_end, kills_stopped=True)
+    else:
+        failure = supervise.supervise(command, environments, show, keep_going)
     return _report(failure, args.processes) if failure else 0
+
+
+class _Restarts:
+    """Decides which processes start again, and reports each end to the coordination service."""
+
+    def __init__(self, service: Coordinator, processes: int, most: int, *, keeps_going: bool) -> None:
+        self._service, self._processes, self._most, self._keeps_going = service, processes, most, keeps_going
+        self._restarts = 0
+        self._is_ending = False  # whether a process has ended well, so that the job is about to end
+
+    def after_end(self, end: End) -> Reaction:
+        """Returns the reaction to the end of a process."""
+        is_served = self._service.report_end(end.process or 0)
+        if end.status == 0:
+            self._is_ending = True
+            return Reaction.GO_ON
+        if not is_served:
+            print("error: JAX's coordination service has ended, which ends the job.", file=sys.stderr)
+            return Reaction.END_JOB
+        if self._restarts < self._most and not self._is_ending:
+            self._restarts += 1
+            _report(end, self._processes)
+            print(f"  It is started again: restart {self._restarts} of {self._most}.", file=sys.stderr)
+            return Reaction.START_AGAIN
+        if self._keeps_going:
+            _report(end, self._processes)
+            return Reaction.GO_ON
+        return Reaction.END_JOB
 
 
 def _every_collective(plan: str | None) -> dict[str, str]:
@@ -139,15 +187,20 @@ def _threads(devices: int) -> str:
     return str(max(jaxlib_variables.THREADS, 2 * devices, int(os.environ.get("PJRT_NPROC") or 0)))
 
 
-def _print(command: list[str], variables: list[dict[str, str]], *, as_json: bool) -> None:
+def _print(command: list[str], variables: list[dict[str, str]], service: str | None, *, as_json: bool) -> None:
+    """Prints the commands. `service`: the address of a coordination service outside the processes, or None."""
+    coordinator = coordinator_command(service, len(variables)) if service else []
     if as_json:
-        output.print_json("launch", {"processes": [{"command": command, "environment": each} for each in variables]})
+        processes = [{"command": command, "environment": each} for each in variables]
+        output.print_json("launch", {"coordinator": coordinator, "processes": processes})
         return
+    if coordinator:
+        print(shlex.join(coordinator))
     for each in variables:
         print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))
 
 
-def _report(failure: Failure, processes: int) -> int:
+def _report(failure: End, processes: int) -> int:
     """Prints which process failed and how, and returns the exit code."""
     if failure.process is None:
         print(f"error: ended by signal {-failure.status} ({signal.strsignal(-failure.status)})", file=sys.stderr)

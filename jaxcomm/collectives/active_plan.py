@@ -240,7 +240,10 @@ def _records(hashes: Hashes) -> list[dict[str, Any]]:
 
 
 def _compile_plans(hashes: Hashes) -> None:
-    """Compiles the programs of plans for few ranks, because executables of other processes may name any of them."""
+    """Compiles the programs of those plans that are for at most `_COMPILED_AT_ONCE` ranks.
+
+    Executables of other processes may name any of these programs.
+    """
     if hashes:
         start()
     for _, digest in hashes:

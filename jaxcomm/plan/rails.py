@@ -70,7 +70,7 @@ class RailRange(Value):
       only_rail  there is no other rail
       cold       below the threshold: one rail carries all, because no split saves enough
       split      the shares save at least `min_gain` of the best rail's time
-      diverges   a split saves enough, but its rails differ by more than `divergence`, and a share is beyond its table
+      diverges   a split saves enough, but its `ratio` exceeds `divergence`, and a share is beyond its rail's table
       no_gain    above the threshold, but no split saves enough
     """
 

@@ -48,7 +48,7 @@ class ByteRange(NamedTuple, Generic[Choice]):
 
 
 def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
-    """The sizes to choose for, `per_octave` per octave, up to `LARGEST` or the largest known size."""
+    """The sizes to choose for, `per_octave` per octave, from `SMALLEST` to beyond `LARGEST` and all `known` sizes."""
     largest = max([LARGEST, *known]).bit_length()
     steps = range(per_octave * (SMALLEST.bit_length() - 1), per_octave * largest + 1)
     return [round(2 ** (step / per_octave)) for step in steps]

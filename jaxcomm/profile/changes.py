@@ -96,8 +96,9 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Profile) -> Pr
       profile: the profile of the cluster that has the rail.
       name: the rail's name, such as the name of its interface.
       transport: the rail's protocol, such as "tcp".
-      timed: a profile with allreduces that were timed on this rail alone. They are read from its rail `name`. Without
-        such a rail, they are read from its link or, if a job measured them, from its timed sums by a default schedule.
+      timed: a profile with allreduces that were timed on this rail alone. If `timed` has a rail `name`, the allreduces
+        are those of that rail. Otherwise they are those of the link of `timed` or, if a job measured `timed`, the job's
+        timed sums by a default schedule.
 
     Raises:
       ProfileError: `timed` has another number of ranks than `profile`, or no allreduces.

@@ -210,8 +210,9 @@ def _compose(schedule: Schedule) -> Proof:
     ranks, late, *sizes = schedule.parameters
     counts = {"rounds": schedule.num_rounds, "chunks before": schedule.num_chunks}
     if schedule.kind == "broadcast":
-        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`. In `straggler`
-        # fewer ranks have the others' sum beforehand, so the proof of `straggler` covers this case.
+        # First the other ranks run a ring. Then every chunk moves like the single chunk of `straggler`. When the late
+        # rank arrives, all other ranks have their sum in `broadcast`, but only one of them has it in `straggler`. The
+        # proof of `straggler` therefore covers `broadcast`.
         parts = [straggler(ranks, late, 1)] + ([ring(ranks - 1)] if ranks > 2 else [])
     elif schedule.kind == "hybrid":
         chunks, covered, template = sizes

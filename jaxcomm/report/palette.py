@@ -20,7 +20,8 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; background and stripes until this rank arrives
+# The late rank's row, then the background and the stripes of the part of this row before the rank's arrival.
+ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")
 
 # If a name contains several of these words, the first of them in this table decides.
 _MEANINGS: Final = {

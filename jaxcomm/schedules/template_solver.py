@@ -1,9 +1,10 @@
 """Finds templates without a closed form by an integer program, whose size grows only with the logarithm of n.
 
-With L = ⌈log2 n⌉ a chunk travels for A = L + 1 rounds, so every rank holds two chunks that still travel. The ages 1..A
-have two colours, chosen so that a rank always holds one age of each colour. These two ages are the state of the rank,
-and the chunk that the rank receives leads to its next state. In the order of offsets 0, −1, −2, … the moves of the N
-other ranks in one round form a closed walk through the states.
+`Template` defines offsets, ages and the number N of ranks that are not late. With L = ⌈log2 n⌉ a chunk travels for
+A = L + 1 rounds, so each of the N ranks holds two chunks that still travel. Each age 1..A has one of two colours,
+chosen so that a rank always holds one chunk of each colour. The ages of these two chunks are the rank's state. In every
+round the rank receives a chunk and moves to its next state. The moves of one round, in the order of offsets 0, −1, −2,
+…, form a closed walk through the states.
 """
 
 from __future__ import annotations

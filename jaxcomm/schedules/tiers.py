@@ -228,7 +228,8 @@ def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple
     """Returns the copies (source, destination) that bring the root's sum to the rest.
 
     A late root makes as many copies as there are late nodes, itself included. Punctual nodes make the remaining copies.
-    A late root has already sent all of its own part, so these copies do not make it send more than other nodes.
+    A late node also sends its part of every chunk that another node sums. With this number of copies, a late node
+    sends no more than other nodes do.
     """
     punctual = [node for node in rest if node not in late]
     if root not in late or not punctual:

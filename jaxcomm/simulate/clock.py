@@ -23,7 +23,9 @@ STRAIGHT: Final = 2e-3  # greatest distance of a simulated time from the interpo
 ALIKE: Final = 1e-2  # times that differ by at most this share are interpolated without the check of STRAIGHT
 LARGE, LOOSE = 4096, 10.0  # with more than LARGE transfers, STRAIGHT and ALIKE are multiplied by LOOSE
 TIMED: Final = 128  # greatest number of ranks for which a schedule is run message by message
-JUMPS: Final = 2.5  # with shared links, STRAIGHT and ALIKE grow by this factor: overtaking changes times by about 1 %
+# With shared links, STRAIGHT and ALIKE are multiplied by JUMPS. Messages that overtake each other there change times
+# by about 1 %.
+JUMPS: Final = 2.5
 TIE: Final = 1e-9  # the minimum α: with α = 0, consecutive messages would have equal times
 DEPTH, COARSE = 20, 10  # greatest number of halvings of the range of shares: without shared links, and with them
 

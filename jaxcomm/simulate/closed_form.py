@@ -162,12 +162,12 @@ def lower_bound(
 ) -> float:
     """Mean time that no allreduce can beat after the late rank's arrival, if ranks send and receive through one port.
 
-    If that port exchanges with p peers at once, a round multiplies the number of ranks that one rank's data has reached
-    by at most p+1. So log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n)
-    buffers: the late rank's port moves the buffer once, and all ports together move 2(n-1) buffers, except the buffers
-    that fit into the delay. Where NICs are unlike, hosts with their rates take the place of ranks: each host sends its
-    buffer once, and all hosts together send 2(h-1) buffers. `parts_bound` does the same count for racks and other parts
-    of the network. A delay shortens the bound for these parts by at most the delay's length.
+    If that port exchanges with p peers at once, one rank's data reaches at most (p+1)^r ranks in r rounds. So
+    log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
+    rank's port moves the buffer once, and all ports together move 2(n-1) buffers, except the buffers that fit into the
+    delay. Where NICs are unlike, hosts with their rates take the place of ranks: each host sends its buffer once, and
+    all hosts together send 2(h-1) buffers. `parts_bound` does the same count for racks and other parts of the network.
+    A delay shortens the bound for these parts by at most the delay's length.
 
     Args:
       ranks: number of ranks n.

@@ -15,9 +15,9 @@ class Store:
         self.values: dict[str, str] = {}
         self._changed = threading.Condition()
 
-    def key_value_set(self, key: str, value: str) -> None:
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
         with self._changed:
-            if key in self.values:
+            if key in self.values and not allow_overwrite:
                 raise jax.errors.JaxRuntimeError(f"ALREADY_EXISTS: {key}")
             self.values[key] = value
             self._changed.notify_all()

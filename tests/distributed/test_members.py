@@ -14,7 +14,7 @@ import jax
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed.connect import members, records, secret, stages, udp_paths
+from jaxcomm.distributed.connect import members, membership, records, secret, stages, udp_paths
 from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.distributed.connect.records import Record
@@ -117,7 +117,10 @@ def cores() -> Iterator[list[Core]]:
 
 
 def connect_all(
-    cores: list[Core], chosen: list[Settings | None], planned: PlanRails | None = None
+    cores: list[Core],
+    chosen: list[Settings | None],
+    planned: PlanRails | None = None,
+    live: Sequence[int] | None = None,
 ) -> list[Membership | JaxcommError]:
     """The outcome of each process; those with None do not come."""
 
@@ -126,7 +129,7 @@ def connect_all(
         if settings is None:
             return JaxcommError("has not come")
         try:
-            return connect_as(process, len(chosen), cores[process], settings, "localhost:1", 7, planned)
+            return connect_as(process, len(chosen), cores[process], settings, "localhost:1", 7, planned, live)
         except JaxcommError as error:
             return error
 
@@ -476,14 +479,30 @@ def test_connect_is_done_once_for_each_store(monkeypatch: pytest.MonkeyPatch) ->
         last.append(first.core)
 
 
-def test_a_process_that_was_started_again_is_none_of_the_job(cores: list[Core], store: Store) -> None:
+def test_a_restarted_process_rejoins_in_live_devices_only(
+    monkeypatch: pytest.MonkeyPatch, cores: list[Core], store: Store
+) -> None:
     all_members(connect_all(cores, [TCP] * 2))
     before = dict(store.values)
+    monkeypatch.setattr(members, "_connected", None)
+    assert members.join(new_core=Core) is None
     with pytest.raises(
-        JaxcommError, match=r"process 1 was started again, but .*\n  Cure: start all processes again; or"
+        JaxcommError,
+        match=r"process 0 was started again in a job .*\n  Cure: run collectives inside `with live_devices",
     ):
-        connect_as(1, 2, cores[2], TCP, "localhost:1", 1)
-    assert all(store.values[key] == value for key, value in before.items())
+        members.connected(new_core=Core)
+    assert store.values == before
+
+
+def test_some_processes_connect_without_the_others(cores: list[Core], store: Store) -> None:
+    found = connect_all(cores, [TCP, None, TCP], live=[0, 2])
+    first, missing, last = found
+    assert isinstance(missing, JaxcommError)
+    assert all_members([first, last])[0].transports == ("", "", "tcp")
+    assert [list(each.incarnations) for each in (first, last) if isinstance(each, Membership)] == [[0, 2]] * 2
+    assert cores[0].hosts[1] == membership.ABSENT and cores[2].hosts[1] == membership.ABSENT
+    assert cores[0].host_names[1] == ""
+    assert [*cores[0].sockets] == [2] and [*cores[2].sockets] == [0]
 
 
 def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:

@@ -162,19 +162,21 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
     shares = {peer: [SharesFrom(0, alone), SharesFrom(10_000, by_rate)] for peer in (1, 2)}
     round_trips = {(1, rail_ends.DEFAULT): 1e-3, (2, rail_ends.DEFAULT): 2e-3, (2, "eth1"): 4e-5}
     member = Membership(
-        1,
-        0,
-        ("", "tcp", "tcp"),
-        (0, 1, 2),
-        False,
-        0,
-        None,
-        ends,
-        (rail_ends.DEFAULT, "eth1"),
-        shares,
-        round_trips,
-        None,
-    )  # type: ignore[arg-type]
+        generation=1,
+        process=0,
+        incarnations={0: 10, 1: 11, 2: 12},
+        transports=("", "tcp", "tcp"),
+        hosts=(0, 1, 2),
+        host_names={0: "a", 1: "b", 2: "c"},
+        is_over_udp=False,
+        strangers=0,
+        core=None,  # type: ignore[arg-type]
+        ends=ends,
+        rails=(rail_ends.DEFAULT, "eth1"),
+        shares=shares,
+        round_trips=round_trips,
+        repair=None,
+    )
     monkeypatch.setattr("jaxcomm.cli.rails.is_job", lambda: True)
     monkeypatch.setattr("jaxcomm.cli.common.job.use_devices", lambda devices: None)
     monkeypatch.setattr("jaxcomm.cli.common.job.barrier", lambda: None)

@@ -86,9 +86,9 @@ JAXCOMM_DEVICE BlockFailure AwaitLeaving(Memory& memory, const Wait& wait, uint6
   }
 }
 
-// Returns the cause of this rank's failure. If a rank has not arrived, that rank is the cause, because the peer that
-// this rank waited for probably waited for that rank, too. Called after this rank has posted its failure, so it misses
-// only arrivals after the failure.
+// Returns the cause of this rank's failure: a rank that has not arrived, or `failure` if all ranks have arrived. The
+// peer in `failure` probably waited for the missing rank, too. Called after this rank has posted its failure, so a rank
+// that arrived before the failure never counts as missing.
 template <typename Memory>
 JAXCOMM_DEVICE BlockFailure Cause(Memory& memory, const BlockFailure& failure, uint32_t ranks, uint64_t epoch) {
   if (failure.reason == Reason::kNotArrived) return failure;

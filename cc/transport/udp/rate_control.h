@@ -40,8 +40,8 @@ class RateControl {
 
   explicit RateControl(int64_t packet_bytes) : packet_bytes_(packet_bytes) {}
 
-  // Returns the number of bytes that may be sent now, or 0 if that is less than 3/4 of a batch. The limit is less than
-  // a whole batch, so that flows that are due at nearly the same time send together.
+  // Returns the number of bytes that may be sent now, or 0 if that is less than 3/4 of a batch. The minimum is not a
+  // whole batch: flows that become due at nearly the same time thus send together.
   int64_t Allowance(int64_t now);
   void Spend(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
   int64_t NextAt() const;

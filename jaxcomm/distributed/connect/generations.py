@@ -33,7 +33,7 @@ _LOOK_S: Final = 0.5
 _NEXT: Final = "The next live_devices tries again."
 
 
-class Entry(NamedTuple):
+class BarrierEntry(NamedTuple):
     """A process's entry into the barrier.
 
     Attributes:
@@ -47,14 +47,14 @@ class Entry(NamedTuple):
     generation: str | None
 
 
-def enter(process: int, generation: str | None) -> Entry:
+def enter(process: int, generation: str | None) -> BarrierEntry:
     """Publishes that a process enters the barrier."""
-    entry = Entry(jax_compat.own_incarnation(), secrets.token_hex(8), generation)
+    entry = BarrierEntry(jax_compat.own_incarnation(), secrets.token_hex(8), generation)
     store.client().key_value_set(f"{_ENTERED}/{process}", json.dumps(entry), allow_overwrite=True)
     return entry
 
 
-def agree(process: int, live: Incarnations, connected: Incarnations, entry: Entry, timeout_s: float) -> str:
+def agree(process: int, live: Incarnations, connected: Incarnations, entry: BarrierEntry, timeout_s: float) -> str:
     """Returns the name of the live processes' generation. All live processes call this after the barrier.
 
     Args:
@@ -104,11 +104,11 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Entr
     )
 
 
-def _entries(live: Incarnations) -> dict[int, Entry]:
+def _entries(live: Incarnations) -> dict[int, BarrierEntry]:
     found = {}
     for process in live:
         text = store.client().key_value_try_get(f"{_ENTERED}/{process}")
-        found[process] = Entry(*json.loads(text))
+        found[process] = BarrierEntry(*json.loads(text))
     return found
 
 

@@ -21,7 +21,7 @@ from jaxcomm import jax_compat, statistics
 from jaxcomm.distributed import store
 from jaxcomm.distributed.connect import generations, settings, stages
 from jaxcomm.distributed.connect.connecting import connect_as
-from jaxcomm.distributed.connect.generations import Entry, Incarnations
+from jaxcomm.distributed.connect.generations import BarrierEntry, Incarnations
 from jaxcomm.distributed.connect.job_core import JobCore
 from jaxcomm.distributed.connect.membership import Membership, MessageCore
 from jaxcomm.distributed.connect.settings import NamedRail, Settings
@@ -181,14 +181,14 @@ def follow_live_devices() -> None:
     jax_compat.follow_live_devices(lambda: enter(jax.process_index()), advance)
 
 
-def enter(process: int) -> Entry:
+def enter(process: int) -> BarrierEntry:
     """Publishes that this process enters the barrier of `live_devices`."""
     last = _last()
     is_connected = last is not None and isinstance(last.outcome, Membership)
     return generations.enter(process, store.generation() if is_connected else None)
 
 
-def advance(entry: Entry, live: Incarnations, *, new_core: Callable[[], MessageCore] | None = None) -> None:
+def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], MessageCore] | None = None) -> None:
     """Connects the live processes anew unless they are the members already. All live processes call this at once.
 
     If connecting fails, `live_devices` returns nevertheless. Calls then fail, and the next `live_devices` tries again.

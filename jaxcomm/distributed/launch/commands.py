@@ -69,6 +69,7 @@ def variables(
     transport: str | None,
     environment: Mapping[str, str],
     keeps_going: bool = False,
+    own_service: str | None = None,
     further: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Returns the environment variables to set for a process. They override variables of `environment`.
@@ -81,6 +82,8 @@ def variables(
       transport: the value of JAXCOMM_TRANSPORT, or None to leave this variable as it is.
       environment: the current variables.
       keeps_going: whether the other processes may go on when a process ends.
+      own_service: the "host:port" at which process 0's own coordination service listens; None: `coordinator`. Another
+        process's service at `coordinator` serves the job if this is given.
       further: more variables, the same for all processes.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()
@@ -94,7 +97,7 @@ def variables(
         "SLURM_PROCID": str(process),
         "SLURM_LOCALID": str(process),
         "JAX_COORDINATOR_ADDRESS": coordinator,
-        "JAX_COORDINATOR_BIND_ADDRESS": coordinator,
+        "JAX_COORDINATOR_BIND_ADDRESS": own_service or coordinator,
         "JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(first, first + devices))),
         "JAX_PLATFORMS": environment.get("JAX_PLATFORMS") or "cpu",
         "XLA_FLAGS": " ".join([*flags, f"{_COUNT}={devices}"]),

@@ -1,12 +1,13 @@
 """Runs processes until all have ended, and leaves no process behind.
 
-A failure ends all processes, unless the caller lets the other processes go on.
+A failure ends all processes, unless the caller lets the other processes go on, or the failed one start again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import enum
 import os
 import re
 import selectors
@@ -15,10 +16,13 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 GRACE_S = 3.0  # time from SIGTERM to SIGKILL; JAX's own handler of SIGTERM does not end a process
 _LAST_LINES = 10
+_LOOK_S: Final = 1.0  # time between two checks for stopped processes
+_STOPPED_S: Final = 10.0
 _PROGRESS_S: Final = 1.0  # time between two shown states of a progress bar
 _MOST_LINE_BYTES: Final = 65536
 _END: Final = re.compile(rb"\r?\n|\r(?!\Z)")  # a \r at the end of the data ends no line yet: \n may follow
@@ -29,11 +33,19 @@ _prctl = ctypes.CDLL(None).prctl
 Show = Callable[[int, str, bool], None]
 
 
-class Failure(NamedTuple):
-    """A process's failure, or the signal that ended the job.
+class Reaction(enum.Enum):
+    """The supervisor's reaction to the end of a process."""
+
+    GO_ON = "the other processes go on"
+    START_AGAIN = "the process is started again, and the other processes go on"
+    END_JOB = "all processes are ended"
+
+
+class End(NamedTuple):
+    """The end of a process, or the signal that ended the job.
 
     Attributes:
-      process: the first process that failed; None if a signal to this process ended the job.
+      process: the process; None if a signal to this process ended the job.
       status: the exit status of `process`, or minus the number of the signal that ended the process or the job.
       last_lines: the last lines that `process` printed.
     """
@@ -47,8 +59,10 @@ def supervise(
     command: Sequence[str],
     environments: Sequence[Mapping[str, str]],
     show: Show,
-    goes_on: Callable[[Failure], bool] = lambda failure: False,
-) -> Failure | None:
+    after_end: Callable[[End], Reaction] = lambda end: Reaction.END_JOB if end.status else Reaction.GO_ON,
+    *,
+    kills_stopped: bool = False,
+) -> End | None:
     """Runs the command once in each environment. Must be called in the main thread.
 
     SIGINT, SIGTERM and SIGHUP to this process end all processes; the second such signal kills them at once.
@@ -57,7 +71,8 @@ def supervise(
       command: program and arguments.
       environments: `environments[i]` is the environment of process i.
       show: called with the process, a line, and whether the line is from standard error.
-      goes_on: returns whether the other processes go on after a failure.
+      after_end: called when a process has ended by itself or by a signal from elsewhere.
+      kills_stopped: whether to kill processes that have been stopped by a signal for ten seconds.
 
     Returns:
       The failure that ended the job, or None. All processes have ended.
@@ -69,29 +84,39 @@ def supervise(
         selector.register(signals, selectors.EVENT_READ)
         children: list[_Child] = []
         stack.callback(_end, children)
-        for process, environment in enumerate(environments):
-            child = _Child(process, command, environment, show)
+
+        def start(process: int) -> None:
+            child = _Child(process, command, environments[process], show)
             children.append(child)
             os.write(groups, f"{child.pid}\n".encode())
             for file in (child.ended, *child.streams):
                 selector.register(file, selectors.EVENT_READ, child)
-        failure: Failure | None = None
+
+        for process in range(len(environments)):
+            start(process)
+        failure: End | None = None
         deadline: float | None = None  # the time of SIGKILL for remaining processes; None before SIGTERM is sent
         while children:
-            ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            timeouts = [max(0.0, deadline - time.monotonic())] if deadline is not None else []
+            ready = selector.select(min([*timeouts, *([_LOOK_S] if kills_stopped else [])], default=None))
             for file, child in ((key.fd, key.data) for key, _ in ready):
                 if file == signals:
                     number = os.read(signals, 1)[0]
                     if failure is not None:
                         deadline = 0.0
-                    failure = failure or Failure(None, -number)
+                    failure = failure or End(None, -number)
                 elif file == child.ended:
                     for each in (child.ended, *child.streams):
                         selector.unregister(each)
                     children.remove(child)
-                    if (status := child.end()) and failure is None:
-                        found = Failure(child.process, status, tuple(child.last_lines))
-                        failure = None if goes_on(found) else found
+                    end = End(child.process, child.end(), tuple(child.last_lines))
+                    if failure is not None:
+                        continue
+                    reaction = after_end(end)
+                    if reaction is Reaction.START_AGAIN:
+                        start(child.process)
+                    elif reaction is Reaction.END_JOB:
+                        failure = end
                 elif child in children and not child.read(file):
                     selector.unregister(file)
                     child.streams.pop(file)
@@ -103,6 +128,9 @@ def supervise(
                 for child in children:
                     child.signal(signal.SIGKILL)
                 deadline = time.monotonic() + GRACE_S
+            for child in children:
+                if kills_stopped and child.seconds_stopped() > _STOPPED_S:
+                    child.signal(signal.SIGKILL)
     return failure
 
 
@@ -127,6 +155,7 @@ class _Child:
         self.process = process
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._show = show
+        self._stopped_since: float | None = None
         launcher = os.getpid()
 
         def end_with_launcher() -> None:
@@ -166,6 +195,18 @@ class _Child:
         """Sends a signal to the whole group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+    def seconds_stopped(self) -> float:
+        """Returns for how long the process has been stopped by a signal, as far as these calls have seen."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            state = ""
+        if state != "T":
+            self._stopped_since = None
+            return 0.0
+        self._stopped_since = self._stopped_since or time.monotonic()
+        return time.monotonic() - self._stopped_since
 
     def end(self) -> int:
         """Kills the group, shows its last output, and returns the exit status of its first process."""

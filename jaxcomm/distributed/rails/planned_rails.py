@@ -11,7 +11,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRails, SharesFrom
 from jaxcomm.log import say_once
 
-_APART: Final = 1.25  # rates identify rails if any two differ by at least this factor
+_APART: Final = 1.25  # rates identify rails if each rate is at least this factor above the next lower one
 
 
 def shares_of(planned: PlanRails | None, names: Sequence[str], ends: Iterable[RailEnd]) -> Sequence[SharesFrom]:

@@ -85,7 +85,7 @@ class Repair:
         self._bound = bound
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
-        self._lock = threading.Lock()  # guards the outages and the calls to the core, which end with `close`
+        self._lock = threading.Lock()  # guards the outages and the calls to the core; no such call follows `close`
         self._outages = Outages(names, (RailTo(process, names.index(name)) for process, name in down))
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)

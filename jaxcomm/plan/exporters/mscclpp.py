@@ -128,7 +128,7 @@ class _Scratch:
         )  # by block: each place that was read, and the number of signals sent until then
 
     def take(self, block: int, known: int) -> int:
-        """A place for a chunk; the sender knows that `known` of the block's signals were sent."""
+        """Returns a place for a chunk to the block. The chunk's sender knows of the block's first `known` signals."""
         for at, (place, signals) in enumerate(self._read[block]):
             if signals < known:
                 del self._read[block][at]

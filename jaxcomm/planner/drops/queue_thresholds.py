@@ -51,7 +51,7 @@ class _Search(NamedTuple):
     bound: float
 
     def options(self, offered: float, before: int, impact: Impact, last: bool) -> list[_Option]:
-        """The thresholds that keep to the bound: for each buffer used and each capacity left, only the cheapest."""
+        """Thresholds that drop at most the share `bound`: the cheapest for each pair of room used and capacity left."""
         if not offered:
             return [_Option(before, 0, 0, before, 0.0)]
         if not before:

@@ -29,12 +29,12 @@ class Setting:
     """The ranks and links of calls, and the parts that their schedules are built from.
 
     `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` is the number of
-    peers that a rank exchanges with at once. `min_gain` is the share that a schedule must save to rely on a delay.
-    `template` is needed if a rank is late. `solved` are schedules for the links' topology and the late rank.
-    `executors` holds the times of NCCL's own allreduce, if it was timed. `timed` has the costs of the executor on which
-    whole schedules were timed; with None, only α and β are known. With `has_given_gain`, only `min_gain` counts, and
-    the errors of `timed` do not. `hosts` is the number of hosts, even if links have no topology. `tried` are schedules
-    that runs have tried beside the default one.
+    peers that a rank exchanges with at once. `min_gain` is the share of another schedule's time that a schedule must
+    save to be taken instead. `template` is needed if a rank is late. `solved` are schedules for the links' topology and
+    the late rank. `executors` holds the times of NCCL's own allreduce, if it was timed. `timed` has the costs of the
+    executor on which whole schedules were timed; with None, only α and β are known. With `has_given_gain`, only
+    `min_gain` counts, and the errors of `timed` do not. `hosts` is the number of hosts, even if links have no topology.
+    `tried` are schedules that runs have tried beside the default one.
     """
 
     ranks: int

@@ -79,7 +79,7 @@ def _with_first_options(jobs: Jobs, queue: StepQueue, weights: Ints, packing: Pa
 def _solve(
     jobs: Jobs, queue: StepQueue, weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
 ) -> tuple[Packing, str, float]:
-    """Solves, by CP-SAT, for a path of runs through all gradients, and for one option per size.
+    """Chooses, by CP-SAT, buckets that hold each gradient exactly once, and one option per bucket size.
 
     The solver has one worker and a deterministic limit, so that equal input gives equal output.
     """

@@ -38,11 +38,12 @@ def choices(text: str) -> dict[int, NcclChoice]:
 def fit_of_ring(
     samples: Sequence[Sample], taken: Mapping[int, NcclChoice], op: OpName, ranks: int, source: str
 ) -> Link:
-    """The link fitted to the samples that NCCL ran as a ring, with the protocol of the largest sizes.
+    """The link fitted to the samples that NCCL ran as a ring with one protocol.
 
-    Our schedules consist of transfers like those of a ring. Samples of a tree, or of a protocol that trades half of the
-    bandwidth for less latency, would make α too small and β too large. If no protocol of the ring has two sizes, the
-    link is fitted to all samples. The link's `source` has the α and β of every protocol of the ring.
+    Only protocols with ring samples of at least two sizes are considered. The one with the largest size is taken, and
+    the link's `source` has the α and β of each. If there is no such protocol, the link is fitted to all samples. Our
+    schedules consist of transfers like those of a ring. Samples of a tree, or of a protocol that trades half of the
+    bandwidth for less latency, would make α too small and β too large.
     """
     of_protocol: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.bytes):

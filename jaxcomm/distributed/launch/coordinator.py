@@ -1,0 +1,83 @@
+"""JAX's coordination service as a child of the launcher. It runs nothing else, so that it outlives the job's processes.
+
+    with Coordinator("127.0.0.1:23456", processes=4) as coordinator:
+        coordinator.report_end(2)
+
+The child is this module: `python -m jaxcomm.distributed.launch.coordinator ADDRESS PROCESSES`. It prints a line when
+the service listens, and reads the numbers of processes that have ended, one per line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from types import TracebackType
+from typing import Self
+
+from jaxcomm.errors import JaxcommError
+
+
+class Coordinator:
+    """The service's process, which ends with this one."""
+
+    def __init__(self, address: str, processes: int) -> None:
+        """Starts the service, and returns when it listens.
+
+        Raises:
+          JaxcommError: the service could not start.
+        """
+        self._service = subprocess.Popen(
+            coordinator_command(address, processes),
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C ends the job's processes first
+        )
+        assert self._service.stdin is not None and self._service.stdout is not None
+        self._stdin = self._service.stdin
+        if not self._service.stdout.readline():
+            self._service.wait()
+            raise JaxcommError(
+                f"JAX's coordination service could not listen at {address}.\n  Cure: start the job again."
+            )
+
+    def report_end(self, process: int) -> bool:
+        """Reports that a process of the job has ended. Returns False if the service itself has ended."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(f"{process}\n")
+            self._stdin.flush()
+        return self._service.poll() is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._service.kill()
+        self._service.wait()
+
+
+def coordinator_command(address: str, processes: int) -> list[str]:
+    """The command of the service's process."""
+    return [sys.executable, "-m", __spec__.name, address, str(processes)]
+
+
+def _main(address: str, processes: int) -> None:
+    from jaxcomm.jax_compat import coordination
+
+    service = coordination.serve(address, processes)
+    print("listening", flush=True)
+    for line in sys.stdin:  # ends with the launcher
+        try:
+            coordination.report_end(address, int(line))
+        except Exception as error:  # the service notices the end later, by the process's missing heartbeats
+            print(f"jaxcomm: the end of process {line.strip()} could not be reported: {error}", file=sys.stderr)
+    del service
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]))
