@@ -279,6 +279,54 @@ def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> 
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
+FAILS_TWICE = "echo run >> $0; test $(wc -l < $0) -gt 2 || exit 7"  # $0 is a file
+
+
+def test_failed_processes_are_started_again(tmp_path: Path) -> None:
+    found = run("-n", 1, "--restart", 2, "--", "sh", "-c", FAILS_TWICE, tmp_path / "runs")
+    assert (found.returncode, (tmp_path / "runs").read_text()) == (0, "run\n" * 3)
+    assert "error: process 0 of 1 ended with exit status 7." in found.stderr
+    assert [f"It is started again: restart {number} of 2." in found.stderr for number in (1, 2)] == [True, True]
+
+
+def test_the_job_fails_when_the_restarts_are_used_up(tmp_path: Path) -> None:
+    found = run(
+        "-n",
+        2,
+        "--restart",
+        1,
+        "--",
+        "sh",
+        "-c",
+        f"test $SLURM_PROCID = 0 || {{ {FAILS_TWICE}; }}; sleep 60",
+        tmp_path / "runs",
+    )
+    assert (found.returncode, (tmp_path / "runs").read_text()) == (7, "run\n" * 2)
+
+
+def test_no_process_is_started_again_when_one_has_ended_well(tmp_path: Path) -> None:
+    text = "test $SLURM_PROCID = 0 || { sleep 2; exit 5; }"
+    found = run("-n", 2, "--restart", 3, "--", "sh", "-c", text)
+    assert found.returncode == 5 and "started again" not in found.stderr
+
+
+@pytest.mark.slow
+def test_a_process_that_stays_stopped_is_started_again(tmp_path: Path) -> None:
+    text = "test -e $0 && exit 0; touch $0; kill -STOP $$"
+    found = run("-n", 1, "--restart", 1, "--", "sh", "-c", text, tmp_path / "stopped")
+    assert found.returncode == 0 and "was ended by signal 9" in found.stderr
+
+
+def test_a_dry_run_with_restarts_shows_the_service(tmp_path: Path, capsys: Capture) -> None:
+    file = script(tmp_path, "")
+    assert main(["launch", "-n", "2", "--restart", "1", "--dry-run", "--json", str(file)]) == 0
+    shown = documents.document(capsys.readouterr().out)
+    first, second = (each["environment"] for each in shown["processes"])
+    assert first["JAX_COORDINATOR_ADDRESS"] == second["JAX_COORDINATOR_ADDRESS"] == shown["coordinator"][-2]
+    assert first["JAX_COORDINATOR_BIND_ADDRESS"] != first["JAX_COORDINATOR_ADDRESS"]
+    assert first["JAX_ENABLE_RECOVERABILITY"] == second["JAX_ENABLE_RECOVERABILITY"] == "1"
+
+
 def test_json_needs_a_dry_run(capsys: Capture) -> None:
     assert main(["launch", "-n", "2", "--json", "sh"]) == 1
     error = documents.document(capsys.readouterr().err)

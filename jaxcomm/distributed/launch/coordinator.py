@@ -3,14 +3,20 @@
     with Coordinator("127.0.0.1:23456", processes=4) as coordinator:
         coordinator.report_end(2)
 
-The child is this module: `python -m jaxcomm.distributed.launch.coordinator ADDRESS PROCESSES`. It prints a line when
-the service listens, and reads the numbers of processes that have ended, one per line.
+The child is this module, which other supervisors may run, too:
+
+    python -m jaxcomm.distributed.launch.coordinator 10.0.0.1:1234 4
+
+It prints a line when the service listens. From standard input it reads the numbers of processes that have ended, one
+per line. It serves until it is killed, or with `--until-eof` until standard input is closed.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from types import TracebackType
@@ -29,7 +35,7 @@ class Coordinator:
           JaxcommError: the service could not start.
         """
         self._service = subprocess.Popen(
-            coordinator_command(address, processes),
+            [*coordinator_command(address, processes), "--until-eof"],
             env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -66,18 +72,25 @@ def coordinator_command(address: str, processes: int) -> list[str]:
     return [sys.executable, "-m", __spec__.name, address, str(processes)]
 
 
-def _main(address: str, processes: int) -> None:
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description="JAX's coordination service")
+    parser.add_argument("address", help="host:port at which the service listens")
+    parser.add_argument("processes", type=int, help="number of processes in the job")
+    parser.add_argument("--until-eof", action="store_true", help="end when standard input is closed")
+    options = parser.parse_args()
     from jaxcomm.jax_compat import coordination
 
-    service = coordination.serve(address, processes)
-    print("listening", flush=True)
-    for line in sys.stdin:  # ends with the launcher
+    service = coordination.serve(options.address, options.processes)
+    print(f"listening at {options.address}", flush=True)
+    for line in sys.stdin:
         try:
-            coordination.report_end(address, int(line))
+            coordination.report_end(options.address, int(line))
         except Exception as error:  # the service notices the end later, by the process's missing heartbeats
             print(f"jaxcomm: the end of process {line.strip()} could not be reported: {error}", file=sys.stderr)
+    if not options.until_eof:
+        signal.pause()
     del service
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]))
+    _main()
