@@ -18,11 +18,9 @@ import contextlib
 import ctypes
 import itertools
 import json
-import mmap
 import os
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -38,6 +36,7 @@ OF_JAXCOMM = ("psum", "all_gather", "psum_scatter")
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20, "64 MiB": 64 << 20}
 REPEATS = {"1 KiB": 200, "64 KiB": 100, "1 MiB": 25, "16 MiB": 5, "64 MiB": 2}
 PR_SET_CHILD_SUBREAPER = 36
+kept: list[int] = []  # open FIFOs
 CALLS = ["psum", *(f"{kind} 1 MiB" for kind in ("all_gather", "psum_scatter"))]
 CALLS += [f"{kind} {size}" for kind in ("ppermute", "all_to_all") for size in ("1 KiB", "1 MiB")]
 CALLS += ["step"]
@@ -130,20 +129,18 @@ def tasks(arm: str, asked: list[str]) -> dict[str, tuple[Callable[[], Any], int]
     return found
 
 
-def work(arm: str, board_path: str, out: str, rounds: int, asked: list[str], arms: list[str]) -> None:
-    """Runs in each process of a job: works when the shared file at `board_path` has the number of its turn."""
+def work(arm: str, folder: str, rounds: int, asked: list[str], arms: list[str]) -> None:
+    """Runs in each process of a job: works when a byte arrives in the process's FIFO, and sleeps between its turns."""
     import jax
 
     jax.distributed.initialize()
-    me, count, mine = jax.process_index(), jax.process_count(), arms.index(arm)
+    me, count = jax.process_index(), jax.process_count()
     doing = tasks(arm, asked)
-    with open(board_path, "r+b") as file:
-        board = mmap.mmap(file.fileno(), 4096)
+    turns_of_mine, ends = fifo(folder, arm, me), fifo(folder, arm, "ends")
+    after = arms[(arms.index(arm) + 1) % len(arms)]
     times: dict[str, list[list[float]]] = {name: [] for name in doing}  # by turn
     for turn in range(-1, rounds):  # the first compiles
-        number = (turn + 1) * len(arms) + mine
-        while struct.unpack_from("q", board, 0)[0] != number:
-            time.sleep(0.003)
+        os.read(turns_of_mine, 1)
         for name, (call, repeats) in doing.items():
             if turn >= 0:
                 times[name].append([])
@@ -152,13 +149,30 @@ def work(arm: str, board_path: str, out: str, rounds: int, asked: list[str], arm
                 jax.block_until_ready(call())
                 if turn >= 0:
                     times[name][-1].append(time.perf_counter() - begun)
-        struct.pack_into("q", board, 8 * (1 + me), number + 1)
-        while me == 0 and any(struct.unpack_from("q", board, 8 * (1 + p))[0] != number + 1 for p in range(count)):
-            time.sleep(0.001)
-        if me == 0:
-            struct.pack_into("q", board, 0, number + 1)
+        if me > 0:
+            os.write(ends, b".")
+            continue
+        for _ in range(count - 1):
+            os.read(ends, 1)
+        begin_turn(folder, after, count)
     if me == 0:
-        Path(out, f"{arm}.json").write_text(json.dumps(times))
+        Path(folder, f"{arm}.json").write_text(json.dumps(times))
+
+
+def fifo(folder: str, arm: str, of: object) -> int:
+    """Opens the FIFO of a job's process, or the FIFO of its processes' ends of turns."""
+    path = Path(folder, f"{arm} {of}")
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path)
+    return os.open(path, os.O_RDWR)  # also for writing, so that a read waits where no process writes
+
+
+def begin_turn(folder: str, arm: str, processes: int) -> None:
+    """Begins a turn of a job."""
+    for process in range(processes):
+        file = fifo(folder, arm, process)
+        os.write(file, b".")
+        kept.append(file)  # a FIFO that nobody has open loses its bytes
 
 
 def adopt_orphans() -> None:
@@ -213,27 +227,16 @@ def environment(arm: str) -> dict[str, str]:
 
 def run(arms: list[str], args: argparse.Namespace) -> dict[str, dict[str, list[list[float]]]]:
     """Runs the jobs of these arms by turns. Returns the seconds of each call in each turn, by arm and call."""
-    with tempfile.TemporaryDirectory() as out:
-        board = Path(out, "board")
-        board.write_bytes(bytes(4096))
+    with tempfile.TemporaryDirectory() as folder:
         jobs = {}
         for arm in arms:
-            work_of = [
-                "--rounds",
-                str(args.rounds),
-                "--calls",
-                args.calls,
-                "--work",
-                arm,
-                str(board),
-                out,
-                ",".join(arms),
-            ]
+            work_of = ["--rounds", str(args.rounds), "--calls", args.calls, "--work", arm, folder, ",".join(arms)]
             start = command(arm, args.processes, args.devices)
             jobs[arm] = subprocess.Popen([*start, __file__, *work_of], env=environment(arm))
+        begin_turn(folder, arms[0], args.processes)
         # A job has succeeded if it has written its times: jaxlib frees communicators after MPI_Finalize, so a job over
         # MPI fails at its end.
-        times = {arm: Path(out, f"{arm}.json") for arm in arms}
+        times = {arm: Path(folder, f"{arm}.json") for arm in arms}
         while any(job.poll() is None for job in jobs.values()):
             if any(job.poll() and not times[arm].exists() for arm, job in jobs.items()):
                 for job in jobs.values():
@@ -254,11 +257,11 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="run the jobs one after the other, not by turns")
     parser.add_argument("--calls", default=",".join(CALLS), help="kinds, or kinds and sizes; default: %(default)s")
     parser.add_argument("--out", help="also write the seconds of each turn to this file, as JSON")
-    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
-        arm, board, out, arms = args.work
-        work(arm, board, out, args.rounds, args.calls.split(","), arms.split(","))
+        arm, folder, arms = args.work
+        work(arm, folder, args.rounds, args.calls.split(","), arms.split(","))
         return
     if args.peer == "mpi" and args.devices != 1:
         sys.exit("--peer mpi: JAX runs one device per MPI process.\n  Cure: leave out --devices.")

@@ -24,7 +24,8 @@ _TIMEOUT_S = 300.0  # time in which another process must publish a value
 _LOOK_S = 0.5  # time between two checks whether a wait must end
 _AT_ONCE_S = 0.05  # time to wait for a value that was published before
 _no_more_waits = threading.Event()
-_generation: tuple[Any, str] = (None, "")  # the store's client and the generation's name
+# The store's client, and the name and the `watch` of `begin`.
+_generation: tuple[Any, str, Callable[[], None] | None] = (None, "", None)
 
 
 def publish(key: str, value: str) -> None:
@@ -127,10 +128,15 @@ def generation() -> str:
     return _generation[1] if _generation[0] is client() else ""
 
 
-def begin(name: str) -> None:
-    """Begins a generation. Keys that are published or looked up from now on belong to this generation."""
+def begin(name: str, watch: Callable[[], None]) -> None:
+    """Begins a generation: keys that are published or looked up from now on belong to it.
+
+    Args:
+      name: the generation's name.
+      watch: called about twice a second during waits; raises an error if waiting is in vain.
+    """
     global _generation
-    _generation = client(), name
+    _generation = client(), name, watch
 
 
 def remove_generation(name: str) -> None:
@@ -177,5 +183,7 @@ def _get(key: str, timeout_s: float) -> str:
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error) or left_s <= _LOOK_S:
                 raise
+            if generation() and _generation[2] is not None:
+                _generation[2]()
             if _no_more_waits.is_set():
                 raise JaxcommError("this process ended before the processes of the job were connected") from error

@@ -16,7 +16,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import jax
@@ -75,28 +75,23 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Barr
     key = f"jaxcomm/generation of {_digest(sorted(live.items()))}"
     if process == first:
         entered = _entries(live)
-        restarted = sorted(each for each, incarnation in live.items() if entered[each].incarnation != incarnation)
+        restarted = _restarted_in(entered, live)
         names = {each.generation for each in entered.values()}
         keeps = names == {entry.generation} and entry.generation is not None and {**connected} == {**live}
         nonces = [each.nonce for each in entered.values()]
         name = entry.generation if keeps else _digest([sorted(live.items()), nonces])
         store.client().key_value_set(key, json.dumps([nonces, name, restarted]), allow_overwrite=True)
-    deadline = time.monotonic() + timeout_s
+    deadline, look = time.monotonic() + timeout_s, time.monotonic() + _LOOK_S
     while time.monotonic() < deadline:
-        try:
-            nonces, name, restarted = json.loads(store.client().blocking_key_value_get(key, round(1000 * _LOOK_S)))
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
-            continue
+        nonces, name, restarted = json.loads(_find(key) or "[[], null, []]")
         if entry.nonce in nonces:
             if restarted:
-                raise JaxcommError(
-                    f"processes {', '.join(map(str, restarted))} were started again and have not arrived.\n"
-                    f"  Cure: go on. {_NEXT}"
-                )
+                raise _restarted(restarted)
             agreed: str = name
             return agreed
+        if time.monotonic() > look:
+            require_current(live)
+            look = time.monotonic() + _LOOK_S
         time.sleep(_POLL_S)
     raise JaxcommError(
         f"process {first} has not named the generation of the live processes in {timeout_s:.3g} s.\n"
@@ -104,12 +99,35 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Barr
     )
 
 
+def require_current(live: Incarnations) -> None:
+    """Raises JaxcommError if a live process was started again since it left the barrier."""
+    if restarted := _restarted_in(_entries(live), live):
+        raise _restarted(restarted)
+
+
+def _restarted_in(entered: Mapping[int, BarrierEntry], live: Incarnations) -> list[int]:
+    return sorted(process for process, incarnation in live.items() if entered[process].incarnation != incarnation)
+
+
+def _restarted(processes: Sequence[int]) -> JaxcommError:
+    return JaxcommError(
+        f"processes {', '.join(map(str, processes))} were started again and have not arrived.\n  Cure: go on. {_NEXT}"
+    )
+
+
 def _entries(live: Incarnations) -> dict[int, BarrierEntry]:
-    found = {}
-    for process in live:
-        text = store.client().key_value_try_get(f"{_ENTERED}/{process}")
-        found[process] = BarrierEntry(*json.loads(text))
-    return found
+    return {process: BarrierEntry(*json.loads(_find(f"{_ENTERED}/{process}") or "[0, null, null]")) for process in live}
+
+
+def _find(key: str) -> str | None:
+    """The value of a key that belongs to no generation, or None."""
+    try:
+        value: str = store.client().key_value_try_get(key)
+    except jax.errors.JaxRuntimeError as error:
+        if "NOT_FOUND" not in str(error):
+            raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
+        return None
+    return value
 
 
 def _digest(content: object) -> str:

@@ -238,7 +238,7 @@ def _connect_anew(
     global _core, _generation
     _close()
     process, before = jax.process_index(), store.generation()
-    store.begin(name)
+    store.begin(name, functools.partial(generations.require_current, live))
     _generation += 1
     try:
         _core, coordinator = new_core(), jax_compat.coordinator_address()
