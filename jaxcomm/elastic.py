@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import hashlib
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -18,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm import jax_compat
 from jaxcomm.distributed import calls
 from jaxcomm.distributed.connect import members
 from jaxcomm.errors import JaxcommError
@@ -29,6 +32,8 @@ _Bytes = NDArray[np.uint8]
 _CHUNK_BYTES: Final = 8 << 20  # bytes of one broadcast: large, so that round trips between broadcasts cost little
 _FIRST_NUMBER: Final = 1 << 40  # larger than the numbers of all other calls outside JAX
 _PROGRESS_S: Final = 5.0  # time between two log lines of a long transfer
+PREEMPTED: Final = 128 + signal.SIGTERM  # exit status of a process that leaves; supervisors start it again
+_sigterm: list[int] = []  # the signals that have arrived
 
 
 class _Process(NamedTuple):
@@ -45,6 +50,10 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     Otherwise one process with the most progress sends its state to all processes with less progress. If several
     processes have the most progress, the process with the lowest number sends.
 
+    Schedulers send SIGTERM some time before they end a process. If SIGTERM has arrived, and the program has no handler
+    of its own for it, this function ends the process with exit status 143. No step of the block has run then, so the
+    other processes go on without it and lose no step.
+
     Args:
       progress: a number that grows in the training, at least 0, such as the step. A process that starts has 0.
       state: a pytree of arrays, numbers and typed keys of `jax.random`. Each process has all arrays whole: an array on
@@ -58,6 +67,9 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
       JaxcommError: a state cannot be sent; or states have different structures, shapes or types; or a process has ended
         or did not call this function before the deadline.
     """
+    if not jax_compat.spans_processes():
+        return progress, state
+    _leave_if_preempted()
     if progress < 0:
         raise JaxcommError(f"catch_up: progress is {progress}.\n  Cure: pass a number of at least 0, such as the step.")
     leaves, tree = jax.tree_util.tree_flatten_with_path(state)
@@ -86,6 +98,17 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
         return progress, state
     values = [_leaf(array, leaf) for array, (_, leaf) in zip(arrays, leaves, strict=True)]
     return furthest, jax.tree_util.tree_unflatten(tree, values)
+
+
+def _leave_if_preempted() -> None:
+    """Ends this process with `PREEMPTED` if SIGTERM has arrived since the first call of this function.
+
+    The process then does not enter JAX's barrier at the end of the block, so the other processes do not wait for it.
+    """
+    if _sigterm:
+        members.leave(PREEMPTED)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, frame: _sigterm.append(number))
 
 
 def _array(name: str, leaf: Any) -> NDArray[Any]:

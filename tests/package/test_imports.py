@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
     "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
-    "elastic": "distributed",
+    "elastic": "distributed jax_compat",
     "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
     "measure": "collectives distributed ffi gpu jax_compat plan profile program schedules files",
     "simulate": "ffi plan profile program schedules",

@@ -44,7 +44,9 @@ def put(values: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
 
 
 def main(case: str, folder: Path) -> None:
-    """Cases: "plain", "plan" (for three ranks), "auto", "moved" (to another host), "unlike" (states differ)."""
+    """Cases: "plain", "plan" (for three ranks), "auto", "moved" (to another host), "unlike" (states differ),
+    "preempted" (by SIGTERM, not killed).
+    """
     process = int(os.environ["SLURM_PROCID"])
     lives = folder / f"lives of {process}"
     is_first_life = not lives.exists()
@@ -59,6 +61,8 @@ def main(case: str, folder: Path) -> None:
         state["x"] = np.zeros(SIZE + 1, np.float32)
     while not (has_lost and whole == BLOCKS):
         try:
+            if case == "preempted" and process == 2 and is_first_life and step == DIES_AT:
+                os.kill(os.getpid(), signal.SIGTERM)
             with live_devices(jax.devices()) as devices, jaxcomm.errors.translated():
                 step, state = jaxcomm.elastic.catch_up(step, state)
                 if process == 2 and is_first_life and step == DIES_AT:

@@ -78,6 +78,15 @@ def test_a_process_rejoins_on_another_host(tmp_path: Path) -> None:
     ends(run("moved", tmp_path))
 
 
+def test_a_preempted_process_leaves_before_a_block(tmp_path: Path) -> None:
+    reports = run("preempted", tmp_path)
+    ends(reports)
+    causes = {each["cause"].splitlines()[0] for each in reports if each["case"] == "failure"}
+    assert causes and all(
+        cause.startswith("the progress of the processes") and "process 2 has left" in cause for cause in causes
+    )
+
+
 def test_a_state_of_another_shape_is_an_error_of_all(tmp_path: Path) -> None:
     texts = {each["text"] for each in run("unlike", tmp_path) if each["case"] == "error"}
     assert texts == {

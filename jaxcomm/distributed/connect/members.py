@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import jax
 
@@ -52,6 +52,7 @@ _lock = threading.Lock()
 _connected: _Connected | None = None
 _core: MessageCore | None = None  # the latest generation's core, even if connecting failed
 _generation = 0
+_leaves_with: int | None = None  # the exit status, if this process leaves
 _host_names: dict[int, str] = {}  # by process: the latest known host, also of processes that have ended
 _after_change: list[Callable[[Membership], None]] = []
 
@@ -181,8 +182,17 @@ def follow_live_devices() -> None:
     jax_compat.follow_live_devices(lambda: enter(jax.process_index()), advance)
 
 
+def leave(status: int) -> NoReturn:
+    """Ends this process with an exit status, without the barriers of `live_devices` on the way."""
+    global _leaves_with
+    _leaves_with = status
+    raise SystemExit(status)
+
+
 def enter(process: int) -> BarrierEntry:
     """Publishes that this process enters the barrier of `live_devices`."""
+    if _leaves_with is not None:
+        raise SystemExit(_leaves_with)
     last = _last()
     is_connected = last is not None and isinstance(last.outcome, Membership)
     return generations.enter(process, store.generation() if is_connected else None)
