@@ -3,7 +3,7 @@
     with live_devices(jax.devices()) as devices:
         step, params = jaxcomm.elastic.catch_up(step, params)
 
-`docs/guides/processes.md` has a whole program.
+`recipes/elastic/train.py` is a whole program.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.whole(0, _MOST_RESTARTS),
         default=0,
         metavar="N",
-        help="start processes that fail or are killed again, N times in all, while the others go on (0); the program "
-        "uses live_devices",
+        help="start again each process that fails or is killed, N times in all, while the others go on (0); the program "
+        "must use live_devices",
     )
     parser.add_argument(
         "--every-collective",
@@ -136,6 +136,8 @@ def run(args: Namespace) -> int:
         with Coordinator(coordinator, args.processes) as service:
             restarts = _Restarts(service, args.processes, args.restart, keeps_going=args.keep_going)
             failure = supervise.supervise(command, environments, show, restarts.after_end, kills_stopped=True)
+            if failure is None and not restarts.has_ended_well and restarts.last_failure is not None:
+                return _status(restarts.last_failure)
     else:
         failure = supervise.supervise(command, environments, show, keep_going)
     return _report(failure, args.processes) if failure else 0
@@ -147,18 +149,20 @@ class _Restarts:
     def __init__(self, service: Coordinator, processes: int, most: int, *, keeps_going: bool) -> None:
         self._service, self._processes, self._most, self._keeps_going = service, processes, most, keeps_going
         self._restarts = 0
-        self._is_ending = False  # whether a process has ended well, so that the job is about to end
+        self.has_ended_well = False  # whether a process has; then the job is about to end
+        self.last_failure: End | None = None
 
     def after_end(self, end: End) -> Reaction:
         """Returns the reaction to the end of a process."""
         is_served = self._service.report_end(end.process or 0)
         if end.status == 0:
-            self._is_ending = True
+            self.has_ended_well = True
             return Reaction.GO_ON
+        self.last_failure = end
         if not is_served:
             print("error: JAX's coordination service has ended, which ends the job.", file=sys.stderr)
             return Reaction.END_JOB
-        if self._restarts < self._most and not self._is_ending:
+        if self._restarts < self._most and not self.has_ended_well:
             self._restarts += 1
             _report(end, self._processes)
             print(f"  It is started again: restart {self._restarts} of {self._most}.", file=sys.stderr)
@@ -208,6 +212,11 @@ def _report(failure: End, processes: int) -> int:
     print(f"error: process {failure.process} of {processes} {_words(failure.status)}.", file=sys.stderr)
     if failure.last_lines:
         print("  It printed last:", *failure.last_lines, sep="\n    ", file=sys.stderr)
+    return _status(failure)
+
+
+def _status(failure: End) -> int:
+    """The exit code for a failure, as shells have it."""
     return failure.status if failure.status > 0 else 128 - failure.status
 
 

@@ -6,19 +6,21 @@ from typing import Any
 
 from jaxlib import _jax
 
-_HEARTBEAT_S = 100  # JAX's default
+HEARTBEAT_S = 100  # JAX's default
 _SHUTDOWN_S = 60
 
 
-def serve(address: str, processes: int) -> Any:
+def serve(address: str, processes: int, heartbeat_timeout_s: int) -> Any:
     """Starts the service for a job whose processes may end and start again. It runs until the result is deleted.
 
     Args:
       address: "host:port" at which the service listens.
       processes: the number of processes in the job.
+      heartbeat_timeout_s: time without heartbeats after which a process counts as dead. Each process sends two in the
+        time that it passes to `jax.distributed.initialize`.
     """
     return _jax.get_distributed_runtime_service(
-        address, processes, heartbeat_timeout=_HEARTBEAT_S, shutdown_timeout=_SHUTDOWN_S, recoverable=True
+        address, processes, heartbeat_timeout=heartbeat_timeout_s, shutdown_timeout=_SHUTDOWN_S, recoverable=True
     )
 
 
@@ -27,6 +29,6 @@ def report_end(address: str, process: int) -> None:
 
     A client registers in place of the process, as if it were a new start of it, and leaves.
     """
-    client = _jax.get_distributed_runtime_client(address, process, init_timeout=10, heartbeat_timeout=_HEARTBEAT_S)
+    client = _jax.get_distributed_runtime_client(address, process, init_timeout=10, heartbeat_timeout=HEARTBEAT_S)
     client.connect()
     client.shutdown()

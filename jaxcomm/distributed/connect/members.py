@@ -46,6 +46,7 @@ class _Connected(NamedTuple):
     client: Any  # the store's client
     wanted: _Wanted
     outcome: Membership | Exception | None
+    members: Incarnations  # the latest members; empty before a process has connected
 
 
 _lock = threading.Lock()
@@ -102,7 +103,7 @@ def join(
         if _connected is None or _connected.client is not client or _connected.outcome is None:
             _connect_first(client, tuple(named), planned, planned_transport, new_core)
         assert _connected is not None
-        _, (chosen, followed), outcome = _connected
+        _, (chosen, followed), outcome, _ = _connected
     if isinstance(outcome, Exception):
         raise outcome
     if outcome is None:
@@ -152,7 +153,8 @@ def _connect_first(
     except Exception as error:
         stages.publish_failure(process, error)
         outcome = error
-    _connected = _Connected(client, wanted, outcome)
+    members = outcome.incarnations if isinstance(outcome, Membership) else {}
+    _connected = _Connected(client, wanted, outcome, members)
     if isinstance(outcome, Membership):
         _host_names.clear()
         _host_names.update(outcome.host_names)
@@ -219,9 +221,11 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
         last, client = _last(), store.client()
         wanted = last.wanted if last is not None else _Wanted(settings.from_environment())
         outcome = last.outcome if last is not None else None
-        members = outcome.incarnations if isinstance(outcome, Membership) else {}
+        before = last.members if last is not None else {}
+        now = before
         try:
             timeout_s = min(wanted.settings.timeout_s, _ANEW_S)
+            members = outcome.incarnations if isinstance(outcome, Membership) else {}
             name = generations.agree(process, live, members, entry, timeout_s)
             if name == entry.generation:
                 return
@@ -233,10 +237,11 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
             with contextlib.suppress(JaxcommError):  # some calls have not ended; the next generation waits for these
                 _close()
             outcome = error
-        _connected = _Connected(client, wanted, outcome)
         if isinstance(outcome, Membership):
+            now = outcome.incarnations
             _trace_anew_if_moved(outcome)
-    statistics.record_generation(members, live, time.monotonic() - began, str(outcome) * isinstance(outcome, Exception))
+        _connected = _Connected(client, wanted, outcome, now)
+    statistics.record_generation(before, live, time.monotonic() - began, str(outcome) * isinstance(outcome, Exception))
     if isinstance(outcome, Membership):
         for function in _after_change:
             function(outcome)

@@ -76,11 +76,19 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description="JAX's coordination service")
     parser.add_argument("address", help="host:port at which the service listens")
     parser.add_argument("processes", type=int, help="number of processes in the job")
+    parser.add_argument(
+        "--heartbeat-timeout",
+        type=int,
+        metavar="S",
+        help="seconds without heartbeats after which a process counts as dead (100); the processes pass the same to "
+        "jax.distributed.initialize",
+    )
     parser.add_argument("--until-eof", action="store_true", help="end when standard input is closed")
     options = parser.parse_args()
     from jaxcomm.jax_compat import coordination
 
-    service = coordination.serve(options.address, options.processes)
+    heartbeat_s = options.heartbeat_timeout or coordination.HEARTBEAT_S
+    service = coordination.serve(options.address, options.processes, heartbeat_s)
     print(f"listening at {options.address}", flush=True)
     for line in sys.stdin:
         try:
