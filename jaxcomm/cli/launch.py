@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.whole(0, _MOST_RESTARTS),
         default=0,
         metavar="N",
-        help="start again each process that fails or is killed, N times in all, while the others go on (0); the program "
+        help="start again each process that fails or is killed, N times in all; the others go on (0). The program "
         "must use live_devices",
     )
     parser.add_argument(

@@ -81,7 +81,11 @@ def main(case: str, folder: Path) -> None:
             jobs.report("error", text=str(error))
             return
         else:
-            step, state, whole = step + 2, {**state, "x": after}, whole + (len(devices) == 3)
+            step, state, whole = (
+                step + 2,
+                {**state, "x": after},
+                whole + (len({each.process_index for each in devices}) == 3),
+            )
     found = jaxcomm.stats()
     jobs.report(
         "end",

@@ -29,12 +29,11 @@ def test_a_killed_process_rejoins_under_slurm(tmp_path: Path) -> None:
     (tmp_path / "hostname").chmod(0o755)
     words = ["-m", "tests.processes.rejoin", "plain", str(tmp_path)]
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
-    job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS": "3", "PATH": path, "JAX_PLATFORMS": "cpu"}
+    job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS": "3", "PATH": path, "XLA_FLAGS": ""}
     found = subprocess.run(
-        ["bash", FOLDER / "slurm.sh", *words],
+        ["timeout", "150", "bash", FOLDER / "slurm.sh", *words],  # ends the whole process group
         capture_output=True,
         text=True,
-        timeout=200,
         cwd=fork_server.ROOT,
         env={**os.environ, **job},
     )
