@@ -33,6 +33,7 @@ _CHUNK_BYTES: Final = 8 << 20  # bytes of one broadcast: large, so that round tr
 _FIRST_NUMBER: Final = 1 << 40  # larger than the numbers of all other calls outside JAX
 _PROGRESS_S: Final = 5.0  # time between two log lines of a long transfer
 PREEMPTED: Final = 128 + signal.SIGTERM  # exit status of a process that leaves; supervisors start it again
+_calls: tuple[tuple[int, int], int] = ((0, 0), 0)  # the latest barrier, and the calls since then
 _sigterm: list[int] = []  # the signals that have arrived
 
 
@@ -76,7 +77,7 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     arrays = [_array(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
     layout = [str(tree), *((array.dtype.str, array.shape) for array in arrays)]
     digest = hashlib.sha256(repr(layout).encode()).digest()[:8]
-    number = _FIRST_NUMBER + (next(calls.measurements()) << 20)
+    number = _next_number()
     found = _exchange(_Process(progress, int.from_bytes(digest)), number)
     source = max(found, key=lambda process: found[process].progress)
     furthest = found[source].progress
@@ -98,6 +99,14 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
         return progress, state
     values = [_leaf(array, leaf) for array, (_, leaf) in zip(arrays, leaves, strict=True)]
     return furthest, jax.tree_util.tree_unflatten(tree, values)
+
+
+def _next_number() -> int:
+    """Returns a number for this call's messages, the same in all members even if earlier calls failed in some."""
+    global _calls
+    now = (members.connected().generation, members.barriers())
+    _calls = (now, _calls[1] + 1 if _calls[0] == now else 0)
+    return _FIRST_NUMBER + (((members.barriers() << 8) + _calls[1]) << 20)
 
 
 def _leave_if_preempted() -> None:

@@ -40,13 +40,12 @@ def follow(mesh: jax.sharding.Mesh | None) -> None:
     """Calls `begin(mesh)` again in each later generation, until `end`."""
     global _follows, _mesh
     _follows, _mesh = True, mesh
-    members.after_change(_begin_anew)
+    members.on_change(_begin_anew, _stop)
 
 
 def _begin_anew(membership: Membership) -> None:
     if not _follows:
         return
-    _stop()
     if len(membership.incarnations) < 2:
         return
     try:

@@ -40,7 +40,7 @@ def start() -> None:
     named = os.environ.get(environment.PLAN)
     _begins_auto = named == AUTO
     if _begins_auto:
-        members.after_change(lambda membership: begin_auto())
+        members.on_change(lambda membership: begin_auto())
     hashes = (((), AUTO),) if _begins_auto else active_plan.load(named or None)
     active_plan.record(hashes)
     _set(hashes)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm import errors
 from jaxcomm.distributed import store
 from jaxcomm.distributed.connect import members
+from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.arguments import MessageRun
 from jaxcomm.ffi.cpu import CPU
 
@@ -39,7 +41,8 @@ def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]],
     here = int((processes == members.connected().process).sum())
     seconds = ctypes.c_double()
     made = MessageRun(_NUMBERS + number, call, messages, processes, devices, len(ranks), values, values.nbytes // here)
-    CPU.call("job_run", made, ctypes.byref(seconds))
+    if (error := CPU.failure("job_run", made, ctypes.byref(seconds))) is not None:
+        raise errors.from_jax(RuntimeError(f": jaxcomm: {error}")) or JaxcommError(error)
     return seconds.value
 
 

@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 
 _TIMEOUT_S = 300.0  # time in which another process must publish a value
 _LOOK_S = 0.5  # time between two checks whether a wait must end
+_ENDED = "jaxcomm/ended"
 _AT_ONCE_S = 0.05  # time to wait for a value that was published before
 _no_more_waits = threading.Event()
 # The store's client, and the name and the `watch` of `begin`.
@@ -137,6 +138,20 @@ def begin(name: str, watch: Callable[[], None]) -> None:
     """
     global _generation
     _generation = client(), name, watch
+
+
+def publish_ended() -> None:
+    """Publishes, for all generations, that a process has finished the job's work."""
+    client().key_value_set(_ENDED, "", allow_overwrite=True)
+
+
+def find_ended() -> bool:
+    """Whether a process of the job has finished its work."""
+    try:
+        client().key_value_try_get(_ENDED)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def remove_generation(name: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import jax
 from jax._src import distributed
 from jax.experimental import multihost_utils
 
 _T = TypeVar("_T")
+_ATTEMPTS: Final = 3
+_own: tuple[Any, int] | None = None  # the client, and the incarnation of this process
 
 
 def spans_processes() -> bool:
@@ -41,20 +44,26 @@ def coordinator_address() -> str:
 
 
 def own_incarnation() -> int:
-    """The number that the coordination service gave to this start of this process; 0 without `jax.distributed`."""
+    """The number that the coordination service gave to this start of this process; 0 without `jax.distributed`.
+
+    The service is asked once: later it may name a start that has replaced this one.
+    """
+    global _own
     state = distributed.global_state
     if state.client is None:
         return 0
-    incarnation: int = state.client.get_live_nodes([state.process_id])[state.process_id]
-    return incarnation
+    if _own is None or _own[0] is not state.client:
+        _own = state.client, state.client.get_live_nodes([state.process_id])[state.process_id]
+    return _own[1]
 
 
-def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, int]], None]) -> None:
+def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, int]], bool]) -> None:
     """Calls `enter` before and `leave` after each barrier of `live_devices` over all CPU devices of several processes.
 
     Args:
-      enter: takes nothing; may return any object.
-      leave: takes the result of `enter`, and a mapping from each live process to its incarnation.
+      enter: its result is passed to `leave`.
+      leave: also takes the incarnation of each live process, by process. Returns whether the live processes are
+        connected; otherwise they pass the barrier again, a few times at most.
     """
     barrier = multihost_utils._live_devices
 
@@ -62,9 +71,13 @@ def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, 
         processes = {device.process_index for device in devices}
         if len(processes) < max(2, jax.process_count()) or devices[0].platform != "cpu":
             return barrier(client, devices)
-        entered = enter()
-        live = barrier(client, devices)
-        leave(entered, {device.process_index: incarnation for device, incarnation in live.items()})
+        if isinstance(leaving := sys.exception(), SystemExit):
+            raise leaving  # the other processes must not wait for this one
+        for _ in range(_ATTEMPTS):
+            entered = enter()
+            live = barrier(client, devices)
+            if leave(entered, {device.process_index: incarnation for device, incarnation in live.items()}):
+                break
         return live
 
     multihost_utils._live_devices = live_devices

@@ -6,12 +6,15 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import jax
 
+from jaxcomm import ffi
 from jaxcomm.distributed import store
-from jaxcomm.distributed.connect.members import connected
+from jaxcomm.distributed.connect.members import connected, on_change
+from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.links import measure_links
 from jaxcomm.measure.rack_links import RackLinks, Racks, rack_links
@@ -19,6 +22,9 @@ from jaxcomm.train.recent_averages import RecentAverages
 
 _MEASUREMENTS: Final = 1 << 21  # number of the first measurement; auto_plan uses other numbers
 _MISSING: Final = "process {} has not called train.adjust_groups"
+
+
+_calls_before: dict[int, int] = {}  # by number of ranks: the calls of the largest sums before this generation
 
 
 class MeasuredRacks(NamedTuple):
@@ -47,6 +53,8 @@ def agree(
       JaxcommError: a process has not called this function within five minutes, or has ended; or the first process
         failed, which raises its own error instead.
     """
+    on_change(_count_calls)
+    own = replace(own, calls=own.calls - _calls_before.get(own.work_s.shape[1], 0))
     process, members = jax.process_index(), tuple(connected().incarnations)
     first = members[0]
     number = next(_numbers())
@@ -70,6 +78,12 @@ def agree(
         _measure(racks, number)
     found: str = _lookup(f"{key}/adjustment", first)
     return found
+
+
+def _count_calls(membership: Membership) -> None:
+    """Records the calls so far, because a process that joins counts from 0."""
+    sites = [site for site in ffi.sites() if site["plan"] == "groups"]
+    _calls_before.update({site["ranks"]: site["calls"] for site in sorted(sites, key=lambda site: site["bytes"])})
 
 
 def _publish(key: str, find: Callable[[], bool | str]) -> None:

@@ -5,7 +5,7 @@
 # A training whose processes may die and rejoin: sbatch slurm.sh train.py 1000
 # The batch step hosts JAX's coordination service; each task starts its process again, ten times at most.
 set -eu
-port=$((20000 + SLURM_JOB_ID % 10000))
+port=$((20000 + SLURM_JOB_ID % 5000 * 2))
 python -m jaxcomm.distributed.launch.coordinator "0.0.0.0:$port" "$SLURM_NTASKS" < /dev/null &
 trap "kill $!" EXIT
 

@@ -138,9 +138,11 @@ struct Handle {
     if (!communicator) return status;
     Status found = TheJob().CheckNumber(job, "a collective over " + communicator->group().name());
     if (!found.ok()) return found;
-    if (std::exchange(generation, TheJob().generation()) != generation) {
-      communicator = MakeCommunicator(TheGroups().Renew(communicator->group()), communicator->rank());
-    }
+    const uint64_t now = TheJob().generation();
+    if (now == generation) return Status();
+    if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
+    communicator = MakeCommunicator(TheGroups().Renew(communicator->group()), communicator->rank());
+    generation = now;
     return Status();
   }
 

@@ -240,7 +240,8 @@ Status CallSites::Renew() {
 }
 
 Result<CallSites::Rank> CallSites::Find(int32_t device) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  if (record_.between) lock.lock();  // the ranks of calls within one process never change
   auto at = ranks_.find(device);
   if (at == ranks_.end()) {
     return Status(Code::kInternal, who_ + ": device " + std::to_string(device) + " is in no group");

@@ -20,6 +20,7 @@ from jaxcomm.distributed import forks
 from jaxcomm.distributed.connect.settings import MOST_RAILS
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.environment import LAUNCHER
+from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.arguments import RailShares, UdpConnection
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import printable
@@ -39,7 +40,7 @@ class JobCore:
         """
         self._processes = jax.process_count()  # read here, because jaxcomm's own threads must not call JAX
         CPU.call("job_open", jax.process_index(), self._processes, same_job)
-        self._at_exit: Callable[[], None] = _leave  # after `start`: the argument of `atexit.unregister`
+        self._at_exit: Callable[[], object] = _leave  # after `start`: the argument of `atexit.unregister`
 
     def shm_file(self) -> tuple[int, int]:
         """Returns the descriptor of this process's shared-memory file, and the file's number."""
@@ -103,10 +104,19 @@ class JobCore:
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), names.encode(), len(hosts))
         self._at_exit = forks.run_at_exit(_leave)
 
-    def close(self) -> None:
-        """Leaves the job as at process exit, and releases the connections."""
+    def close(self, *, for_change: bool = False) -> None:
+        """Leaves the job as at process exit, and releases the connections.
+
+        Raises:
+          JaxcommError: with `for_change`, a step that was dispatched before has not ended; it could call collectives in
+            the next generation. Also if a call has not ended.
+        """
         atexit.unregister(self._at_exit)
-        _leave()
+        if not _leave() and for_change:
+            raise JaxcommError(
+                "a step that was dispatched before live_devices has not ended before the deadline.\n"
+                "  Cure: wait for the results of all steps inside the block."
+            )
         CPU.call("job_reset")
 
 
@@ -122,34 +132,41 @@ def _taken(path: UdpPath) -> UdpConnection:
     return UdpConnection(path.connection.detach(), path.socket.detach(), *path[2:])
 
 
-def _leave() -> None:
-    """Leaves the job: waits for calls, sends pending messages, then notifies the other processes."""
+def _leave() -> bool:
+    """Leaves the job: waits for calls, sends pending messages, then notifies the other processes.
+
+    Returns whether all dispatched steps have ended.
+    """
     try:
-        _finish_calls(time.monotonic() + ffi.deadline())
+        return _finish_calls(time.monotonic() + ffi.deadline())
     finally:
         CPU.call("job_close")
 
 
-def _finish_calls(until: float) -> None:
+def _finish_calls(until: float) -> bool:
     """Waits for dispatched steps, even if the program dropped their results, and for calls that have started.
 
     JAX's CPU client runs the steps of one thread in the order of dispatch. It runs the steps on several devices in one
     order for all threads. So a step that is dispatched now ends after all earlier steps.
     """
-    with contextlib.suppress(Exception):  # steps may have failed, or JAX may be shutting down
+    have_ended = False
+    with contextlib.suppress(Exception):  # JAX may be shutting down
         devices = jax.local_devices(backend="cpu")
         mesh = Mesh(np.array(devices), ("d",))
         last = [jax.device_put(np.zeros(()), device) for device in devices]
         last.append(jax.device_put(np.zeros(len(devices)), NamedSharding(mesh, PartitionSpec("d"))))
         last = [*map(jnp.negative, last), *jax.live_arrays()]
-        while time.monotonic() < until and not all(array.is_deleted() or array.is_ready() for array in last):
-            time.sleep(_POLL_S)
+        while time.monotonic() < until and not have_ended:
+            have_ended = all(array.is_deleted() or array.is_ready() for array in last)
+            if not have_ended:
+                time.sleep(_POLL_S)
     awaits = ctypes.c_int(1)
     while time.monotonic() < until:
         CPU.call("job_awaits", ctypes.byref(awaits))
         if not awaits.value:
             break
         time.sleep(_POLL_S)
+    return have_ended
 
 
 def _let_launched_processes_read() -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import jax
 
-from jaxcomm import jax_compat, statistics
-from jaxcomm.distributed import store
+from jaxcomm import ffi, jax_compat, statistics
+from jaxcomm.distributed import forks, store
 from jaxcomm.distributed.connect import generations, settings, stages
 from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.generations import BarrierEntry, Incarnations
@@ -53,9 +53,10 @@ _lock = threading.Lock()
 _connected: _Connected | None = None
 _core: MessageCore | None = None  # the latest generation's core, even if connecting failed
 _generation = 0
-_leaves_with: int | None = None  # the exit status, if this process leaves
+_is_preempted = False  # whether this process leaves before the training has ended
+_barriers = 0
 _host_names: dict[int, str] = {}  # by process: the latest known host, also of processes that have ended
-_after_change: list[Callable[[Membership], None]] = []
+_on_change: list[tuple[Callable[[], None] | None, Callable[[Membership], None]]] = []
 
 
 def connected(
@@ -144,7 +145,10 @@ def _connect_first(
     try:
         chosen = settings.from_environment()
         wanted = _Wanted(chosen._replace(rails=named or chosen.rails, planned_transport=planned_transport), planned)
-        if not _was_started_before(process):
+        if _was_started_before(process):
+            # Processes that still wait for the earlier start in the first generation learn that it has ended.
+            stages.publish_failure(process, JaxcommError(f"process {process} was started again"))
+        else:
             _generation += 1
             _core, coordinator = new_core(), jax_compat.coordinator_address()
             outcome = connect_as(
@@ -166,92 +170,122 @@ def _was_started_before(process: int) -> bool:
 
 
 def before_client() -> None:
-    """Prepares this process. Called just before JAX makes its CPU client."""
+    """Prepares this process for JAX's CPU client, unless JAX has made it."""
     follow_live_devices()
-    if _was_started_before(0):
+    jax_compat.own_incarnation()
+    if not jax_compat.has_devices() and _was_started_before(0):
         jax_compat.forget_devices()
 
 
-def after_change(function: Callable[[Membership], None]) -> None:
-    """Registers a function that all members call at the same time, after each change of generation."""
-    if function not in _after_change:
-        _after_change.append(function)
+def on_change(after: Callable[[Membership], None], before: Callable[[], None] | None = None) -> None:
+    """Calls functions after and before each change of generation, in all members at the same time."""
+    if (before, after) not in _on_change:
+        _on_change.append((before, after))
 
 
 @functools.cache
 def follow_live_devices() -> None:
-    """Makes `live_devices` begin the next generation whenever it returns other processes than the members."""
+    """Makes `live_devices` begin the next generation whenever it returns processes that differ from the members."""
     jax_compat.follow_live_devices(lambda: enter(jax.process_index()), advance)
+    forks.run_at_exit(_publish_end)
 
 
 def leave(status: int) -> NoReturn:
-    """Ends this process with an exit status, without the barriers of `live_devices` on the way."""
-    global _leaves_with
-    _leaves_with = status
+    """Ends this process with an exit status. `live_devices` lets it pass without a barrier."""
+    global _is_preempted
+    _is_preempted = True
     raise SystemExit(status)
 
 
 def enter(process: int) -> BarrierEntry:
     """Publishes that this process enters the barrier of `live_devices`."""
-    if _leaves_with is not None:
-        raise SystemExit(_leaves_with)
     last = _last()
-    is_connected = last is not None and isinstance(last.outcome, Membership)
+    members = last.outcome.incarnations if last is not None and isinstance(last.outcome, Membership) else {}
+    # A member may have been lost though it lives, if the network between two hosts was silent.
+    is_connected = members and not any(record["process"] in members for record in ffi.gone())
     return generations.enter(process, store.generation() if is_connected else None)
 
 
-def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], MessageCore] | None = None) -> None:
+def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], MessageCore] | None = None) -> bool:
     """Connects the live processes anew unless they are the members already. All live processes call this at once.
-
-    If connecting fails, `live_devices` returns nevertheless. Calls then fail, and the next `live_devices` tries again.
 
     Args:
       entry: this process's entry into the barrier of `live_devices`.
       live: the result of the barrier.
       new_core: creates the core; None: the process's C++ core.
+
+    Returns:
+      Whether the live processes are connected. If not, calls fail, and the log says why.
     """
-    global _connected
+    global _connected, _barriers
     process, began = jax.process_index(), time.monotonic()
     if live.get(process) != entry.incarnation:
         # A newer start has replaced this process. The next barrier must not count this process in its place.
         print(f"jaxcomm: process {process} was started again elsewhere; this start of it ends.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)
-    with _lock:
-        last, client = _last(), store.client()
-        wanted = last.wanted if last is not None else _Wanted(settings.from_environment())
-        outcome = last.outcome if last is not None else None
-        before = last.members if last is not None else {}
-        now = before
-        try:
-            timeout_s = min(wanted.settings.timeout_s, _ANEW_S)
-            members = outcome.incarnations if isinstance(outcome, Membership) else {}
-            name = generations.agree(process, live, members, entry, timeout_s)
-            if name == entry.generation:
-                return
-            outcome = _connect_anew(
-                name, live, wanted, timeout_s, new_core or functools.partial(JobCore, same_job=True)
-            )
-        except Exception as error:
-            say(f"the live processes {', '.join(map(str, sorted(live)))} could not be connected: {error}")
-            with contextlib.suppress(JaxcommError):  # some calls have not ended; the next generation waits for these
-                _close()
-            outcome = error
-        if isinstance(outcome, Membership):
+    last, client = _last(), store.client()
+    if last is not None and last.outcome is None and len(live) == 1 and store.find_ended():
+        print(f"jaxcomm: process {process} was started again when the others had finished; it ends.", file=sys.stderr)
+        leave(0)
+    wanted = last.wanted if last is not None else _Wanted(settings.from_environment())
+    before = last.members if last is not None else {}
+    now = before
+    timeout_s = min(wanted.settings.timeout_s, _ANEW_S)
+    outcome: Membership | Exception
+    try:
+        name = generations.agree(process, live, before if entry.generation is not None else {}, entry, timeout_s)
+        if name == entry.generation:
+            _barriers += 1
+            return True
+        for before_change, _ in _on_change:
+            if before_change is not None:
+                before_change()
+        with _lock:
+            made = new_core or functools.partial(JobCore, same_job=True)
+            outcome = _connect_anew(name, live, before, wanted, timeout_s, made)
             now = outcome.incarnations
             _trace_anew_if_moved(outcome)
-        _connected = _Connected(client, wanted, outcome, now)
+            _connected = _Connected(client, wanted, outcome, now)
+    except Exception as error:
+        say(f"the live processes {', '.join(map(str, sorted(live)))} could not be connected: {error}")
+        outcome = error
+        with _lock:
+            with contextlib.suppress(JaxcommError):  # some calls have not ended; the next generation waits for these
+                _close()
+            _connected = _Connected(client, wanted, outcome, now)
+    _barriers = 0
     statistics.record_generation(before, live, time.monotonic() - began, str(outcome) * isinstance(outcome, Exception))
-    if isinstance(outcome, Membership):
-        for function in _after_change:
-            function(outcome)
+    if isinstance(outcome, Exception):
+        return False
+    for _, after_change in [*_on_change]:
+        after_change(outcome)
+    return True
+
+
+def barriers() -> int:
+    """Returns how often `live_devices` has returned the members of this generation. All members get the same number."""
+    return _barriers
+
+
+def _publish_end() -> None:
+    """Tells a process that is started again later that this one has finished the training."""
+    failed = _is_preempted or hasattr(sys, "last_value")
+    if not failed and jax_compat.spans_processes() and _last() is not None:
+        with contextlib.suppress(Exception):  # the coordination service may have ended
+            store.publish_ended()
 
 
 def _connect_anew(
-    name: str, live: Incarnations, wanted: _Wanted, timeout_s: float, new_core: Callable[[], MessageCore]
+    name: str,
+    live: Incarnations,
+    members: Incarnations,
+    wanted: _Wanted,
+    timeout_s: float,
+    new_core: Callable[[], MessageCore],
 ) -> Membership:
     global _core, _generation
-    _close()
+    _close(for_change=True)
     process, before = jax.process_index(), store.generation()
     store.begin(name, functools.partial(generations.require_current, live))
     _generation += 1
@@ -264,7 +298,8 @@ def _connect_anew(
     except Exception as error:
         stages.publish_failure(process, error)
         raise
-    if before and process == min(live):
+    remaining = [each for each, incarnation in live.items() if members.get(each) == incarnation]
+    if before and remaining and process == min(remaining):
         store.remove_generation(before)
     return made
 
@@ -300,13 +335,13 @@ def _last() -> _Connected | None:
     return _connected if _connected is not None and _connected.client is store.client() else None
 
 
-def _close() -> None:
+def _close(*, for_change: bool = False) -> None:
     global _connected, _core
     if _connected is not None and isinstance(_connected.outcome, Membership) and _connected.outcome.repair is not None:
         _connected.outcome.repair.close()
     _connected = None
     if _core is not None:
-        _core.close()
+        _core.close(for_change=for_change)
         _core = None
 
 

@@ -48,7 +48,7 @@ class MessageCore(RailsCore, Protocol):
         Takes the host number and the host name of each process. Processes that are not members have `ABSENT` and "".
         """
 
-    def close(self) -> None:
+    def close(self, *, for_change: bool = False) -> None:
         """Ends the generation: notifies the other processes, and releases the connections."""
 
 

@@ -16,13 +16,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from jaxcomm.errors import JaxcommError
+
+_REPORT_S: Final = 2.0
 
 
 class Coordinator:
@@ -43,7 +46,7 @@ class Coordinator:
             start_new_session=True,  # Ctrl-C ends the job's processes first
         )
         assert self._service.stdin is not None and self._service.stdout is not None
-        self._stdin = self._service.stdin
+        self._stdin, self._stdout = self._service.stdin, self._service.stdout
         if not self._service.stdout.readline():
             self._service.wait()
             raise JaxcommError(
@@ -51,10 +54,15 @@ class Coordinator:
             )
 
     def report_end(self, process: int) -> bool:
-        """Reports that a process of the job has ended. Returns False if the service itself has ended."""
+        """Reports that a process of the job has ended, and waits until the service knows it, for two seconds at most.
+
+        Returns False if the service itself has ended.
+        """
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(f"{process}\n")
             self._stdin.flush()
+            if select.select([self._stdout], [], [], _REPORT_S)[0]:
+                self._stdout.readline()
         return self._service.poll() is None
 
     def __enter__(self) -> Self:
@@ -93,6 +101,7 @@ def _main() -> None:
     for line in sys.stdin:
         try:
             coordination.report_end(options.address, int(line))
+            print(f"process {line.strip()} has ended", flush=True)
         except Exception as error:  # the service notices the end later, by the process's missing heartbeats
             print(f"jaxcomm: the end of process {line.strip()} could not be reported: {error}", file=sys.stderr)
     if not options.until_eof:

@@ -88,7 +88,7 @@ def supervise(
         def start(process: int) -> None:
             child = _Child(process, command, environments[process], show)
             children.append(child)
-            os.write(groups, f"{child.pid}\n".encode())
+            os.write(groups, f"start {child.pid}\n".encode())
             for file in (child.ended, *child.streams):
                 selector.register(file, selectors.EVENT_READ, child)
 
@@ -109,6 +109,7 @@ def supervise(
                     for each in (child.ended, *child.streams):
                         selector.unregister(each)
                     children.remove(child)
+                    os.write(groups, f"end {child.pid}\n".encode())  # the number may be reused from now on
                     end = End(child.process, child.end(), tuple(child.last_lines))
                     if failure is not None:
                         continue
@@ -248,7 +249,14 @@ def _guard() -> Iterator[int]:
 
     The guard is needed because Linux can end a killed process's children, but not its grandchildren.
     """
-    script = 'while read group; do groups="$groups -$group"; done; kill -s KILL -- $groups'
+    script = """
+        while read change group; do
+          left=
+          for each in $groups; do [ "$each" = "-$group" ] || left="$left $each"; done
+          groups=$left
+          if [ "$change" = start ]; then groups="$groups -$group"; fi
+        done
+        kill -s KILL -- $groups"""
     with subprocess.Popen(
         ["/bin/sh", "-c", script], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     ) as guard:

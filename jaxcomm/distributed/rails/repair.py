@@ -129,7 +129,7 @@ class Repair:
                     self._bound[end.name],
                     self._key,
                     process=self._own.process,
-                    processes=len(self._peers) + 1,
+                    processes=max(self._own.process, *self._peers) + 1,
                     rail=number,
                     expects=functools.partial(self._expects, rail=rail),
                     accept=functools.partial(self._accept, rail=rail),
