@@ -68,7 +68,8 @@ def init(
     if jax_compat.spans_processes():
         from jaxcomm.distributed.connect import members
 
-        members.before_client()
+        if not jax_compat.has_devices():
+            members.before_client()
     connects = jax_compat.spans_processes() and jax.default_backend() == "cpu"
     if plan == AUTO and not connects:
         say_once('plan="auto" needs several CPU processes; this job has one, or none on CPUs, and goes on without it.')

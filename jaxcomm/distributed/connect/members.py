@@ -170,10 +170,10 @@ def _was_started_before(process: int) -> bool:
 
 
 def before_client() -> None:
-    """Prepares this process for JAX's CPU client, unless JAX has made it."""
+    """Prepares this process for JAX's CPU client, which JAX has not made yet."""
     follow_live_devices()
     jax_compat.own_incarnation()
-    if not jax_compat.has_devices() and _was_started_before(0):
+    if _was_started_before(0):
         jax_compat.forget_devices()
 
 
