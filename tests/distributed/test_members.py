@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import pytest
 
-from jaxcomm import jax_compat
+from jaxcomm import ffi, jax_compat
+from jaxcomm.distributed import store as job_store
 from jaxcomm.distributed.connect import members, membership, records, secret, stages, udp_paths
 from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.membership import Membership
@@ -492,6 +493,63 @@ def test_a_restarted_process_rejoins_in_live_devices_only(
     ):
         members.connected(new_core=Core)
     assert {key: store.values[key] for key in before} == before
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, store: Store) -> Iterator[None]:
+    """This process is process 0 of two, started again, and the only live one."""
+    monkeypatch.setattr(members, "_connected", None)
+    monkeypatch.setattr(members, "_core", None)
+    monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
+    monkeypatch.setattr(jax_compat, "spans_processes", lambda: True)
+    monkeypatch.setattr(jax_compat, "own_incarnation", lambda: 70)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    store.key_value_set("jaxcomm/record/0", "of an earlier start")
+    yield
+    store.values.clear()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_generation_lasts_until_a_member_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert members.join(new_core=Core) is None
+    first = members.enter(0)
+    assert (first.incarnation, first.generation) == (70, None)
+    assert members.advance(first, {0: 70}, new_core=Core)
+    second = members.enter(0)
+    assert second.generation and members.advance(second, {0: 70}, new_core=Core)
+    assert members.barriers() == 1 and members.enter(0).generation == second.generation
+    monkeypatch.setattr(ffi, "gone", lambda: [{"process": 0}])  # as where the network between hosts was silent
+    third = members.enter(0)
+    assert third.generation is None
+    assert members.advance(third, {0: 70}, new_core=Core)
+    monkeypatch.setattr(ffi, "gone", list)
+    assert members.enter(0).generation not in (None, second.generation) and members.barriers() == 0
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_process_started_after_the_end_of_the_training_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    job_store.publish_ended()
+    assert members.join(new_core=Core) is None
+    with pytest.raises(SystemExit) as ended:
+        members.advance(members.enter(0), {0: 70}, new_core=Core)
+    assert ended.value.code == 0
+    assert "process 0 was started again when the others had finished; it ends." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("alone")
+def test_live_processes_that_cannot_connect_try_again(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    assert members.join(new_core=Core) is None
+
+    def fails() -> Core:
+        raise JaxcommError("no shared memory")
+
+    assert not members.advance(members.enter(0), {0: 70}, new_core=fails)
+    assert "the live processes 0 could not be connected: no shared memory" in caplog.text
+    with pytest.raises(JaxcommError, match="no shared memory"):
+        members.connected(new_core=Core)
+    assert members.enter(0).generation is None
+    assert members.advance(members.enter(0), {0: 70}, new_core=Core)
+    assert members.connected(new_core=Core).incarnations == {0: 70}
 
 
 def test_some_processes_connect_without_the_others(cores: list[Core], store: Store) -> None:
