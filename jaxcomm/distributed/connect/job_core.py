@@ -152,10 +152,12 @@ def _finish_calls(until: float) -> bool:
     have_ended = False
     with contextlib.suppress(Exception):  # JAX may be shutting down
         devices = jax.local_devices(backend="cpu")
-        mesh = Mesh(np.array(devices), ("d",))
-        last = [jax.device_put(np.zeros(()), device) for device in devices]
-        last.append(jax.device_put(np.zeros(len(devices)), NamedSharding(mesh, PartitionSpec("d"))))
-        last = [*map(jnp.negative, last), *jax.live_arrays()]
+        last = jax.live_arrays()
+        for group in [*([device] for device in devices), devices]:
+            mesh = Mesh(np.array(group), ("d",))
+            with jax.set_mesh(mesh):  # in place of a mesh that the program has set
+                zeros = jax.device_put(np.zeros(len(group)), NamedSharding(mesh, PartitionSpec("d")))
+                last.append(jnp.negative(zeros))
         while time.monotonic() < until and not have_ended:
             have_ended = all(array.is_deleted() or array.is_ready() for array in last)
             if not have_ended:
