@@ -16,15 +16,15 @@ from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.errors import JaxcommError, is_installed, missing_extra
 from jaxcomm.log import say
 
-# Measurements in the run are numbered from _MEASUREMENTS on. _OF_FEWER is added once for each process of the job that
-# is not among the processes of plan="auto".
+# Measurements in the run are numbered from _MEASUREMENTS on. For each process of the job that plan="auto" leaves out,
+# _OF_FEWER is added, so that a run with fewer processes uses new numbers.
 _MEASUREMENTS: Final = 1 << 20
 _OF_FEWER: Final = 1 << 24
 _NO_PLANNER: Final = "no planner"
 
 
 class _Running(NamedTuple):
-    """The job's generation, the processes of plan="auto", and the thread that follows them."""
+    """The job's generation, the processes of plan="auto", and the thread that follows the run."""
 
     generation: tuple[Any, str]  # the store's client and the generation's name
     processes: tuple[int, ...]
@@ -44,14 +44,16 @@ def follow(mesh: jax.sharding.Mesh | None) -> None:
 
 
 def _begin_anew(membership: Membership) -> None:
-    if not _follows:
-        return
-    if len(membership.incarnations) < 2:
+    if not _follows or len(membership.incarnations) < 2:
         return
     try:
-        begin(_mesh)
+        _begin([device for device in _devices(_mesh) if device.process_index in membership.incarnations])
     except Exception as error:  # the run goes on without plans
         say(f"plan='auto': sums run without a plan: {error}")
+
+
+def _devices(mesh: jax.sharding.Mesh | None) -> list[jax.Device]:
+    return sorted(jax.devices("cpu") if mesh is None else mesh.devices.flat, key=lambda device: device.id)
 
 
 def begin(mesh: jax.sharding.Mesh | None) -> None:
@@ -60,15 +62,20 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     The first process plans. If it has no OR-Tools, one line in its log says so, and sums run without a plan.
 
     Args:
-      mesh: the mesh of the processes whose calls are planned; None: all processes of the job.
+      mesh: the mesh of the processes whose calls are planned; None: all members of the job.
 
     Raises:
       JaxcommError: a process does not call this function or has ended, or the links cannot be measured.
     """
+    devices = _devices(mesh)
+    if mesh is None:
+        members_now = members.connected().incarnations
+        devices = [device for device in devices if device.process_index in members_now]
+    _begin(devices)
+
+
+def _begin(devices: list[jax.Device]) -> None:
     global _running
-    live = members.connected().incarnations
-    devices = sorted(jax.devices("cpu") if mesh is None else mesh.devices.flat, key=lambda device: device.id)
-    devices = [device for device in devices if device.process_index in live]
     process, processes = jax.process_index(), tuple(sorted({device.process_index for device in devices}))
     if process not in processes or len(processes) < 2:
         raise JaxcommError(

@@ -338,11 +338,11 @@ def test_links_are_measured_again_rarely(monkeypatch: pytest.MonkeyPatch, caplog
 
 def test_it_ends_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
-    monkeypatch.setattr(running, "store", SimpleNamespace(client=lambda: run))
+    monkeypatch.setattr(running, "store", SimpleNamespace(client=lambda: run, generation=lambda: ""))
     devices = [SimpleNamespace(id=i, process_index=i) for i in range(4)]
     mesh: Any = SimpleNamespace(devices=np.array(devices))
     followed = auto_plan.AutoPlan(LINKS, 0, range(4), 4, "auto", lambda number: run.pause())
-    monkeypatch.setattr(running, "_running", running._Running(run, (0, 1, 2, 3), followed))
+    monkeypatch.setattr(running, "_running", running._Running((run, ""), (0, 1, 2, 3), followed))
 
     def is_followed() -> bool:
         return any(thread.name == "jaxcomm auto_plan" for thread in threading.enumerate())

@@ -341,7 +341,8 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "train.local_sgd": by_rack,
     },
     f"{GUIDES}errors.md": {"errors.translated": missing_rank},
-    f"{GUIDES}processes.md": {"rng = ": jobs.in_two_processes, "live_devices": jobs.in_a_job},
+    f"{GUIDES}processes.md": {"rng = ": jobs.in_two_processes},
+    f"{GUIDES}elastic.md": {"live_devices": jobs.in_a_job},
     f"{GUIDES}statistics.md": {
         "print(jaxcomm.stats())": after_some_steps,
         "def training": while_it_trains,

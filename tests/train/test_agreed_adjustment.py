@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -25,6 +27,8 @@ def test_a_failure_of_the_first_process_is_everyones(is_due, adjust, monkeypatch
     monkeypatch.setattr(store, "lookup", lambda key, *_: kept[key])
     monkeypatch.setattr(store, "remove", lambda _: None)
     monkeypatch.setattr(agreed_adjustment, "_numbers", lambda: iter([0]))
+    monkeypatch.setattr(agreed_adjustment, "connected", lambda: SimpleNamespace(incarnations={0: 10}))
+    monkeypatch.setattr(agreed_adjustment, "on_change", lambda after: None)
     with pytest.raises(ArithmeticError):
         agreed_adjustment.agree(SEEN, [[0, 1]], is_due, adjust)
     monkeypatch.setattr(jax, "process_index", lambda: 1)

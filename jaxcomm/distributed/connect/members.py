@@ -41,12 +41,12 @@ class _Wanted(NamedTuple):
 
 
 class _Connected(NamedTuple):
-    """The state of this process in one job. `outcome` is None until a process that was started again has rejoined."""
+    """The state of this process in one job. `outcome` is None while a restarted process has not rejoined."""
 
     client: Any  # the store's client
     wanted: _Wanted
     outcome: Membership | Exception | None
-    members: Incarnations  # the latest members; empty before a process has connected
+    members: Incarnations  # the latest members; empty before this process has connected
 
 
 _lock = threading.Lock()
@@ -146,7 +146,7 @@ def _connect_first(
         chosen = settings.from_environment()
         wanted = _Wanted(chosen._replace(rails=named or chosen.rails, planned_transport=planned_transport), planned)
         if _was_started_before(process):
-            # Processes that still wait for the earlier start in the first generation learn that it has ended.
+            # Processes that still wait for the earlier start in the first generation then stop waiting, with an error.
             stages.publish_failure(process, JaxcommError(f"process {process} was started again"))
         else:
             _generation += 1
@@ -178,7 +178,7 @@ def before_client() -> None:
 
 
 def on_change(after: Callable[[Membership], None], before: Callable[[], None] | None = None) -> None:
-    """Calls functions after and before each change of generation, in all members at the same time."""
+    """Registers functions that run after and before each change of generation, in all members at the same time."""
     if (before, after) not in _on_change:
         _on_change.append((before, after))
 
@@ -187,11 +187,10 @@ def on_change(after: Callable[[Membership], None], before: Callable[[], None] | 
 def follow_live_devices() -> None:
     """Makes `live_devices` begin the next generation whenever it returns processes that differ from the members."""
     jax_compat.follow_live_devices(lambda: enter(jax.process_index()), advance)
-    forks.run_at_exit(_publish_end)
 
 
 def leave(status: int) -> NoReturn:
-    """Ends this process with an exit status. `live_devices` lets it pass without a barrier."""
+    """Ends this process with an exit status. `live_devices` then skips its barrier, so other processes do not wait."""
     global _is_preempted
     _is_preempted = True
     raise SystemExit(status)
@@ -199,9 +198,10 @@ def leave(status: int) -> NoReturn:
 
 def enter(process: int) -> BarrierEntry:
     """Publishes that this process enters the barrier of `live_devices`."""
+    _publish_end_at_exit()
     last = _last()
     members = last.outcome.incarnations if last is not None and isinstance(last.outcome, Membership) else {}
-    # A member may have been lost though it lives, if the network between two hosts was silent.
+    # A live member may count as failed, if the network between two hosts was silent.
     is_connected = members and not any(record["process"] in members for record in ffi.gone())
     return generations.enter(process, store.generation() if is_connected else None)
 
@@ -220,7 +220,7 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
     global _connected, _barriers
     process, began = jax.process_index(), time.monotonic()
     if live.get(process) != entry.incarnation:
-        # A newer start has replaced this process. The next barrier must not count this process in its place.
+        # A newer start has replaced this process. The next barrier must count the newer start, not this process.
         print(f"jaxcomm: process {process} was started again elsewhere; this start of it ends.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)
@@ -268,8 +268,13 @@ def barriers() -> int:
     return _barriers
 
 
+@functools.cache
+def _publish_end_at_exit() -> None:
+    """Makes this process publish at its exit that it has finished, for a process that is started again later."""
+    forks.run_at_exit(_publish_end)
+
+
 def _publish_end() -> None:
-    """Tells a process that is started again later that this one has finished the training."""
     failed = _is_preempted or hasattr(sys, "last_value")
     if not failed and jax_compat.spans_processes() and _last() is not None:
         with contextlib.suppress(Exception):  # the coordination service may have ended
@@ -305,7 +310,7 @@ def _connect_anew(
 
 
 def _trace_anew_if_moved(membership: Membership) -> None:
-    """Makes JAX trace again if a process was started again on another host: hosts determine lists of messages."""
+    """Makes JAX trace again if a process was started again on another host, because message lists depend on hosts."""
     names = {**_host_names, **membership.host_names}
     moved = _host_names and _first_on_hosts(names) != _first_on_hosts({**names, **_host_names})
     _host_names.update(names)
