@@ -1,7 +1,7 @@
 """Collective communication for JAX, planned from measurements of the cluster.
 
 Profile the cluster, plan from the profile, and run the plan. `jaxcomm.psum` and the other collectives compute the same
-as the functions of these names in `jax.lax`, but follow a plan.
+results as `jax.lax`'s functions of the same names, but follow a plan.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# jaxcomm's JAX contexts must exist before tracing. This import creates them, because a program may first name a
-# collective in a step that is being traced.
+# jaxcomm's JAX contexts must exist before JAX traces a step. This import creates them, because a program may use
+# jaxcomm for the first time inside a step that JAX already traces.
 if sys.modules.get("jax"):
     importlib.import_module("jaxcomm.jax_compat.contexts")

@@ -1,4 +1,4 @@
-"""OR-Tools' solver CP-SAT, with one worker. The limit is on work, not on time, so equal input gives equal output."""
+"""OR-Tools' solver CP-SAT. It gets one worker and a limit on work, not on time, so equal inputs give equal outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from jaxcomm.errors import load_extra
 
-WORK_PER_SECOND: Final = 0.2  # units of deterministic time that the solver uses per second on the measured machine
+WORK_PER_SECOND: Final = 0.2  # units of deterministic time that the solver uses per second, measured on one machine
 
 Log = Callable[[str], None] | None
 

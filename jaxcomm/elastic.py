@@ -30,11 +30,11 @@ _State = TypeVar("_State")
 _Bytes = NDArray[np.uint8]
 
 _CHUNK_BYTES: Final = 8 << 20  # bytes of one broadcast: large, so that round trips between broadcasts cost little
-_FIRST_NUMBER: Final = 1 << 40  # larger than the numbers of all other calls outside JAX
+_FIRST_NUMBER: Final = 1 << 40  # larger than the numbers that other users of `calls.run` pass
 _PROGRESS_S: Final = 5.0  # time between two log lines of a long transfer
-PREEMPTED: Final = 128 + signal.SIGTERM  # exit status of a process that leaves; supervisors start it again
-_calls: tuple[tuple[int, int], int] = ((0, 0), 0)  # the latest barrier, and the calls since then
-_sigterm: list[int] = []  # the signals that have arrived
+PREEMPTED: Final = 128 + signal.SIGTERM  # exit status of a preempted process; supervisors start the process again
+_calls: tuple[tuple[int, int], int] = ((0, 0), 0)  # generation and number of the latest barrier, and calls since then
+_sigterm: list[int] = []  # one entry for each SIGTERM that has arrived
 
 
 class _Process(NamedTuple):
@@ -52,11 +52,12 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     processes have the most progress, the process with the lowest number sends.
 
     Schedulers send SIGTERM some time before they end a process. If SIGTERM has arrived, and the program has no handler
-    of its own for it, this function ends the process with exit status 143. No step of the block has run then, so the
-    other processes go on without it and lose no step.
+    of its own for it, this function ends the process with exit status 143. The process then has run no step of the
+    `live_devices` block, so the other processes continue without the process and lose no step.
 
     Args:
-      progress: a number that grows in the training, at least 0, such as the step. A process that starts has 0.
+      progress: a number that grows in the training, at least 0, such as the step. A process that has just started
+        passes 0.
       state: a pytree of arrays, numbers and typed keys of `jax.random`. Each process has all arrays whole: an array on
         devices of several processes must be replicated. Structure, shapes and types are the same in all processes.
 
@@ -102,7 +103,7 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
 
 
 def _next_number() -> int:
-    """Returns a number for this call's messages, the same in all members even if earlier calls failed in some."""
+    """Returns the number of this call of `catch_up`, which is the same in all members, even after a failed call."""
     global _calls
     now = (members.connected().generation, members.barriers())
     _calls = (now, _calls[1] + 1 if _calls[0] == now else 0)
@@ -112,7 +113,7 @@ def _next_number() -> int:
 def _leave_if_preempted() -> None:
     """Ends this process with `PREEMPTED` if SIGTERM has arrived since the first call of this function.
 
-    The process then does not enter JAX's barrier at the end of the block, so the other processes do not wait for it.
+    The process then skips JAX's barrier at the end of the `live_devices` block, so other processes do not wait for it.
     """
     if _sigterm:
         members.leave(PREEMPTED)

@@ -1,4 +1,4 @@
-"""The environment variables that users may set: names, two defaults, and reading on/off variables.
+"""The environment variables that users may set: their names, two defaults, and a function that reads on/off variables.
 
 docs/reference/environment.md describes each of them.
 """

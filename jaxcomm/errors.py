@@ -1,6 +1,6 @@
 """The errors that a user of jaxcomm may meet. Each error text names the wrong value, the place and the cure.
 
-The texts of errors of calls, such as a deadline, are in `cc/base/error_texts.h`.
+The texts of errors in calls, such as a passed deadline, are in `cc/base/error_texts.h`.
 
 If a call fails in a compiled step, JAX raises its own error, which contains our text. JAX raises this error when the
 program waits for the step or uses the step's result. `translated` raises our error instead, with the ranks as
@@ -72,14 +72,14 @@ class DeadlineError(JaxcommError):
 
 
 class MismatchError(JaxcommError):
-    """Ranks of one call passed different groups, or are in different calls.
+    """Ranks that must make the same call passed different groups, or made different calls.
 
     Attributes:
       name: the function that was called.
       axes: names of the axes, with commas.
-      groups: two ranks that passed different groups, each with the groups that it passed: a group for every rank. Empty
-        for other errors.
-      calls: two ranks that are in different calls, each with its call in words. Empty for other errors.
+      groups: two ranks that passed different groups. The value of each of the two ranks is the tuple that the rank
+        passed: one group number per rank. Empty for other errors.
+      calls: two ranks that made different calls, each with its call in words. Empty for other errors.
     """
 
     def __init__(self, message: str, record: Mapping[str, Any] = _NO_RECORD) -> None:
@@ -106,7 +106,7 @@ def add_lookup(lookup: Callable[[str], Mapping[str, Any] | None]) -> None:
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
-    """Returns the jaxcomm error in the error that JAX raised for a failed step, or None if it contains no such error.
+    """Returns the jaxcomm error in the error that JAX raised for a failed step. Returns None if JAX's error has none.
 
     If several calls failed together, the result is the error that JAX names first. The error's fields are known only in
     the process in which the step ran, and only for the last 256 failures. Other errors have only their text.

@@ -32,11 +32,11 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 def wrong_below(place: str, problem: str) -> PydanticCustomError:
-    """The error that a model's validator raises about a place below the model.
+    """The error that a model's validator raises about a field inside the model.
 
     Args:
-      place: the place's path below the model, such as "arrivals[3]".
-      problem: the rest of the sentence that begins with the place.
+      place: the field's path, which begins at the model, such as "arrivals[3]".
+      problem: the rest of the error's sentence, which begins with `place`.
     """
     return PydanticCustomError("wrong_below", "{place} {problem}", {"place": place, "problem": problem})
 

@@ -33,7 +33,7 @@ class Stats(list[dict[str, Any]]):
     """One record per call site. Prints as a table.
 
     Attributes:
-      rails: one record for each rail to each other process; empty if no process has several rails to another.
+      rails: one record for each rail to each other process; empty if only one rail connects any two processes.
       gone: one record per other process that has left the job or failed.
       plans: one record per plan that all threads follow.
       events: one record per finding or action of plan="auto".
@@ -94,8 +94,8 @@ class Stats(list[dict[str, Any]]):
         A name has the site's operation, axes, plan, ranks x bytes, and the scalar. Sites without a call are left out.
         The scalars of a site are `calls`, `failed` and `early_bytes_share`; `wait_s`, the time from the first to the
         last rank's arrival; `lead_s`, the time from the last but one to the last arrival; and `transfer_s`, the time
-        from the last arrival to the end. These times are medians of the calls whose times are kept. `trial_gain_s` is
-        the time that the plan saved per call in its trial.
+        from the last arrival to the end. These times are medians over the calls whose times the record has.
+        `trial_gain_s` is the time that the plan saved per call in its trial.
 
         A rail's scalar has a name such as `rails/1/eth0/share`: the process to which the rail leads, the rail's name,
         and the scalar. The scalars are `share` (for the largest calls), `bytes`, `fences`, and `is_open` (0 or 1).
@@ -114,7 +114,7 @@ class Stats(list[dict[str, Any]]):
         return sites | rails
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace of the calls in `arrivals`, which are the latest, for ui.perfetto.dev or chrome://tracing.
+        """Writes a trace of the latest calls, those in `arrivals`, for ui.perfetto.dev or chrome://tracing.
 
         Each site is a process in the trace, and each rank is a track. For every call a track has a slice for the rank's
         wait and a slice for the transfer. Start times of calls are not recorded, so a site's calls follow each other
@@ -151,11 +151,11 @@ def stats() -> Stats:
     `default_cycle_s` are the seconds from the last arrival to the next call's last arrival. All seconds are trimmed
     means, which omit a fifth of the times at either end.
 
-    Sums whose groups are an operand (plan "groups") count once for all groups together. A rank waits only for the
-    last rank of its own group, and `after_arrival_s` is the slowest group's. `work_s` has, for each of the last calls
-    and each rank, the seconds since the rank's previous call ended; it is empty for other sites. Between processes
-    `arrivals` is None for ranks of groups without a rank of this process, and `work_s` is None for ranks of other
-    processes.
+    If a sum takes its groups as an operand (the plan "groups"), one call of all groups counts as one call. A rank waits
+    only for the last rank of its own group, and `after_arrival_s` is the slowest group's time. For each of the last
+    calls and each rank, `work_s` has the seconds since the rank's previous call ended; `work_s` is empty for all other
+    sites. If the ranks are in several processes, `arrivals` is None for ranks of groups without a rank of this process,
+    and `work_s` is None for ranks of other processes.
 
     Each site has at most 256 `spans`, which cover the whole run and become longer as the run goes on. A span has
     `at_s`, `length_s`, `calls`, and the means of these calls' `arrivals` and `after_arrival_s`.
@@ -175,7 +175,7 @@ def stats() -> Stats:
     `generations` has a record for each of the last 256 times that the live processes connected anew in `live_devices`:
     `at_s`, the `processes` that are members now, the processes that `left` since the previous record (ended, or were
     started again), the processes that `joined`, `took_s` (the seconds that this process took to connect), and `error`
-    (the reason why the processes could not be connected, or ""). `gone` is about the current generation.
+    (the reason why the processes could not be connected, or ""). `gone` covers only the current generation.
 
     `plans` has a record for each plan that all threads follow because of `jaxcomm.init` or plan="auto": `axes` (empty
     for all axes), `plan`, `since_s`, `ranks`, `roles`, `collectives` (for each range of sizes, the smallest all-reduce
@@ -264,7 +264,7 @@ def _scalars(site: dict[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # the site's groups change: ranks wait only for their group, so the times below would be wrong
+    if site["work_s"]:  # groups are an operand: ranks wait only for their own group, so `wait_s` would be wrong
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

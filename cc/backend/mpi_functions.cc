@@ -1,9 +1,11 @@
-// The library that jaxlib loads as its MPI library. It has the functions that XLA calls and the constants that these
-// functions take. The functions call a table of functions, which the core fills; there is no MPI. unused_names.py
-// writes another source file, with the names that jaxlib looks up but never calls.
+// The library that jaxlib loads in place of an MPI library. It defines the MPI functions that XLA calls, and the
+// constants that XLA passes to these functions. The functions call jaxcomm's core through a table of functions, which
+// the core fills. unused_names.py writes the library's other source file, which defines the names that jaxlib looks up
+// but never calls.
 //
-// `import jaxlib` loads this library into every process, so the library contains nothing else. When jaxlib creates its
-// CPU client, it calls MPIABI_Init_thread. That function runs jaxcomm.backend.start, which fills the table.
+// `import jaxlib` loads this library into every process, so the library contains only these two files. When jaxlib
+// creates its CPU client, jaxlib calls MPIABI_Init_thread, which runs jaxcomm.backend.start. That Python function
+// passes the core's table to this library.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -18,7 +20,7 @@ namespace {
 
 using jaxcomm::BackendTable;
 
-// The values of handles are arbitrary but distinct. A type's handle is kFirstType plus the type's number in the core.
+// The values of handles are arbitrary but distinct. A type's handle is kFirstType plus the type's number in DType.
 constexpr uintptr_t kWorld = 1, kFirstType = 0x100, kByte = 0x1FF, kFirstReduction = 0x200;
 constexpr int kErrorChars = 512;  // the size of XLA's buffer for error texts
 
@@ -105,8 +107,8 @@ JAXCOMM_ABI int MPIABI_Get_library_version(char* text, int* length) {
   return 0;
 }
 
-// XLA creates communicators only on MPI's main thread. Here any thread may create communicators, so this function calls
-// every thread a main thread.
+// XLA creates communicators only on MPI's main thread. In jaxcomm, any thread may create communicators, so this
+// function returns 1 (is the main thread) in every thread.
 JAXCOMM_ABI int MPIABI_Is_thread_main(int* flag) {
   *flag = 1;
   return 0;

@@ -25,7 +25,8 @@ struct BackendTable {
   int (*send)(const void* message, int64_t bytes, int peer, const char* name, void* communicator, void** request);
   int (*receive)(void* message, int64_t bytes, int peer, const char* name, void* communicator, void** request);
   int (*wait)(void* request);
-  // One step of an all-to-all. XLA exchanges a slice with each other rank in turn, beginning with the next rank.
+  // One step of an all-to-all: sends a slice to rank `to`, and receives a slice from rank `from`. XLA makes one such
+  // step for each other rank.
   int (*exchange)(const void* sent, int to, void* received, int from, int64_t bytes, void* communicator);
   // Copies the error text, zero-terminated and cut to `capacity`. Returns the length of the copy.
   int (*error_text)(char* text, int capacity);

@@ -25,7 +25,7 @@ class BoundedMap {
   struct Added {
     Value* value;  // the key's value; the next Add may destroy it
     bool is_new;
-    std::optional<Key> dropped = std::nullopt;  // the oldest key, if it was dropped
+    std::optional<Key> dropped = std::nullopt;  // the key of the dropped entry, if any
   };
   Added Add(const Key& key, Value value = Value()) {
     const auto [at, is_new] = map_.emplace(key, std::move(value));

@@ -92,7 +92,7 @@ struct DeadlineExceeded {
 struct Mismatch {
   CallName call;
   uint32_t rank;
-  std::string groups;  // the groups that `rank` passed: the group of each rank, such as "[0 1]"
+  std::string groups;  // the groups that `rank` passed: for each rank, the number of its group, such as "[0 1]"
   uint32_t other;
   std::string other_groups;
 

@@ -5,8 +5,8 @@
 //   Result<Program> program = Program::Decode(words);
 //   if (!program.ok()) return program.status();
 //
-// A Status is cheap if it is ok. A Result holds a value only if its status is ok. The errors that users catch
-// (error_texts.h) also carry a record, so that programs need not parse an error's text.
+// An ok Status is cheap to make and to copy. A Result holds a value only if its status is ok. The errors that users
+// catch (error_texts.h) also carry a record, so that programs need not parse an error's text.
 #pragma once
 
 #include <cstdint>

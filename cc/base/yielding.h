@@ -5,9 +5,10 @@
 //   YieldUntil([&] { return ready(); }, rests_until);
 //   if (!ready()) ...                                   // sleep until the event
 //
-// If a computing thread gets the yielded processor, it keeps the processor for milliseconds. A thread that wakes from
-// sleep would preempt the computing thread. Therefore, after a yield of more than 400 us, all threads rest for 25 times
-// as long as the yield took. During a rest YieldUntil returns at once, so that its callers sleep.
+// If a computing thread gets the yielded processor, the polling thread gets it back only after milliseconds. If the
+// polling thread slept instead, it would preempt the computing thread on waking up. Therefore, after a yield of more
+// than 400 us, no thread polls for a while (a rest): 25 times as long as the yield took. During a rest YieldUntil
+// returns at once, so that its callers sleep.
 #pragma once
 
 #include <sched.h>
@@ -19,7 +20,7 @@
 
 namespace jaxcomm {
 
-// Returns whether a rest has begun. `rests_until`: nanoseconds of the steady clock.
+// Returns true if this call has begun a rest. `rests_until`: the end of the rest, in nanoseconds of the steady clock.
 template <typename Ready, typename Yield = int (*)()>
 bool YieldUntil(const Ready& ready, std::atomic<int64_t>& rests_until, const Yield& yield = sched_yield) {
   using Clock = std::chrono::steady_clock;

@@ -32,8 +32,9 @@ std::string WhereOf(const DeviceGroup::SiteKey& key) {
   return "a " + what + " of the program's own";
 }
 
-// Returns the hash of a call's step. XLA does not report which program makes a call, so equal calls count as one step.
-// This is right for most programs, because they make each of their calls once per step.
+// Returns the hash of the step to which a call belongs. XLA does not report which program makes a call, so all equal
+// calls count as calls of one step. Most programs make each call once per step, so the time between two equal calls is
+// the time of a step (PlanSelector::Periods).
 uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
   return Hash(std::to_string(group) + "|" + key.name + "|" + std::to_string(static_cast<int>(key.reduction)) + "|" +
               std::to_string(static_cast<int>(key.dtype)) + "|" + std::to_string(key.bytes));
@@ -170,8 +171,8 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
 std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
                                                     Buffers buffers) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
-  // process must therefore not call Help. For larger reductions, the thread does not call Help, because several workers
-  // add these in parallel.
+  // process must therefore not call Help. For a reduction above kHelpedBytes, the thread does not call Help either,
+  // because several workers add the received messages in parallel.
   const std::vector<MessageRank>& devices = group_->devices();
   const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
   const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
@@ -267,7 +268,7 @@ std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::b
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  open_.reserve(open_.size() + 1);  // reserved before the call begins, because a begun call must be in open_
+  open_.reserve(open_.size() + 1);  // reserved first, so that push_back cannot throw after the call has begun
   open_.push_back(Begin(
       {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
       id, from == rank_ ? 0 : 1, std::move(buffers)));

@@ -8,13 +8,13 @@
 //   status = communicator.Wait(sent);
 //
 // All devices make the same calls in the same order. A call is therefore identified by its number on the communicator,
-// and a transfer by its number between two devices. After a failed call, a device may have skipped calls that other
-// devices still make. Therefore the identifier also has the device's number of failures: devices with different numbers
-// of failures never join one call. An all-reduce with the plan kAuto follows the run's current plan (plan_selector.h).
-// All devices switch to another plan at the same call number.
+// and a transfer by its number among the transfers between the same two devices. After a failed call, a device may have
+// skipped calls that other devices still make. Therefore the identifier also contains the device's number of failed
+// calls: devices with different numbers of failed calls never join one call. An all-reduce with the plan kAuto follows
+// the run's current plan (plan_selector.h). All devices switch to another plan at the same call number.
 //
-// Only one thread at a time uses a communicator. The communicators of one process share a group. Waits end by the
-// executor's deadline.
+// Only one thread at a time uses a communicator. In a process, all communicators of a group share one DeviceGroup.
+// Every wait ends at the executor's deadline at the latest.
 #pragma once
 
 #include <condition_variable>
@@ -92,7 +92,7 @@ class DeviceGroup {
   std::map<SiteKey, Site> sites_;
 };
 
-// A call that has begun.
+// One device's part in a collective call or a transfer that has begun.
 class Transfer {
  public:
   // `helps`: whether the thread in Wait also receives messages.
@@ -165,12 +165,12 @@ class DeviceCommunicator {
   // because XLA frees their memory without waiting for them.
   Status Wait(const std::shared_ptr<Transfer>& transfer);
   // Runs one part of an all-to-all: sends `size` bytes to rank `to`, and receives `size` bytes from rank `from`. XLA
-  // calls Exchange once per other rank; `to` runs from the next rank to the previous rank. XLA keeps the memory until
-  // the last part returns, so the parts run concurrently, and only the last part blocks.
+  // calls Exchange once for each other rank; `to` runs from rank() + 1 to rank() - 1, modulo size(). XLA keeps the
+  // memory until the last part returns, so the parts run concurrently, and only the last part blocks.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
   // Called if a call could not begin and XLA gets an error. Counts the failure, then waits for all begun transfers.
   void CouldNotBegin();
-  // Records that a call of the device has ended.
+  // Called when a call of the device has ended. Counts the call as failed if `status` is an error.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 
  private:

@@ -188,7 +188,7 @@ Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& h
     return InvalidArgument("each process needs a host and its name");
   for (size_t process = 0; process < routes_.size(); ++process) {
     if (routes_[process] == kNone && hosts[process] == kAbsent) {
-      routes_[process] = kLocal;  // calls with an absent process fail, and LocalTransport drops notices to it
+      routes_[process] = kLocal;  // calls with an absent process fail; LocalTransport drops notices to this process
     } else if (routes_[process] == kNone) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
     }
@@ -219,7 +219,7 @@ void Job::Close() {
   if (rails_) rails_->Stop();
 }
 
-// Destroys the rails' transports before `rails_`, because `rails_` receives their events.
+// Destroys the rails' transports before `rails_`, because `rails_` receives the transports' events.
 void Job::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   router_.reset();

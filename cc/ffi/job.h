@@ -1,7 +1,7 @@
 // The connections of this process to the other processes of its job.
 //
-//   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
-//   ... publish TheJob().shm(), connect ...
+//   Status status = TheJob().Open(/*process=*/0, /*processes=*/4, /*same_job=*/false);
+//   ... publish the file of TheJob().Shm(), connect ...
 //   status = TheJob().OpenRails(RailKind::kTcp, {"eth0"});
 //   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // AddTcp, AddUdp or AddShm for each other process
 //   status = TheJob().Start(hosts, host_names);        // from now on calls between processes may run

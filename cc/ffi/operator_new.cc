@@ -5,8 +5,8 @@
 // object, the gap stays occupied in that thread's cache. When XLA frees the buffer beside the gap, the buffer's memory
 // alone is too short for another buffer of the same size, so the process grows. A block of kLeast bytes fits no gap.
 //
-// exports.map hides these operators, so only this shared object uses them, and libstdc++ if it is linked statically.
-// libstdc++ allocates blocks that need a stricter alignment than malloc's; such blocks are larger than a gap.
+// exports.map hides these operators, so only this shared object uses them, including a statically linked libstdc++.
+// Blocks with a stricter alignment than malloc's come from libstdc++'s operators; such blocks are larger than a gap.
 
 #include <algorithm>
 #include <cstdlib>

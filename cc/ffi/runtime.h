@@ -18,7 +18,7 @@ MessageRegistry& TheMessages();
 // Returns a callback for the end of a call. The callback completes the promise.
 Done Keep(const xla::ffi::Promise& promise);
 
-// Returns the future of the call that start(promise) begins. If start fails, the future has its error.
+// Returns the future of the call that start(promise) begins. If start fails, the future gets the error of start.
 template <typename Start>
 xla::ffi::Future Begin(Start start) {
   xla::ffi::Promise promise;

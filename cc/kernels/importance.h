@@ -1,7 +1,7 @@
 // The importance of each segment of a gradient: the mean magnitude of its elements.
 //
 //   const ImportanceFn importance = FindImportance(DType::kF32);   // nullptr: not a floating-point type
-//   importance(gradients, bytes / 4, 1024, means);   // one pass
+//   importance(gradients, bytes / 4, 1024, means);   // reads each element once
 //   FindScale(DType::kF32)(segment, 1024, 0.5f);
 //
 // Every processor adds the magnitudes in the same order, so all processors compute the same bits.

@@ -87,7 +87,7 @@ inline uint16_t FloatToHalf(float value) {
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return sign | 0x7e00 | ((magnitude >> 13) & 0x1ff);
   if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to more than 65504, the largest f16: infinity
-  if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5, whose last bit is worth 2^-24, rounds the value
+  if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5f rounds the value to a multiple of 2^-24
     const uint32_t shifted = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f);
     return static_cast<uint16_t>(sign | (shifted - 0x3f000000));
   }

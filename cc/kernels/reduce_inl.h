@@ -88,7 +88,8 @@ inline __attribute__((always_inline)) void Combine(ComplexVector<T>& into, const
   into.parts = real * other.parts + imaginary * swapped * signs;
 }
 
-// A tile is large enough for long runs of stores to each destination, and small enough for the first-level cache.
+// Results that bypass the caches are first collected in a tile. A tile is large enough for long runs of stores to each
+// destination, and small enough for the first-level cache.
 constexpr size_t kTileBytes = 4096;
 
 // Stores a tile. Bypasses the caches if the architecture can.

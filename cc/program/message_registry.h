@@ -1,10 +1,10 @@
 // Lists of messages by name and rank. Python adds the lists, and call sites find them.
 //
-//   Status status = registry.Add("3f9a…", words, num_words);   // `words` contain the rank; adding again does nothing
+//   Status status = registry.Add("3f9a…", words, num_words);   // `words` contain the rank
 //   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr: the list was not added
 //   list = registry.Find("all_reduce/flat/8", rank);   // the lists of message_lists.h are always found
 //
-// Thread-safe.
+// Adding a second list of the same name and rank does nothing. Thread-safe.
 #pragma once
 
 #include <cstddef>

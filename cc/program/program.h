@@ -4,8 +4,8 @@
 //   for (const Op& op : program.value().ops()) ...
 //
 // An op reads one chunk of some ranks, combines these ranks' elements in the order given, and stores the result to some
-// ranks. It may start when every rank that it touches has arrived and the ops that it waits for are done. In the list,
-// an op comes after all ops that it waits for. A Program is immutable and may be shared between threads.
+// ranks. An op may start when every rank that the op touches has arrived and the ops that it waits for are done. In the
+// list, an op comes after all ops that it waits for. A Program is immutable and may be shared between threads.
 //
 // The encoding has little-endian uint32 words. It begins with the magic number "JCPG", the version 1, and the numbers
 // of ranks, chunks and ops. Then each op has its rank, its chunk, the numbers of its reads, writes and waits, and these

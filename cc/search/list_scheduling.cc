@@ -18,13 +18,13 @@ namespace {
 
 constexpr size_t kMany = 1 << 13;  // with at least this number of moves, the schedule is improved only once
 
-constexpr double kNear = 0.02;             // a schedule within this share of the busiest port's time is good enough
+constexpr double kNear = 0.02;             // share by which a good enough schedule may exceed the busiest port's time
 constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
 constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
-constexpr size_t kShiftedMoves = 1 << 14;  // total moves of tries with shifted starts; small schedules get more tries
+constexpr size_t kShiftedMoves = 1 << 14;  // number of tries with shifted starts times the number of moves
 constexpr double kMostShift = 1.0;         // the largest shift of a start, as a share of the move's seconds
 
-constexpr double kLeastGain = 1e-6;  // the least relative improvement that counts; less may be a rounding error
+constexpr double kLeastGain = 1e-6;  // a smaller relative improvement is ignored, because it may be a rounding error
 
 using Seconds = std::vector<double>;
 
@@ -52,10 +52,10 @@ class Scheduler {
     }
   }
 
-  // Tries several variants and returns the schedule that ends first. If links have different rates, a schedule may end
-  // sooner if a port waits a little for the other port of an urgent move, instead of carrying the next move at once.
-  // The first tries vary how long a port waits. They also vary which move has priority: the first move in the order, or
-  // the move whose port has the most seconds left to carry. The last tries shift the best schedule's starts at random.
+  // Tries several variants and returns the schedule that ends first. If links have different rates, it may help that a
+  // port waits a little for the other port of an urgent move, instead of carrying a less urgent move at once. The first
+  // tries vary how long a port waits. They also vary which move has priority: the first move in the order, or the move
+  // whose port has the most seconds left to carry. The last tries shift the best schedule's starts at random.
   Timetable Best() {
     Timetable best = Improved();
     if (Count() == 0 || Count() >= kMany) return best;
@@ -131,11 +131,11 @@ class Scheduler {
   }
 
   // Computes a schedule. Of the moves whose data and ports are ready, the first in `order` starts. With `by_load_`, the
-  // move whose port has the most seconds left to carry starts instead. Late moves also wait for the delay. An infinite
-  // delay ends when no other move is left; `delay_` is then set to that time. A move may reserve its ports up to
-  // `slack_` times its seconds before the last port is free, and starts when that port is free. Moves with the same
-  // ports wait in one queue. A port may still be busy when a move starts, if the port needs only a part of the move's
-  // seconds.
+  // move whose port has the most seconds left to carry starts instead. The moves in `late` also wait for the end of the
+  // delay. An infinite delay ends when no other move is left; `delay_` is then set to that time. A move starts when the
+  // last of its ports is free, but may reserve its ports earlier, by at most `slack_` times the move's seconds. Moves
+  // with the same ports wait in one queue. A port may still be busy when a move starts, if the port needs only a part
+  // of the move's seconds.
   Timetable Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
     // An ending is a time and a number. The number is a move's number if the move ends, `arrival` if the delay ends, or
     // first_route + r if the ports of route r become free.
@@ -147,7 +147,7 @@ class Scheduler {
     for (size_t move = 0; move < Count(); ++move) {
       if (waits[move] == 0) ready.push_back(move);
     }
-    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // by route: positions in `order`
+    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // by route: places in `order`
     std::vector<bool> is_waiting(routes), is_looked_at(routes);
     Indices looked_at;  // numbers of routes
     const auto look_at = [&](size_t route) {

@@ -1,10 +1,12 @@
-// Assigns rounds to moves with given urgencies. Each move starts as soon as its data and ports are ready.
+// Assigns rounds to moves with given urgencies. A move transfers one chunk between two ranks. Each move starts as soon
+// as its data and ports are ready.
 //
 //   Status status = FindRounds(moves, late, delay, {round, phase});
 //
 // The method is list scheduling, followed by iterative improvement. A backward schedule from the end shows how late
-// each move may start. A forward schedule in the order of these times ends sooner. This repeats while the schedule
-// improves. FindRounds tries several variants, and takes the schedule that ends first. Equal inputs give equal rounds.
+// each move may start. The next forward schedule starts moves in the order of these latest starts. Both steps repeat
+// while the forward schedule ends sooner than before. FindRounds tries several variants, and takes the schedule that
+// ends first. Equal inputs give equal rounds.
 //
 // Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
 #pragma once
@@ -22,8 +24,8 @@ enum class MoveKind : int64_t {
   kExchange = 2,  // the same chunk in both directions at once
 };
 
-// The moves. Run one after another in this order, they give the right values. All arrays are by move, except `ports_of`
-// and `port_seconds`.
+// The moves, in an order that gives the right values if one move runs after another. All arrays are by move, except
+// `ports_of` and `port_seconds`.
 struct PendingMoves {
   int64_t count;
   int64_t ranks;
@@ -36,9 +38,9 @@ struct PendingMoves {
   const MoveKind* kind;
   const double* seconds;   // time from the move's start to its arrival
   const int64_t* route;    // index in `ports_of` of the list of the move's ports
-  const int64_t* urgency;  // position among all moves; of the moves that can start, the lowest position starts first
+  const int64_t* urgency;  // place in the order of urgency, from 0; of the moves that can start, the first one starts
   IndexLists ports_of;     // by route, the ports of the route's moves
-  // By member of `ports_of`: the seconds that a move occupies the port, at any time between the move's start and its
+  // By member of `ports_of`: the seconds for which a move occupies the port, somewhere between the move's start and its
   // arrival. Therefore the port of a fast link can carry other moves while a slow link still carries this move.
   const double* port_seconds;
 };

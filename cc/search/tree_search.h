@@ -26,7 +26,7 @@ struct TreeNetwork {
   int64_t links;
   double alpha;           // seconds per message, in addition to the transfer of its bytes
   const double* ready;    // by rank, the rank's arrival time
-  const int64_t* remote;  // by source and destination; 0 if the message uses the ports for messages within a host
+  const int64_t* remote;  // by source and destination; 0: uses the ports within a host, otherwise those between hosts
   const double* port_s;   // by source and destination, seconds to transfer the bytes at the slower of the two ports
   const int64_t* link;    // [stage][source][destination]; -1 if the path has no link at this stage
   const double* link_s;   // [stage][source][destination], seconds to transfer the bytes over the link
@@ -34,7 +34,7 @@ struct TreeNetwork {
 
 // `up` and `down` are by chunk and rank. `partner` is by chunk. Message 2 * (chunk * ranks + rank) is the sum that the
 // rank sends, and the next message is the total that the rank receives. The root sends no sum, and neither the root nor
-// its partner receives a total. The numbers of these messages are ignored.
+// its partner receives a total. The numbers of these missing messages are ignored.
 struct ChunkTrees {
   int64_t* up;       // the rank to which each rank sends its sum: the root for the partner, -1 for the root
   int64_t* down;     // the rank that sends each rank the total: the root for the partner, -1 for the root
@@ -42,7 +42,7 @@ struct ChunkTrees {
   int64_t* order;    // all messages; if several messages can start at the same time, the first in this order starts
 };
 
-// Seconds by message; -1 for the numbers that are ignored.
+// Seconds by message; -1 for the missing messages.
 struct TreeTimes {
   double* start;
   double* end;

@@ -4,8 +4,8 @@
 //   double cost = timetable.Cost(solution);
 //   timetable.starts()[message] ...
 //
-// Messages are placed one by one, as in the parallel scheme of list scheduling. A cell is one chunk of one rank; the
-// number of a cell is chunk * ranks + rank. Not thread-safe.
+// Messages are placed (get their times) one by one, as in the parallel scheme of list scheduling. A cell is one chunk
+// of one rank; the number of a cell is chunk * ranks + rank. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,9 @@ class TreeTimetable {
         ends_(starts_.size()),
         place_(starts_.size()) {}
 
-  // Places all messages and returns the cost. The cost is the latest time at which a rank has a chunk's total, plus the
-  // mean of these times. Without the mean, most changes of the trees would not change the cost.
+  // Places all messages and returns the cost. For each rank and chunk, the rank obtains the chunk's total at some time.
+  // The cost is the latest of these times plus their mean. Without the mean, most changes of the trees would not change
+  // the cost.
   double Cost(const TreeSolution& solution) {
     solution_ = &solution;
     const auto cells = static_cast<size_t>(cells_);
@@ -131,8 +132,8 @@ class TreeTimetable {
   double PortsFree(int64_t src, int64_t dst) { return std::max(Sending(src, dst), Receiving(src, dst)); }
 
   // Returns the message that can start first. If several messages can start first, returns the first one in the order.
-  // The time of a message in the heap is too early if one of its ports was taken later. The message is then put back
-  // with the right time.
+  // If a port of a message has become busy since the message entered the heap, the message's time in the heap is too
+  // early. The message is then put back with the right time.
   Pending Earliest() {
     while (true) {
       std::pop_heap(pending_.begin(), pending_.end(), std::greater<>());

@@ -34,7 +34,7 @@ struct MessageNetwork {
 struct MessageTimes {
   double* start;  // when the node starts; on entry: when the node's ranks have arrived
   double* free;   // when the node's ports are free; on entry: the seconds that the node occupies its ports
-  double* end;    // when the node arrives; on entry: the seconds between freeing its ports and its arrival
+  double* end;    // when the node arrives; on entry: the seconds from the release of its ports to its arrival
 };
 
 void FindTimes(const MessageNetwork& network, const MessageTimes& times);

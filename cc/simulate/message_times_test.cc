@@ -61,7 +61,7 @@ TEST(FindTimes, OfThoseThatWaitTheFirstInOrderPasses) {
 TEST(FindTimes, AFastLinkServesOthersBesideASlowMessage) {
   // Message 0 occupies its ports from 0 to 6. The link needs only 2 of these 6 seconds, so message 1 passes at time 2.
   // Message 2 also passes at time 2. The link is busy with message 1 until time 4, but message 2 needs the link for
-  // only 2 of its 6 seconds.
+  // only 2 of its 6 seconds, and uses the link from 4 to 6.
   const Lists none({{}, {}, {}}), stages({{0}, {0}, {0}});
   const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, 0};
   const std::vector<double> taken = {2, 2, 2}, slowest = {6, 2, 6};

@@ -25,7 +25,7 @@ class DelayHistogram {
 
   double Mean() const { return count_ > 0 ? total_ / static_cast<double>(count_) : 0; }
   int64_t Longest() const { return longest_; }
-  // Returns the least d such that at least `share` of all delays are at most d, rounded up to the end of its bucket.
+  // Returns the least d such that at least `share` of all delays are at most d, rounded up to the end of d's bucket.
   // Returns 0 if there are no delays.
   int64_t Quantile(double share) const {
     const auto wanted = static_cast<int64_t>(std::ceil(share * static_cast<double>(count_)));

@@ -5,10 +5,10 @@
 //   queue.Add(std::move(frame), rate, now);
 //   if (queue.departure() <= now) Frame sent = queue.Depart(rate);
 //
-// A frame is dropped if the buffer has no room for the frame. A queue has two limits, for ordinary and for important
-// frames. A frame is also dropped if its queue would then hold more bytes than the limit for this frame. A frame
-// occupies room until its last byte has left. All times are nanoseconds of one clock and never decrease. Not
-// thread-safe.
+// A frame is dropped if the buffer has no room for the frame. A queue has one limit for ordinary frames and one for
+// important frames. A frame is also dropped if the queue with this frame would hold more bytes than the limit for
+// frames of this kind. A frame occupies room until its last byte has left. All times are nanoseconds of one clock and
+// never decrease. Not thread-safe.
 //
 // Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 4.2.2, 5.2.
 #pragma once
@@ -49,7 +49,8 @@ class OutputQueue {
 
   // The time when the last byte of the frame on the link leaves, or kNever if the link is idle.
   int64_t departure() const { return departure_; }
-  // Returns the frame on the link, whose last byte leaves at `departure()`. Then puts the next frame on the link.
+  // Removes the frame on the link, whose last byte leaves at `departure()`, and returns it. Puts the next frame on the
+  // link.
   Frame Depart(double rate);
   // Applies a new rate to the frame on the link: the frame departs no later than if it started at `now` at this rate.
   void Hasten(double rate, int64_t now);

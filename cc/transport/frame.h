@@ -14,7 +14,7 @@
 
 namespace jaxcomm {
 
-enum class FrameType : uint32_t {  // in a header, the bytes read as the text jcM1, jcN1 or jcG1
+enum class FrameType : uint32_t {  // the four bytes in a header spell jcM1, jcN1 or jcG1
   kMessage = 0x314D636A,
   kNotice = 0x314E636A,
   kGoodbye = 0x3147636A,

@@ -5,8 +5,8 @@
 //   ... store the bytes into arrival->spans ...
 //   inbox.End(std::move(*arrival));
 //
-// An error text names the mistake of the process, and continues a sentence that ends in "it sent". After an error,
-// nothing more may be read from the process. Not thread-safe: guarded by the lock of the transport.
+// An error text completes the sentence "process n has been cut off: it sent ..." (CutOff). After an error, nothing more
+// may be read from the process. Not thread-safe: guarded by the lock of the transport.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ struct Incoming {
   std::shared_ptr<std::byte> early;
 };
 
-// An early message does not fit its Post, so the caller must cut off the sender. `done` is the callback of the Post.
+// Returned by Inbox::Post if an early message does not fit the Post. The caller must then cut off `process`, the sender
+// of the message. `done` is the callback of the Post.
 struct Refusal {
   uint32_t process;
   Status why;

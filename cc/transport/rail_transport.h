@@ -31,7 +31,7 @@ class RailTransport : public Transport {
   virtual void Withdraw(uint32_t process, const MessageId& id) = 0;
   // Ends the connection with the process at once and without a goodbye. After Fence returns, no byte from the process
   // is read or stored. Early messages from the process are dropped, and no event reports the end of the connection.
-  // Callbacks and notices that were due before may still run. The process may be connected again.
+  // Callbacks and events that were due before the fence may still run. The process may be connected again.
   virtual void Fence(uint32_t process, const Status& why) = 0;
   virtual SendProgress ProgressTo(uint32_t process) = 0;
 };

@@ -37,7 +37,7 @@ class Router : public Transport, public LossyTransport {
   void Flush() override;
   bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;
-  // Returns null unless all other processes are reached over one transport.
+  // Returns null unless one transport reaches all other processes of the exchange.
   std::unique_ptr<PendingExchange> Join(const Exchange& mine) override;
   void Expect() override;
   void EndExpecting() override;

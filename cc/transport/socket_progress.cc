@@ -12,8 +12,8 @@
 namespace jaxcomm {
 namespace {
 
-// The progress thread pauses for this time after the last call, because the thread of the next call may receive the
-// messages of that call itself.
+// The progress thread pauses for this time after the last expected call, because a thread that waits for the next call
+// may receive the messages of that call itself.
 constexpr std::chrono::milliseconds kQuiet{1};
 constexpr int kLooks = 10;  // number of checks of each host within `silence`
 
@@ -33,8 +33,8 @@ void SocketTransport::Work() {
   Depart(lock);
 }
 
-// Waits while another thread polls the sockets or may soon poll them. Waking two threads for one message takes longer
-// than the rest of a small call.
+// Waits while another thread polls the sockets or may soon poll them. If this thread polled too, one message would wake
+// both threads, which takes longer than the rest of a small call.
 void SocketTransport::Pause(Lock& lock) {
   while (server_ != std::thread::id() || (!MustServe() && Clock::now() < quiet_since_ + kQuiet)) {
     if (server_ == std::thread::id()) OnPause(kQuiet);
@@ -108,7 +108,7 @@ void SocketTransport::RunDue(Lock& lock) {
   do {
     if (std::exchange(resumes_, false)) Resume(lock);
     RunCallbacks(lock);
-  } while (resumes_ && !stopping_);  // a callback may have posted the message for which a peer waits
+  } while (resumes_ && !stopping_);  // a callback may have posted a message, so that peers can be read again
 }
 
 void SocketTransport::RunCallbacks(Lock& lock) {

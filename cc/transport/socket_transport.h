@@ -95,8 +95,8 @@ class SocketTransport : public RailTransport {
   // From now on, Await reports events of the socket under `key`.
   Status Watch(uint64_t key, int socket);
   Status Gone(uint32_t process, const std::string& why) const;
-  // Waits a moment for the end of the process's last connection. Returns an error if that connection has not ended, or
-  // if the process is connected.
+  // Waits a moment until the last connection to the process has ended. Returns an error if the connection has not ended
+  // by then, or if the process is already connected.
   Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
   void RunCallbacks(Lock& lock);

@@ -11,9 +11,9 @@
 //
 // The bytes of a message go only into spans that were posted under the message's id, and only if both sides agree on
 // the size. A peer that disagrees on the size is cut off. A message that arrives before its Post is kept. If the kept
-// messages of a process exceed kMaxEarlyBytes, the transport reads nothing from that process until a message is posted.
-// Callers therefore send a large message only after the receiver has announced its Post. After Cancel no byte of the
-// call is read or stored.
+// messages from a process exceed kMaxEarlyBytes, the transport reads nothing from that process until a message is
+// posted. Callers therefore send a large message only after the receiver has announced its Post. After Cancel no byte
+// of the call is read or stored.
 //
 // Two more interfaces exist: LossyTransport for transports that can lose part of a message, and RailTransport for
 // transports that can be one of several rails.
@@ -59,7 +59,7 @@ struct MessageId {
   uint32_t from = 0, to = 0;
   uint32_t index = 0;
   uint32_t segment = 0;
-  int64_t call_bytes = 0;  // bytes that each rank brings to the call; not part of the id
+  int64_t call_bytes = 0;  // bytes that each rank contributes to the call; not part of the id
 
   bool operator==(const MessageId& other) const {
     return std::tie(call, from, to, index, segment) ==
@@ -89,14 +89,14 @@ struct Receiver {
 
 // Reports that a message has arrived. If `view` is null, the bytes are in the posted spans. Otherwise byte `at` of the
 // message is at view.get() + at, in memory of the transport that stays valid while the view is held. Only a Post that
-// accepts a view may get a view. A held view may block the sender, so release the view soon (Transport::MayKeep).
+// accepts a view may get a view. A held view may block the sender, so release the view soon; see Transport::MayKeep.
 using Received = std::function<void(const Status&, std::shared_ptr<const std::byte> view)>;
 
 // Reports that the spans may be reused, because the message has been copied or sent. The status is an error if a
 // receiving process has ended.
 using Sent = std::function<void(const Status&)>;
 
-// The part of one process in an exchange, in which the processes of a group give bytes to each other.
+// One process's part in an exchange. In an exchange, the processes of a group read each other's bytes.
 struct Exchange {
   CallId call;
   const std::vector<uint32_t>& processes;  // the processes of the group, by rank; must outlive the exchange
@@ -107,7 +107,7 @@ struct Exchange {
   // false: the bytes are copied, and at most kMaxExchanged are allowed. true: the other processes read the bytes in
   // place. The bytes must then be in one span, of any size, and must not change before Finish returns.
   bool in_place = false;
-  // true: a transfer, in which only rank 0 gives bytes, to rank 1. Two processes may have several open transfers.
+  // true: a transfer, in which only rank 1 reads bytes, from rank 0. Two processes may have several open transfers.
   bool is_transfer = false;
 };
 
@@ -119,16 +119,15 @@ class MemoryReader {
   virtual bool Read(const std::byte* from, std::byte* to, int64_t bytes) const = 0;
 };
 
-// The bytes of one rank. Byte i is at the address bytes + i. If `reader` is null, this is an address in this process.
-// Otherwise it is an address in another process, and only `reader` can read it.
+// The bytes of one rank. Byte i is at the address bytes + i. If `reader` is null, the bytes are in this process.
+// Otherwise the bytes are in another process, and only `reader` can read them.
 struct Exchanged {
   const std::byte* bytes;
   int64_t size;
   std::chrono::steady_clock::time_point at;
   const MemoryReader* reader = nullptr;
 
-  // Copies the bytes [from, from + count). Returns false if the rank brings fewer bytes, or if its memory cannot be
-  // read.
+  // Copies the bytes [from, from + count). Returns false if the rank has fewer bytes, or if its memory cannot be read.
   bool CopyTo(std::byte* to, int64_t from, int64_t count) const;
 };
 
@@ -141,14 +140,15 @@ using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
 class PendingExchange {
  public:
   struct Limits {
-    std::chrono::nanoseconds arrivals;  // from the call of Finish until all ranks have joined
+    std::chrono::nanoseconds arrivals;  // from the start of Finish until all ranks have joined
     std::chrono::nanoseconds end;       // from this rank's arrival until all ranks have read the bytes
   };
 
   virtual ~PendingExchange() = default;
   // Waits until all ranks have joined, and passes their bytes to `take`. Then waits until no other rank needs this
-  // rank's spans. Returns false if a limit passed, `take` failed on a rank, or ranks brought different calls. In that
-  // case the results of `take` are invalid, and the call may continue with messages. Must be called at most once.
+  // rank's spans. Returns false if a limit passed, a rank could not join, `take` failed on a rank, or the ranks joined
+  // with different calls. In that case the results of `take` are invalid, and the call may run with messages instead.
+  // Must be called at most once.
   virtual bool Finish(const Limits& limits, const TakeExchanged& take) = 0;
 };
 
@@ -159,7 +159,7 @@ class Transport {
   static constexpr size_t kMaxNotice = 20 << 10;              // bytes
   static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
-  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes; rails send messages of up to this size in order with notices
+  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes; rails keep messages up to this size in order with notices
   static constexpr int64_t kMaxExchanged = 64 << 10;
 
   // The events of a transport. They run under the same rules as callbacks.

@@ -1,10 +1,10 @@
 """Switches the processes of a job to a plan, all at the same launch on each communicator.
 
-A communicator is a group of devices that call together. The first process publishes its proposals and decisions; the
-other processes publish their replies. All processes load the plan and count the launches on each communicator. For each
-communicator the first process names a later launch, and all processes prepare to switch at that launch. If all
-processes are prepared, the first process commits the switch; otherwise the first process aborts the switch. A prepared
-process holds its calls, from the named launches on, until it learns the outcome.
+A communicator is a group of devices that call collectives together. The first process publishes its proposals and
+decisions; the other processes publish their replies. All processes load the plan and count the launches on each
+communicator. For each communicator the first process names a later launch, and all processes prepare to switch at that
+launch. If all processes are prepared, the first process commits the switch; otherwise the first process aborts the
+switch. A prepared process holds its calls, from the named launches on, until it learns the outcome.
 
 A pause also holds calls, but switches nothing: all processes prepare, and each process calls `in_pause` while its calls
 wait.
@@ -32,7 +32,7 @@ from jaxcomm.errors import JaxcommError
 _POLL_S: Final = 0.02
 _ANSWERS_S: Final = 60.0  # time limit for all processes' replies to the first process
 _OUTCOME_S: Final = 150.0  # time limit for the first process to publish the outcome
-_AHEAD_S: Final = 1.0  # the switch is ahead by the launches of this time, plus _AHEAD launches
+_AHEAD_S: Final = 1.0  # a switch is planned for this many seconds later, plus _AHEAD launches
 _AHEAD: Final = 4  # launches; see _AHEAD_S
 _HELD_S: Final = 30.0  # in a pause, a process calls `in_pause` after this time even if none of its calls waits
 
@@ -197,8 +197,8 @@ class Agreement(Generic[_T]):
             commit = outcome()
         except ProcessGone:
             if prepared:
-                # Safe even if other processes switch: a switch affects only calls of all ranks, which the ended process
-                # makes fail.
+                # Safe even if other processes switch: a switch affects only calls of all ranks, and these fail because
+                # a process has ended.
                 self._core.decide(commit=False)
             raise
         except Exception as error:

@@ -29,7 +29,8 @@ from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.schedules import Schedule
 
-_RARELY: Final = 100  # time between two measurements of links, divided by a measurement's time: about 1 % of the run
+# Time between two measurements of links, divided by a measurement's time. Measurements thus take about 1 % of the run.
+_RARELY: Final = 100
 _FIRST_S: Final = 30.0  # time from the start until the links may be measured again
 _SELDOM_S: Final = 3600.0  # maximum time until the links may be measured again
 _LOOK_S: Final = 0.5
@@ -53,7 +54,7 @@ class _Followed(NamedTuple):
 
 
 class AutoPlan:
-    """A thread that follows the run until `close`, or until the process ends. In the first process it chooses plans."""
+    """A thread that follows the run until `close` or the process's end. The first process's thread chooses plans."""
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ class AutoPlan:
         return found if found and {*planned.late} <= {*found.late} else planned
 
     def _remember_in_vain(self) -> None:
-        """Remembers that no plan gains for this lateness, or a slightly greater one."""
+        """Remembers that no plan gains for a lateness of up to CHANGED times the present lateness."""
         if self._planned_for is not None:
             self._too_little_s = max(self._too_little_s, CHANGED * self._planned_for.by_s)
 

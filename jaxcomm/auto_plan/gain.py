@@ -28,7 +28,7 @@ class Steps(NamedTuple):
 
 
 def compare(before: Periods, after: Periods) -> Steps | None:
-    """Compares the step that takes most time, among the steps with enough periods. None if no step has enough.
+    """Compares the step that takes most time, among the steps with enough periods; None if there is no such step.
 
     In unchanged programs (see `jaxcomm.backend`), all equal all-reduces count as one step.
 

@@ -14,7 +14,7 @@ from jaxcomm.collectives.choice import AUTO, planned_messages
 from jaxcomm.ffi.arguments import PlanSwitch
 from jaxcomm.ffi.cpu import CPU
 
-Launches = Mapping[str, int]  # the launch on each communicator, a group of devices that call together
+Launches = Mapping[str, int]  # by communicator (a group of devices that call collectives together), a launch's number
 Periods = Mapping[str, list[float]]  # for each step, the seconds from launch to launch
 
 
@@ -70,7 +70,7 @@ class Switches:
         return {step: [*map(float, seconds)] for step, *seconds in lines}
 
     def prepare(self, plan: PlannedLists, first: Launches) -> bool:
-        """Makes calls wait from these launches on, until `decide` or `fail`.
+        """Makes calls wait from the launches `first` on, until `decide` or `fail`.
 
         Returns False if one of the launches has already begun; then no call waits. The core keeps the plan's lists
         while calls may follow the plan.

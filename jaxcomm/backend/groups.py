@@ -1,9 +1,9 @@
 """Makes the communicators of a program's groups of devices before XLA asks for them.
 
-XLA asks for a communicator by the group's first device and the asking device's rank. Such a request does not name the
-group's other members. So before a program runs for the first time, its groups are read from the program's text, and
-each new group runs a sum. While this sum runs, XLA can ask for no other group with the same first device. XLA keeps the
-communicator afterwards. A request at any other time is an error.
+XLA's request for a communicator has the group's first device and the rank of the requesting device, but not the other
+members of the group. So before a program runs for the first time, this module reads the groups from the program's text
+and runs a sum over each new group. While this sum runs, XLA can request no other group with the same first device. XLA
+keeps the communicator afterwards. A request at any other time is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxcomm.ffi.cpu import CPU
 Devices = Sequence[Any]
 
 _lock = threading.Lock()  # guards the following variables
-_locks: dict[int, threading.RLock] = {}  # by first device's number: groups with this device are made one by one
+_locks: dict[int, threading.RLock] = {}  # by first device: groups with the same first device are made one by one
 _made: set[tuple[int, ...]] = set()  # the groups that have communicators, by the numbers of their devices
 _client: Any = None  # the client that has the communicators
 

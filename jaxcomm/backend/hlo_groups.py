@@ -17,7 +17,8 @@ _KINDS: Final = (
     *("collective-permute", "collective-broadcast"),
 )
 _COLLECTIVE: Final = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ({'|'.join(_KINDS)})(?:-start)?\(")
-# XLA lowers 8-bit floats to f16 as well. Permutes and all-to-alls move bytes, so they are unaffected.
+# Matches collectives of f16, which XLA does not pass to jaxcomm. XLA lowers 8-bit floats to f16 as well. Permutes and
+# all-to-alls move bytes, so they are unaffected.
 _HALVES: Final = re.compile(
     r"^\s*(?:ROOT )?%?\S+ = (?:\([^=]*?(?<!b)f16\[.*?\)|f16\[\S*) (all-reduce|all-gather|reduce-scatter)\(",
     re.MULTILINE,
@@ -71,7 +72,7 @@ def groups_in(text: str, devices: int) -> dict[tuple[int, ...], set[str]]:
 
 
 def _check_count(line: str, kind: str, ranks: int) -> None:
-    """Raises if a count of elements, or of a message's bytes, exceeds the 32-bit numbers that jaxlib passes on."""
+    """Raises if the number of elements, or of a message's bytes, exceeds `_MOST`: jaxlib passes 32-bit counts."""
     for dtype, dims in _SHAPE.findall(line.partition(f" {kind}")[0]):
         count = int(np.prod([int(dim) for dim in dims.split(",") if dim], dtype=np.float64))
         if kind in _MESSAGES:

@@ -38,7 +38,7 @@ def load(variables: dict[str, str]) -> None:
       variables: the result of `jaxlib_variables.variables`; set in this process's environment.
 
     Raises:
-      LookupError: JAX has made its client, or the place of jaxlib's function cannot be found in jaxlib's file.
+      LookupError: JAX has already made its client, or jaxlib's function cannot be found in jaxlib's file.
       OSError: the library cannot be loaded.
     """
     library, is_loaded = variables["MPITRAMPOLINE_LIB"], _mapped(variables["MPITRAMPOLINE_LIB"])

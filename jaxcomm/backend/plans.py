@@ -1,7 +1,7 @@
 """The plan that all-reduces of unchanged programs follow, from JAXCOMM_PLAN or `jaxcomm.init`.
 
-Sets the message lists that the programs' collectives run: a plan's lists or the default lists. With "auto" the run
-makes plans itself, as for calls of jaxcomm's collectives.
+Sets the message lists (a schedule's messages, one list per rank) that the programs' collectives run: a plan's lists or
+the default lists. With "auto" the run makes plans itself, as for calls of jaxcomm's collectives.
 """
 
 from __future__ import annotations

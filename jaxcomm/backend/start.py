@@ -1,4 +1,4 @@
-"""Runs when JAX creates its CPU client: passes the core's functions to the library, and connects the processes."""
+"""Runs when JAX creates its CPU client: passes the core's functions to `jaxlib_variables.LIBRARY`, and connects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONNECT_AT_EXIT_S: Final = 5.0  # time that an ending process gives the other p
 
 
 def start() -> None:
-    """The library calls this while JAX makes its client, so nothing here may wait for JAX or for other processes."""
+    """`LIBRARY` calls this while JAX makes its client, so nothing here may wait for JAX or for other processes."""
     try:
         if jax_compat.cpu_devices() > 1 and not {"PJRT_NPROC", "NPROC"} & os.environ.keys():
             os.environ["PJRT_NPROC"] = str(jaxlib_variables.THREADS)
@@ -60,7 +60,7 @@ def _connect() -> None:
 
 
 def _end(thread: threading.Thread) -> None:
-    """Ends the thread before the process ends; first gives the other processes time to connect."""
+    """Ends the connecting thread before this process ends; first gives the other processes time to connect."""
     thread.join(_CONNECT_AT_EXIT_S)
     if thread.is_alive():
         store.stop_waiting()

@@ -25,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-      argv: the words after `jaxcomm`. None means this process's own arguments; Ctrl-C then ends the process.
+      argv: the words after `jaxcomm`. If None, the command uses this process's arguments, and Ctrl-C ends the process
+        at once.
 
     Returns:
       0 on success, 1 when the input or a check failed, 2 on bad usage. Errors go to standard error: as `error: …`, or

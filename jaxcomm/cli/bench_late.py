@@ -30,7 +30,8 @@ class Turns(NamedTuple):
     """A schedule's calls in all of its turns.
 
     Attributes:
-      seconds: time from the last arrival to the end, for each call in which the rank with the longest delay was last.
+      seconds: time from the last arrival to the end, for each call in which the rank with the longest delay arrived
+        last. If no rank is delayed: for each call.
       early_share: share of the work that was done before the last arrival, over all calls.
       calls: number of all calls.
     """
@@ -46,8 +47,8 @@ def time_plans(
     """Times plans in turns, A B A B, with ranks late in every call.
 
     Args:
-      plans: plans for the same number of ranks, by name. None instead of a plan runs the default schedule; at least
-        one plan is needed.
+      plans: plans for the same number of ranks, by name. None instead of a plan runs the default schedule. At least one
+        value must be a plan.
       delays: each late rank's delay in seconds; empty if no rank is late.
       nbytes: bytes of one rank's f32 buffer, rounded up to a multiple of 4.
       rounds: an iterable. Every plan has one turn per item. All processes need the same number of items.
@@ -67,7 +68,7 @@ def time_plans(
             values[name] = spmd.wait(step(values[name]))  # untimed: another plan's buffers filled the caches
             ffi.reset_stats()
             for _ in range(CALLS):
-                job.barrier()  # without a barrier, a process that ends a call early would be less late in the next call
+                job.barrier()  # so that a process that ends a call early does not start its next delay early
                 values[name] = spmd.wait(step(values[name]))
             site = psum_loop.recorded(CALLS)
             last = np.full(len(site["arrivals"]), True)

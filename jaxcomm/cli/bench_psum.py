@@ -35,22 +35,22 @@ def measure(
     rounds: int,
     each_round: Callable[[], object],
 ) -> dict[str, Any]:
-    """Times `calls` independent collectives of `nbytes` bytes in one jit. Both sides take turns. Returns one row.
+    """Times `calls` independent collectives of `nbytes` bytes in one jit. jaxcomm and the peer take turns.
 
     Args:
       peer: the library to compare with.
       collective: the kind of collective.
       ranks: number of devices.
       plan: the plan that jaxcomm runs; None: the default schedule.
-      nbytes: bytes of the whole f32 buffer, rounded up to whole elements. For collectives that split the buffer among
-        the ranks, it is rounded up to equal parts.
+      nbytes: bytes of the whole f32 buffer, rounded up to whole elements. If the collective splits the buffer among the
+        ranks, `nbytes` is rounded up to equal parts.
       calls: number of collectives.
       rounds: turns of each side.
       each_round: called after every round.
 
     Returns:
-      For each side, the median seconds over all calls and over each turn; the ratio of the peer's to jaxcomm's seconds;
-      bandwidths; the floor (psum only); and the number of elements that differ from the peer's results on integers.
+      A row. For each side, the median seconds over all calls and over each turn; the ratio of the peer's to jaxcomm's
+      seconds; bandwidths; the floor (psum only); and the number of elements that differ from the peer's on integers.
 
     Raises:
       JaxcommError: the peer is not available here.
@@ -127,7 +127,7 @@ def _peer(
 def _side(mapped: Step, zeros: list[jax.Array], whole: bool) -> Side:
     """The side that runs `mapped`, starting from zeros.
 
-    If outputs have the inputs' sizes (`whole`), they become the next inputs. Otherwise the side keeps its inputs and
+    If `whole`, the outputs have the inputs' sizes and become the next inputs. Otherwise the side keeps its inputs and
     donates its last outputs.
     """
     start = [jnp.copy(value) for value in zeros]

@@ -1,4 +1,4 @@
-"""The CPU side of `jaxcomm check`: the core over eight host devices, beside jax.lax."""
+"""The CPU side of `jaxcomm check`: runs the core on eight host devices and compares it with jax.lax."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def collectives() -> Iterator[Row]:
 
 
 def _collectives() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
-    """By collective name: call(side, x), where `side` is "jaxcomm" or "lax", and the element types to check."""
+    """For each collective: the function call(side, x), with the side "jaxcomm" or "lax", and the types to check."""
     import jax
 
     import jaxcomm

@@ -129,7 +129,10 @@ def run(args: Namespace) -> int:
 
 
 def _sizes(hidden: int) -> tuple[int, ...]:
-    """The sizes to measure, up to the first that holds the gradient; at least `_LEAST_SIZES` for the fit of α and β."""
+    """The sizes to measure: up to the first size that is not less than the gradient's bytes.
+
+    At least `_LEAST_SIZES` sizes, which the fit of α and β needs.
+    """
     from jaxcomm.cli.common import digits
 
     nbytes = digits.gradient_bytes(hidden)
@@ -168,7 +171,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> float:
-    """Predicted mean seconds of a call under the plan `of`, from the late rank's arrival on. `made` gives the links."""
+    """Predicted mean seconds of a call under the plan `of` after the late rank's arrival, over the links of `made`."""
     schedule = of.schedule_for(nbytes)
     assert measured.timed_schedules and schedule
     costs = simulate.timed_costs(measured.timed_schedules, measured.ranks, made.links, 1)
@@ -177,7 +180,7 @@ def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> f
 
 
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
-    """The content of report.json. A gain is the saved share of the ring's time from the late rank's arrival on."""
+    """The content of report.json. A gain is 1 - plan's time / ring's time; times count from the late rank's arrival."""
     import jax
     import numpy as np
 

@@ -144,16 +144,16 @@ def run(args: Namespace) -> int:
 
 
 class _Restarts:
-    """Decides which processes start again, and reports each end to the coordination service."""
+    """Decides which processes start again, and reports each process's end to the coordination service."""
 
     def __init__(self, service: Coordinator, processes: int, most: int, *, keeps_going: bool) -> None:
         self._service, self._processes, self._most, self._keeps_going = service, processes, most, keeps_going
         self._restarts = 0
-        self.has_ended_well = False  # whether a process has; then the job is about to end
+        self.has_ended_well = False  # whether a process has ended with status 0; then no process is started again
         self.last_failure: End | None = None
 
     def after_end(self, end: End) -> Reaction:
-        """Returns the reaction to the end of a process."""
+        """Returns the reaction to a process's end."""
         is_served = self._service.report_end(end.process or 0)
         if end.status == 0:
             self.has_ended_well = True
@@ -216,7 +216,7 @@ def _report(failure: End, processes: int) -> int:
 
 
 def _status(failure: End) -> int:
-    """The exit code for a failure, as shells have it."""
+    """The exit code for a failure, as in shells: the process's own status, or 128 + the signal's number."""
     return failure.status if failure.status > 0 else 128 - failure.status
 
 

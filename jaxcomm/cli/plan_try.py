@@ -31,7 +31,7 @@ from jaxcomm.schedules.default_schedules import default_schedule
 CANDIDATES: Final = 3  # at most this many schedules are timed in a byte range, beside the default schedule
 MOST_BYTES: Final = 64 << 20  # largest buffer that is timed
 _ROUNDS: Final = 10  # the schedules of a byte range are timed in at most this many turns
-_LEAST_GAIN: Final = 0.02  # a schedule must save more than this share of the default schedule's time
+_LEAST_GAIN: Final = 0.02  # a candidate is chosen only if it saves more than this share of the default schedule's time
 _LATE_PART: Final = 0.5  # share of the time limit that the late ranks' delays may take
 _DEFAULT: Final = "default"
 
@@ -68,7 +68,8 @@ def tried(
       nbytes: if given, only the range that contains this size is timed, with calls of this size.
 
     Raises:
-      JaxcommError: ranks are on other hosts, XLA's collectives run the plan, or no time is left for the first range.
+      JaxcommError: the profile has several hosts but this is one process, or XLA's collectives run the plan, or no time
+        is left for the first range.
     """
     if profile.network and not is_job():
         raise JaxcommError(
@@ -133,7 +134,7 @@ def _step(made: Plan, found: Mapping[int, Entry]) -> Step | None:
 def _size_of(entry: Entry, profile: Profile) -> int:
     """Size of the calls that time a range: the profile's largest bucket in the range, or the range's reference size.
 
-    At most MOST_BYTES, or the range's least bytes if the range begins beyond MOST_BYTES.
+    The size is at most MOST_BYTES. If the range begins beyond MOST_BYTES, the size is the range's smallest size.
     """
     high = inf if entry.max_bytes is None else entry.max_bytes
     known = [each.bytes for each in profile.buckets if entry.min_bytes <= each.bytes <= high]
@@ -213,7 +214,7 @@ def _is_cores(runs: Entry | Alternative) -> bool:
 
 
 def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:
-    """The plan with one schedule for every size."""
+    """A copy of `made` in which calls of every size run the schedule `spec`."""
     only = entry.model_copy(update={"min_bytes": 0, "max_bytes": None, "schedule": spec})
     fields = {"collectives": (only,), "step": None, "halves": None, "rails": None, "lost_rails": (), "transport": None}
     return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})

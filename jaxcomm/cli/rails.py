@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     else:
         ends = _of_this_machine(chosen)
         by_process, round_trips = {}, {}
-    # Show the shares to the process that is reached over the most rails.
+    # Shows the rails' shares of messages to one process: the process that is reached over the most rails.
     shares = max(by_process.values(), key=lambda each: len(each[0].shares), default=None)
     if shares is None and ends:
         names = [rail.name for rail in ends]

@@ -88,7 +88,7 @@ def _halves(
         made = {spec_text(spec): build_half(spec, collective, n, where) for spec in half_specs(setting)}
         for nbytes, delay in product(sizes, delays):
             plan = None
-            if planned and planned.ranks == n:  # without a planned schedule, `collective` runs direct
+            if planned and planned.ranks == n:  # without a planned schedule, `collective` runs the direct schedule
                 plan = planned.half_for(collective, nbytes) or build_half(Plain(kind="direct"), collective, n)
             yield SimulatedTimes(
                 ranks=n,

@@ -42,13 +42,13 @@ class Prediction:
     """One call under the plan for a profile. `seconds` and `lower_bound` count from the last rank's arrival on.
 
     `straggler` is the rank that is last most often, None if no late rank is known.
-    `lower_bound` assumes that all other ranks can work between the last two arrivals. If the schedule has late ranks,
-    the on-time ranks can work from their own last arrival to the last arrival of all.
+    `lower_bound` allows work before the last arrival. If the schedule has late ranks, the on-time ranks can start at
+    the last on-time arrival. Otherwise all ranks but the last can start at the last but one arrival.
     `wait_s` is the mean time from the first to the last arrival.
-    `rails` lists each rail's share of the buffer. `rails_seconds` is the time that the rails' measured tables give if
+    `rails` lists each rail's share of the buffer. `rails_seconds` is the call's time by the rails' measured times, if
     all ranks arrive together. Both are None without rails.
-    `groups_s` is the slowest group's time for the model's bytes. `rho` is the share of the distance from agreement that
-    remains after `groups_period` iterations. These three fields are None if no link or NIC is slow.
+    `groups_s` is the slowest group's time for the model's bytes. `rho` is the share of the ranks' distance from their
+    mean that remains after `groups_period` iterations. These three fields are None if no link or NIC is slow.
     """
 
     schedule: str
@@ -165,7 +165,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, links.alpha, links.beta, ports, links.topology)
         if made.executors and made.executors.nccl:
-            bound = min(bound, made.executors.nccl_seconds(nbytes))  # NCCL beats the bound if switches sum
+            bound = min(bound, made.executors.nccl_seconds(nbytes))  # if switches sum, NCCL is faster than the bound
         runs = spec_text(entry_for(made, nbytes).schedule)
         shares = made.rails.split_for(nbytes) if made.rails else ()
         split = (shares_text(shares), rails.seconds(given, shares, nbytes)) if shares else (None, None)

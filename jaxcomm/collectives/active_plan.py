@@ -240,9 +240,9 @@ def _records(hashes: Hashes) -> list[dict[str, Any]]:
 
 
 def _compile_plans(hashes: Hashes) -> None:
-    """Compiles the programs of those plans that are for at most `_COMPILED_AT_ONCE` ranks.
+    """Compiles all programs of the plans for at most `_COMPILED_AT_ONCE` ranks.
 
-    Executables of other processes may name any of these programs.
+    All programs are compiled, because an executable of another process may name any of them.
     """
     if hashes:
         start()

@@ -137,7 +137,10 @@ def executor(call: SizedCall) -> str | None:
 
 
 def choose_schedule(call: SizedCall) -> tuple[Schedule, str]:
-    """The schedule that a call runs, and the start of the plan's hash; "direct" if no plan has a schedule for it."""
+    """The schedule that a call runs, and the start of its plan's hash.
+
+    If no plan has a schedule for the call, these are the direct schedule and "direct".
+    """
     kind, ranks, nbytes, dtype, plan, where = call
     schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
     if chosen and chosen.ranks != ranks:
@@ -207,7 +210,7 @@ def uses_nccl(call: SizedCall) -> bool:
 
 
 def compile_plan(plan: str) -> None:
-    """Registers all programs of a plan with the core. Executables of another process may name any of these programs."""
+    """Registers all programs of a plan with the core, because an executable of another process may name any of them."""
     if plan not in ("", AUTO):
         for schedule in dict.fromkeys(schedule for *_, schedule in PLANS[plan].all_reduces()):
             _compiled(schedule)

@@ -66,7 +66,8 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
     if request.drop:
         return choice.lossy_messages(len(hosts))
     found = choice.choose_messages(call, hosts) if request.site else choice.choose(call)
-    # With several groups between processes, ranks do not learn in time which schedule the next call runs.
+    # With several groups between processes, a call has one schedule only: the ranks would not learn in time which of
+    # several schedules the call runs.
     if request.site and len(request.groups) > 1:
         return found
     hosts_between = hosts if request.site else None

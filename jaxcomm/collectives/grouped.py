@@ -54,7 +54,7 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") 
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
-    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # results vary: groups have different sums
+    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # results vary, as groups have different sums
     return tree.unflatten(_grouped.bind(groups, *operands, axes=axes, bucket=bucket)[1:])
 
 

@@ -100,8 +100,8 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     avals: Sequence[Any] = context.avals_in
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if _is_partitioned(scope.mesh, scope.manual_axes):
-        # When XLA partitions the step, the shards' size chooses the program. An executable from JAX's cache is not
-        # partitioned again in this process, but may name any of the plan's programs.
+        # The size of the shards selects the program when XLA partitions the step. An executable from JAX's cache is not
+        # partitioned again in this process, so all programs that it may name are registered here.
         choice.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
     aliases = {i: i for i in range(len(operands))} if is_in_place(request) else None

@@ -1,7 +1,7 @@
 """Collectives in steps that XLA still partitions over the axes that `shard_map` left automatic.
 
 XLA would gather the operands of a custom call that it cannot partition. These collectives are therefore custom calls
-with our own partitioner, which keeps each operand's sharding and returns the call on one shard.
+with our own partitioner, which keeps each operand's sharding and gives XLA the call for one shard.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TYPES = {
 
 # Makes the MLIR module that runs on a shard with these operands.
 ShardModule = Callable[[Sequence[Operand]], bytes]
-_modules: dict[str, ShardModule] = {}  # by name, for calls that no request describes
+_modules: dict[str, ShardModule] = {}  # by name, the modules of calls that no request describes
 
 
 def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Calls between processes outside JAX: lists of messages on plain memory, for measurements and agreement."""
+"""Calls between processes that JAX does not run: lists of messages on plain memory, for measurements and agreement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.arguments import MessageRun
 from jaxcomm.ffi.cpu import CPU
 
-_NUMBERS = 0x6A61_7863_0000_0000  # the first call's number; other communicators have hashes, so clashes are improbable
+_NUMBERS = 0x6A61_7863_0000_0000  # the number of call 0; other communicators' numbers are hashes, so clashes are rare
 
 
 def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]], values: NDArray[Any]) -> float:

@@ -25,7 +25,7 @@ _LOOK_S = 0.5  # time between two checks whether a wait must end
 _ENDED = "jaxcomm/ended"
 _AT_ONCE_S = 0.05  # time to wait for a value that was published before
 _no_more_waits = threading.Event()
-# The store's client, and the name and the `watch` of `begin`.
+# The store's client at the last call of `begin`, and the arguments `name` and `watch` of that call.
 _generation: tuple[Any, str, Callable[[], None] | None] = (None, "", None)
 
 
@@ -48,8 +48,8 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
     Args:
       key: as in `publish`.
       missing: the first words of the error if no process has published the value.
-      of: the only process that publishes the value, if this process is connected with it. The wait then fails as soon
-        as that process has left or failed.
+      of: the only process that publishes the value, if this process is connected with that process. The wait then fails
+        as soon as that process has left or failed.
 
     Raises:
       JaxcommError: no process has published the value, or `jax.distributed` has not been initialized.
@@ -146,7 +146,7 @@ def publish_ended() -> None:
 
 
 def find_ended() -> bool:
-    """Whether a process of the job has finished its work."""
+    """Whether a process has called `publish_ended`."""
     try:
         client().key_value_try_get(_ENDED)
     except jax.errors.JaxRuntimeError:
@@ -155,7 +155,7 @@ def find_ended() -> bool:
 
 
 def remove_generation(name: str) -> None:
-    """Deletes all values of a generation after the first."""
+    """Deletes all values of a generation. The generation must not be the first one, whose keys have no name."""
     client().key_value_delete(f"jaxcomm/{name}")
 
 

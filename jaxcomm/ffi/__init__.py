@@ -75,7 +75,7 @@ def register_program(data: bytes) -> str:
     """Hands an encoded program to the core and returns the name by which a custom call finds it.
 
     Raises:
-      PlanError: the core's decoder refuses the program; the error text says at which word.
+      PlanError: the core's decoder refuses the program; the error text names the invalid word.
     """
     name = hashlib.sha256(data).hexdigest()[:32]
     CPU.call("register_program", name, data, len(data), raises=PlanError)
@@ -86,10 +86,12 @@ def register_program(data: bytes) -> str:
 
 
 def register_messages(lists: tuple[bytes, ...]) -> str:
-    """Hands all ranks' encoded message lists to the core and returns the name by which a custom call finds them.
+    """Hands all ranks' encoded message lists to the core. Returns the name by which a custom call finds the lists.
+
+    A message list has the messages that one rank sends and receives in a schedule.
 
     Raises:
-      PlanError: the core's decoder refuses a list; the error text says at which word.
+      PlanError: the core's decoder refuses a list; the error text names the invalid word.
     """
     name = messages_name(lists)
     for data in lists:
@@ -143,11 +145,11 @@ def reset_stats() -> None:
 
 
 class Comparison(NamedTuple):
-    """The times of two ways of running the same calls or steps.
+    """The times of the same calls or steps in two variants, such as with and without a plan.
 
     Attributes:
-      first_s: trimmed mean of the first way's seconds.
-      second_s: trimmed mean of the second way's seconds.
+      first_s: trimmed mean of the first variant's seconds.
+      second_s: trimmed mean of the second variant's seconds.
       least_s: the largest difference of the two means that chance may explain. Only a larger difference counts.
     """
 
@@ -157,17 +159,17 @@ class Comparison(NamedTuple):
 
     @property
     def is_shorter(self) -> bool:
-        """Whether the first way takes less time."""
+        """Whether the first variant takes less time."""
         return self.second_s - self.first_s > self.least_s
 
     @property
     def is_longer(self) -> bool:
-        """Whether the first way takes more time."""
+        """Whether the first variant takes more time."""
         return self.first_s - self.second_s > self.least_s
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """Compares two ways by their measured seconds, as a plan's trial does. Each way needs two measurements or more."""
+    """Compares two variants by their measured seconds, as a plan's trial does. Each needs at least two measurements."""
     one, other, found = np.array(first, np.float64), np.array(second, np.float64), np.zeros(3)
     CPU.call("compare", one.ctypes.data, one.size, other.ctypes.data, other.size, found.ctypes.data)
     return Comparison(*found.tolist())

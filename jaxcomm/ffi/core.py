@@ -89,7 +89,7 @@ class Core:
         """Calls a C function that returns a text.
 
         Raises:
-          JaxcommError: the shared object cannot be loaded, or the function's error.
+          JaxcommError: the shared object cannot be loaded, or the C function has failed.
         """
         length = _TEXT_BYTES
         while True:

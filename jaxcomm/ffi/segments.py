@@ -1,8 +1,8 @@
 """The core's operations on segments of a gradient: computing their importance, packing, unpacking and scaling them.
 
 A segment is `segment_bytes` bytes of one flat array; the array's last segment may be shorter. The core for CPUs has all
-these operations, and the CUDA core has only `importance`. Elsewhere JAX's operations compute the same. These functions
-are for gradients and are not differentiable.
+these operations, and the CUDA core has only `importance`. On other platforms JAX's operations compute the same results.
+These functions are for gradients and are not differentiable.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ class SiteGroup(NamedTuple):
     Attributes:
       ranks: the process and the device of each rank.
       schedules: the core's names of the schedules that the group's calls run. A group of one rank has no schedule.
-        Larger groups have one schedule, or several if the site has a rule. With groups by operand there is one schedule
-        for each of 2, 3, … ranks.
+        Larger groups have one schedule, or several if the site has a rule. If the site has `groups_by_operand`, there
+        is one schedule for each number of ranks: 2, 3, and so on.
     """
 
     ranks: Sequence[tuple[int, int]]
@@ -28,8 +28,8 @@ class SiteRecord(NamedTuple):
       name, axes, plan: for error texts and statistics.
       kind: "all_reduce", "reduce_scatter" or "all_gather".
       reduction: "sum", "max" or "min".
-      groups_by_operand: whether the first operand divides each of `groups` further. The operand then has the number of
-        each rank's group.
+      groups_by_operand: whether the first operand divides each of `groups` into smaller groups. The operand then has
+        one number per rank: the number of the rank's group.
       groups: the groups of ranks.
       rule: the fields of a `Rule` of `jaxcomm/collectives/choice.py`: rank, seconds, tries and lost_rails.
       drop: for a sum that may lose packets, the share of each leaf that may be lost, and the bytes of a segment; None

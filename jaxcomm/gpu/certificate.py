@@ -90,7 +90,7 @@ def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
 
 
 def why_not_in(use: str, members: Iterable[int]) -> str | None:
-    """The first reason that `why_not` gives in one of these processes, or None. All processes get the same answer.
+    """The first reason that `why_not` gives in one of these processes, or None. All processes get the same result.
 
     Raises:
       JaxcommError: a process does not publish its reason.

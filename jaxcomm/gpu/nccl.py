@@ -128,7 +128,7 @@ def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
 
 @functools.cache
 def path() -> bytes:
-    """Path of libnccl in NVIDIA's wheel. Empty if the wheel is not installed: this selects the system's libnccl."""
+    """Path of libnccl in NVIDIA's wheel. Empty if the wheel is missing; the core then loads the system's libnccl."""
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = [Path(place, "lib", "libnccl.so.2") for place in (spec.submodule_search_locations or ())] if spec else []
     return str(next((place for place in places if place.exists()), "")).encode()

@@ -11,13 +11,13 @@ _SHUTDOWN_S = 60
 
 
 def serve(address: str, processes: int, heartbeat_timeout_s: int) -> Any:
-    """Starts the service for a job whose processes may end and start again. It runs until the result is deleted.
+    """Starts the service for a job whose processes may end and start again. It ends when the result is deleted.
 
     Args:
       address: "host:port" at which the service listens.
       processes: the number of processes in the job.
-      heartbeat_timeout_s: time without heartbeats after which a process counts as dead. Each process sends two in the
-        time that it passes to `jax.distributed.initialize`.
+      heartbeat_timeout_s: time without heartbeats after which a process counts as dead. A process sends two heartbeats
+        within the heartbeat timeout that it passes to `jax.distributed.initialize`.
     """
     return _jax.get_distributed_runtime_service(
         address, processes, heartbeat_timeout=heartbeat_timeout_s, shutdown_timeout=_SHUTDOWN_S, recoverable=True
@@ -25,9 +25,9 @@ def serve(address: str, processes: int, heartbeat_timeout_s: int) -> Any:
 
 
 def report_end(address: str, process: int) -> None:
-    """Tells the service that a process has ended. Without this the service waits for the process's heartbeats.
+    """Reports to the service that a process has ended. Without a report, the service waits for missing heartbeats.
 
-    A client registers in place of the process, as if it were a new start of it, and leaves.
+    To report the end, a client registers as a new start of the process, and leaves.
     """
     client = _jax.get_distributed_runtime_client(address, process, init_timeout=10, heartbeat_timeout=HEARTBEAT_S)
     client.connect()

@@ -46,7 +46,7 @@ def coordinator_address() -> str:
 def own_incarnation() -> int:
     """The number that the coordination service gave to this start of this process; 0 without `jax.distributed`.
 
-    The service is asked once: later it may name a start that has replaced this one.
+    The service is asked once, because later it may return the number of a newer start of this process.
     """
     global _own
     state = distributed.global_state
@@ -62,8 +62,8 @@ def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, 
 
     Args:
       enter: its result is passed to `leave`.
-      leave: also takes the incarnation of each live process, by process. Returns whether the live processes are
-        connected; otherwise they pass the barrier again, a few times at most.
+      leave: takes the result of `enter` and the incarnation of each live process. Returns whether the live processes
+        are connected; if not, they pass the barrier again, at most `_ATTEMPTS` times in all.
     """
     barrier = multihost_utils._live_devices
 
@@ -84,7 +84,7 @@ def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, 
 
 
 def forget_devices() -> None:
-    """Lets process 0 publish all processes' devices again, before JAX makes its CPU client.
+    """Allows process 0 to publish all processes' devices again. Call it before JAX makes its CPU client.
 
     An earlier start of process 0 has published the devices, and JAX does not overwrite published devices.
     """

@@ -56,7 +56,7 @@ def require_devices(primitive: Primitive) -> None:
 def drop_unused_outputs(primitive: Primitive, but: str) -> None:
     """Lets JAX remove operand i of `primitive` if result i is unused, because no other result depends on operand i.
 
-    If the parameter named `but` is not None, all results depend on all operands, and JAX removes none unless all
+    If the parameter named `but` is not None, all results depend on all operands. JAX then removes operands only if all
     results are unused.
     """
 

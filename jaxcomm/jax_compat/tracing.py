@@ -35,8 +35,8 @@ def is_export(context: mlir.LoweringRuleContext) -> bool:
 def devices(mesh: Any) -> Sequence[Any]:
     """The devices of the mesh for which a step is lowered, in the order of the mesh's positions.
 
-    Inside a nested `shard_map` JAX lowers with an abstract mesh, which has no devices. Only the stack frame of the
-    enclosing jit has them.
+    Inside a nested `shard_map` JAX lowers with an abstract mesh, which has no devices. The devices are then found in
+    the stack frame of the enclosing jit.
 
     Args:
       mesh: a concrete mesh, or, while a lowering rule runs, an abstract mesh.

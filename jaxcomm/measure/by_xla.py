@@ -1,4 +1,4 @@
-"""Profiles devices whose sums XLA's own collectives run: the times of whole schedules, and the ranks' arrivals."""
+"""Profiles devices on which XLA's own collectives run the sums: times of whole schedules, and the ranks' arrivals."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def measure_by_xla(
 
     The host's clock times these sums by turns, with no rank late and with one rank late. The late rank is the rank with
     the longest delay in `late`, or the last rank if `late` is empty. The core does not time XLA's collectives, so the
-    host's clock also takes the `arrivals`. In each step all ranks pass a barrier, and each process then times how long
-    its devices take until their next sum would begin. In this measurement that time is only the delay in `late`. All
-    processes call this function, and get the same profile.
+    host's clock also takes the `arrivals`. In each step all ranks pass a barrier. Each process then measures, for each
+    of its ranks, the time from the barrier to the end of the rank's delay in `late`. No sum follows. All processes call
+    this function, and get the same profile.
 
     Args:
       devices: ranks n, at least 2, in a job of one process; None: all devices of the job.

@@ -1,9 +1,9 @@
 """Clocks for sums in a jitted loop: the core's record of each sum, or the host's clock around the loop.
 
 The host's clock is used where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a maximum
-of one element, so the next sum begins after the previous sum has ended on all ranks. Just before, a loop without sums
-runs the same barriers, buffer writes and delays. The difference of the two loops' times is therefore the time of the
-sums. Clocks of different processes are not compared, and JAX's dispatch cancels out.
+of one element, so the next sum begins after the previous sum has ended on all ranks. Before each timed loop, a loop
+without sums runs the same barriers, buffer writes and delays. The difference of the two loops' times is therefore the
+time of the sums. Clocks of different processes are not compared, and JAX's dispatch cancels out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.profile.timed_schedules import TimedExecutor
 
 LEAST_S: Final = 1e-6  # minimum seconds of a sum by the host's clock
-_FEW_BYTES: Final = 1 << 20  # smaller sums are too short to be timed in few calls
+_FEW_BYTES: Final = 1 << 20  # sums of at most these bytes per rank are too short to be timed in few calls
 _MORE: Final = 4  # factor on the number of calls of smaller sums, if no rank is late
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ class Clock(ABC):
 
     @abstractmethod
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
-        """Runs one turn; returns the buffers, a sum's seconds, and the seconds from the first to the last arrival.
+        """Runs `loop` for one turn; returns the buffers, a sum's seconds, and the seconds from first to last arrival.
 
         The sum's seconds count from the last arrival to the end of the sum, in the process that ends last. The arrivals
         differ because ranks do not finish writing their buffers at the same time.

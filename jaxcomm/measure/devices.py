@@ -1,6 +1,6 @@
 """Measures this process's JAX devices with jaxcomm's own psum: its time at each size, and the ranks' arrivals.
 
-On GPUs it also times NCCL's own allreduce, which a plan may choose.
+On GPUs the module also times NCCL's own allreduce, which a plan may choose.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def measure_devices(
     The core times a call from the last rank's arrival to the end, without JAX's dispatch. On CPUs whole schedules are
     timed by turns, with no rank late and with one rank late. The late rank is the rank with the longest delay in
     `late`, or the last rank if `late` is empty. α and β are fitted to the direct schedule with no rank late. On GPUs
-    the fused executor runs the psum, each size's sample is the median of 40 warm calls in a jitted loop, and the psum
-    and NCCL's allreduce take turns in loops of 40 calls. The arrivals come from `steps` further calls at the largest
-    timed size. Their loop has no other work, so only the machine and `late` make ranks late.
+    the fused executor runs the psum, and each size's sample is the median of 40 warm calls in a jitted loop. The psum
+    and NCCL's allreduce also take turns in loops of 40 calls. The arrivals come from `steps` further calls at the
+    largest timed size. Their loop has no other work, so only the machine and `late` make ranks late.
 
     Args:
       devices: ranks n, at least 2; JAX must have n devices.
@@ -172,7 +172,7 @@ def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName
 
 
 def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
-    """A loop of fixed length. If the length were an argument, XLA would ask the host after every call."""
+    """A loop of fixed length, because with the length as an argument XLA would ask the host after every call."""
     import jax
 
     spec: Any = jax.sharding.PartitionSpec

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from jaxcomm.measure import incast, placement
 from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
-# The second size is so large that its exchange takes longer than the queueing delay that other flows cause in a switch.
+# The third size may be left out, so the second size must show the time per byte: its exchange takes longer than the
+# queueing delay that other flows cause in a switch.
 _FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)
 _FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
 _ALONE: Final = 120  # number of pairs measured alone if there are more ranks
-_SHUFFLES: Final = 3  # number of rank orders for rounds in which all ranks exchange; 1 above _ALL_PAIRS ranks
-_MATCHINGS: Final = 63  # maximum number of rounds of disjoint pairs per rank order
+_SHUFFLES: Final = 3  # number of orders of the ranks in which all ranks meet; 1 order for more than _ALL_PAIRS ranks
+_MATCHINGS: Final = 63  # maximum number of rounds of disjoint pairs for each order of the ranks
 _TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
 _MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
 # Minimum ratio of the largest size's time to the smallest size's time. Below this ratio, noise dominates the time per
@@ -89,7 +90,7 @@ class MeasuredJob:
         Returns each pair's seconds per exchange, and the first process's seconds for the whole call.
         """
         start = time.monotonic()
-        numbers = [next(self._numbers) for _ in pairs]  # also for pairs of other processes: numbers must agree
+        numbers = [next(self._numbers) for _ in pairs]  # other processes' pairs get numbers, too: all must agree
         mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
         run = self._threads.map if self._threads and len(mine) > 1 else map
         found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
@@ -124,9 +125,9 @@ class MeasuredJob:
     def sums_of_all(self, nbytes: int, calls: int) -> tuple[Floats, float]:
         """Returns the seconds of each of `calls` sums of all ranks, and a rank's mean CPU seconds for all these sums.
 
-        The sums run back to back, by the default schedule. The hosts' clocks time them, because the core's clock
-        starts at the last arrival. Small buffers are sent in one round. The last rank therefore has the other ranks'
-        bytes when it arrives, and the core's time would lack the latency.
+        The sums run back to back, by the default schedule. The hosts' clocks time them, because the core's clock starts
+        at the last arrival. A small buffer is sent in one round, so the last rank has all other ranks' bytes when it
+        arrives. The core's time of the call would then lack the network's latency.
         """
         from jaxcomm.distributed import calls as core_calls
         from jaxcomm.schedules.default_schedules import default_schedule
@@ -159,7 +160,7 @@ class MeasuredJob:
         return calls.run(name, number, messages, ranks, values) / rounds
 
     def gather(self, table: Floats) -> Floats:
-        """Returns the table with all processes' rows. Every process must call this, with zeros in the other rows."""
+        """Returns the table with all processes' rows. Every process calls this, with zeros in other processes' rows."""
         from jaxcomm.distributed import calls
 
         first = dict(reversed(self.ranks))

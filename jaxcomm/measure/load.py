@@ -28,7 +28,7 @@ class OtherPrograms:
         """The share of CPU time that other programs took, on the machine where they took most.
 
         Only user time counts: kernel time, such as for this job's packets, cannot be attributed to programs.
-        Processes of one machine are recognized by the machine's boot time, even if namespaces split it into hosts.
+        Processes are on one machine if they see the same boot time, even if namespaces split the machine into hosts.
         """
         _, busy, total = _ticks()
         rows = gathered(self._machine, busy - self._busy, total - self._all, _own_s() - self._own)

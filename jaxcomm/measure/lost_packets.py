@@ -27,7 +27,7 @@ _MOST_BYTES: Final = 1400  # maximum number of bytes of a packet
 _HEADER: Final = struct.Struct("<16sI")  # the receiver's token, the packet's number
 _BURST: Final = 4  # at most this many packets are sent back to back
 _ROOM: Final = 4 << 20
-_LATE_S: Final = 0.5  # seconds for packets that are in flight when the last one has been sent
+_LATE_S: Final = 0.5  # seconds to wait for packets in flight after the last packet was sent
 _SO_RXQ_OVFL: Final = 40  # the option's number in the kernel's headers
 
 

@@ -52,13 +52,14 @@ def measure_processes(
 
     The processes' profiles differ only in psums and rails. The two ranks of a pair repeatedly send each other the same
     number of bytes. The core times these exchanges from the last arrival, so no clocks are compared. First all ranks
-    exchange at once, in pairs, until each rank has met every other rank; up to 16 ranks do so in three orders. Then
-    each pair exchanges alone. With more than 16 ranks, 120 pairs exchange alone, drawn with a fixed seed. With more
-    than 64 ranks, each rank meets 63 others. The racks can still be found, because times are averaged per host and all
-    processes publish their hosts' names. If the time does not suffice, sizes are left out, the largest first. If there
-    are several hosts, each host then sends packets to the next one for five seconds, and the profile records the packet
-    loss of the worst path. Then `steps` psums of 1 MiB are recorded. Last, whole schedules of all ranks are timed by
-    turns: with no rank late and, if a rank was late in the psums, with that rank late.
+    exchange at once, in pairs, until each rank has met every other rank. Jobs of up to 16 ranks repeat this in three
+    orders of the ranks. Then each pair exchanges alone. With more than 16 ranks, 120 pairs exchange alone, drawn with a
+    fixed seed. With more than 64 ranks, each rank meets 63 others. The racks can still be found, because times are
+    averaged per host and all processes publish their hosts' names. If the time does not suffice, sizes are left out,
+    the largest first. If there are several hosts, each host then sends packets to the next one for five seconds, and
+    the profile records the packet loss of the worst path. Then `steps` psums of 1 MiB are recorded. Last, whole
+    schedules of all ranks are timed by turns: with no rank late and, if a rank was late in the psums, with that rank
+    late.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
@@ -141,7 +142,7 @@ def _of_first(job: MeasuredJob, document: dict[str, Any]) -> Any:
 
 
 def _lateness(profile: Profile, with_xla: bool) -> Lateness | None:
-    """The rank that is late in the psums, and by how much; None if its lateness is too short to matter to calls."""
+    """The rank that is late in the psums, and by how much; None if the lateness is too short to matter to calls."""
     assert profile.collective
     found, arrivals = find_straggler(profile), np.sort(np.array(profile.arrivals), axis=1)
     lead_s = float(np.median(arrivals[:, -1] - arrivals[:, -2]))
@@ -180,7 +181,7 @@ def _count_lost_packets(job: MeasuredJob, found: PairTimes) -> dict[str, Any]:
 
 
 def _rail_shares() -> dict[str, float]:
-    """How this process currently divides large buffers among its rails.
+    """The rails' present shares of this process's large buffers.
 
     Sums the shares over all peers that have several rails, and divides each rail's sum by the total.
     """

@@ -22,7 +22,7 @@ _RECORDED_S: Final = 30.0
 
 
 def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
-    """A jitted, donated loop of psums. Before each psum, every rank in `late` waits for its seconds."""
+    """A jitted, donated loop of psums. Before each psum, every rank in `late` waits `late[rank]` seconds."""
     import jax
 
     from jaxcomm import collectives, ffi
@@ -142,7 +142,7 @@ def check_arguments(ranks: int, sizes: Sequence[int], steps: int, late: Mapping[
 
 
 def wrong_late_ranks(late: Mapping[int, float], ranks: int) -> list[str]:
-    """One sentence for each rank that does not exist or has no valid time."""
+    """One error text for each entry of `late` whose rank does not exist or whose time is invalid."""
     wrong = [f"late names rank {rank}; the ranks are 0 to {ranks - 1}" for rank in late if not 0 <= rank < ranks]
     return wrong + [
         f"late makes rank {rank} late by {seconds} s; that must be a finite time of 0 or more"

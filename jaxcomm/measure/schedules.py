@@ -39,12 +39,12 @@ FEWEST_OF_FINALISTS: Final = 5  # minimum turns of a finalist; a gain in all fiv
 MOST: Final = 10  # maximum number of turns of a finalist
 LEAST_TURNS: Final = 2  # number of turns of each schedule if the time does not suffice for FEWEST
 LEAST_SCHEDULES: Final = 2  # minimum number of schedules: the default and the most promising one
-MUCH_LONGER: Final = 1.5  # sizes are left out if the fewest turns of all sizes exceed `seconds` by this factor
+MUCH_LONGER: Final = 1.5  # sizes are left out if LEAST_TURNS at all sizes take this many times `seconds`
 SLOW_S: Final = 0.05  # longer calls run once per turn: cold caches and thread wake-ups hardly change their times
 _CALLS: Final = 2  # timed calls in a turn of shorter calls; one untimed call precedes them
 _FEW_BYTES: Final = 1 << 20  # for buffers below this size, a call's time does not depend on the size
 _LATE: Final = 1.1  # lateness divided by a call's time; above 1, early ranks finish all work that needs no late rank
-LEAST_LATE_S: Final = 0.01  # minimum lateness: long enough for threads to sleep
+LEAST_LATE_S: Final = 0.01  # minimum lateness in seconds: waiting threads fall asleep in this time
 MOST_LATE_S: Final = 0.02  # upper limit of `Lateness.least_s`
 
 Candidates = Callable[[int], Sequence[ScheduleName]]
@@ -71,7 +71,7 @@ class TurnTimes(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """The rank that is made late: by a little more than a call's time, and by `least_s` to `most_s` seconds."""
+    """The rank that is made late: by a little more than a call's time, but at least `least_s` and at most `most_s`."""
 
     rank: int
     least_s: float = LEAST_LATE_S
@@ -266,7 +266,7 @@ def calls_of(call_s: float) -> int:
 
 
 def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[ScheduleName]:
-    """The schedules to time without `candidates`: the default, then the schedules that gain most if a rank is late."""
+    """The schedules to time if there are no `candidates`: the default, then those that gain most if a rank is late."""
     others = ranks - 1
     default, *plain = [ScheduleName(kind=kind) for kind in ("direct", "ring", "halving_doubling")]
     lax = [ScheduleName(kind="lax")] * (executor == "xla")
@@ -356,7 +356,7 @@ def take_turns(
 
 
 def _finalists(found: Sequence[TurnTimes], count: int, groups: Sequence[int]) -> list[int]:
-    """For each group, the first plan and the other plans with the least median times, `count` plans in all."""
+    """For each group, `count` plans: the first plan, and the other plans with the least median times."""
     after = [float(np.median(each.late or each.together)) for each in found]
     kept: list[int] = []
     for group in {*groups}:

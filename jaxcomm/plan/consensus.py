@@ -1,7 +1,7 @@
 """Computes how fast ranks that average within groups agree, and how far apart they stay.
 
 The matrix W_t replaces every rank's value by the mean of its group in iteration t. The matrix J replaces it by the mean
-of all ranks. See `Groups` for ρ.
+of all ranks. `Groups` defines ρ.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-AGREED: Final = 1e-6  # with a period's ρ below this, all ranks count as agreed: training does not notice the rest
-DONE: Final = 1e-9  # the series ends when no entry of the product of its periods is larger than this
+AGREED: Final = 1e-6  # a ρ below this value counts as full agreement, because training does not notice the difference
+DONE: Final = 1e-9  # `steady_spread` stops when no entry of its product of periods is larger than this
 
 
 def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:
-    """ρ of one period, see `Groups`.
+    """The ρ of one period, as defined in `Groups`.
 
     W_1 = U Uᵀ, where U has one orthonormal column per group of the first iteration. W_B ⋯ W_1 − J therefore has the
     same norm as W_B ⋯ W_2 (U − J U), a matrix with fewer columns. LAPACK computes all singular values, because an
@@ -39,7 +39,7 @@ def left(rho: float, seconds: float, after: float) -> float:
 
 
 def steady_spread(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> NDArray[np.float64]:
-    """The value of `Groups.spread` for a connected pattern.
+    """The value of `Groups.spread` for a pattern in which all ranks come to agree.
 
     Let C be the covariance after a period, A the product of the period's W_t, and N the covariance that one period
     adds. Then C = A C Aᵀ + N. The series for C is summed by doubling the number of periods.

@@ -1,10 +1,10 @@
 """The gradients that training may drop: the share of each layer, and the order in which a full switch drops them.
 
 Layers are in forward order. Front layers have the highest priority, because the next forward pass needs them first.
-They are also dropped first, because a trained model tolerates more loss there (Wang et al., "Towards Domain-Specific
-Network Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into segments. A segment
-is small if its mean |g| is at most the median of these means over its tensor's segments. Small segments are dropped
-before large ones.
+Front layers are also dropped first, because a trained model tolerates more loss in them (Wang et al., "Towards
+Domain-Specific Network Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into
+segments. A segment is small if its mean |g| is at most the median of these means over its tensor's segments. Small
+segments are dropped before large ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Tolerant(Value):
 
 
 class Queue(Value):
-    """A queue's thresholds, and the shares of gradients that the queue then drops.
+    """A queue's thresholds, and the shares of gradients that the queue drops with these thresholds.
 
     `load` is the number of packets that arrive at the queue per packet that the switch can send. With `small` or more
     waiting packets the queue drops small gradients; with `large` waiting packets it drops all gradients. `small_drops`
@@ -77,8 +77,8 @@ class Drops(Value):
     No layer drops more than the share `bound`, which comes from `source`. All layers together drop at most the share
     `budget`. Segments have `segment_bytes` bytes, and the share `small_share` of them is small. `rounds` is the
     predicted number of extra steps if the budget is used up and small gradients are dropped first (null: not measured).
-    Summing a step's gradients takes `bsp_seconds` by rings that lose nothing, and `seconds` with this policy. `status`
-    and `gap` are the solver's results.
+    Summing a step's gradients takes `bsp_seconds` if every packet is delivered, and `seconds` with this policy.
+    `status` and `gap` are the solver's results.
     """
 
     bound: Share

@@ -26,10 +26,10 @@ class Timed(Value):
 class Executors(Value):
     """The executors that were timed on the plan's CUDA devices.
 
-    `own` is the executor that runs our schedules there, and the plan assumes its times. "fused" is one kernel over
-    memory that all ranks can read, and "messages" sends and receives. With null, neither was timed, so `assumptions`
-    are for the profile's link. `nccl` has the times of NCCL's allreduce in order of size (empty: not timed). If NCCL's
-    allreduce was timed, it was an alternative for every entry.
+    `own` is the executor that runs our schedules there; the plan's predictions are for this executor. "fused" is one
+    kernel over memory that all ranks can read, and "messages" sends and receives. If `own` is null, neither was timed,
+    and the plan's `assumptions` are for the profile's link. `nccl` has the times of NCCL's allreduce in order of size
+    (empty: not timed). If NCCL's allreduce was timed, it was an alternative for every entry.
     """
 
     own: OwnName | None = None

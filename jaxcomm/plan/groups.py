@@ -41,7 +41,8 @@ class RackRanks(Value):
 class Pattern(Value):
     """The cost of the paper's hand-made pattern on this network.
 
-    `seconds` is the time of the pattern's slowest group, `period` its number of iterations, and `rho` a period's ρ.
+    `seconds` is the time of the pattern's slowest group, `period` its number of iterations, and `rho` the ρ of one
+    period (see `Groups`).
     """
 
     seconds: Seconds
@@ -68,9 +69,10 @@ class Groups(Value):
     which a byte takes longer through rank r's NIC.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of its
-    group in iteration t, and J replaces it by the mean of all ranks. For every x, `|x − mean|` therefore shrinks by at
-    least the factor `rho` in every period of B iterations. The paper takes the second largest eigenvalue instead. The
-    product is not symmetric, so this eigenvalue is at most `rho`, and bounds the distance only after many periods.
+    group in iteration t, and J replaces it by the mean of all ranks. Let x be the ranks' values. In every period of B
+    iterations, the distance of x from its mean is therefore multiplied by at most `rho`. The paper takes the second
+    largest eigenvalue instead. The product is not symmetric, so this eigenvalue is at most `rho`, and bounds the
+    distance only after many periods.
     """
 
     bytes: Count
@@ -111,10 +113,10 @@ class Groups(Value):
 
     @cached_property
     def spread(self) -> NDArray[np.float64]:
-        """For each rank, the steady root mean square distance from the mean of all ranks, averaged over a period.
+        """For each rank, the root mean square distance from the mean of all ranks, averaged over a period.
 
-        The distance is for ranks that independently move by 1 in every iteration. It is greater for ranks that seldom
-        meet others.
+        The distance is that of the steady state in which every rank, in every iteration, takes an independent random
+        step of standard deviation 1. Ranks that seldom meet others have a greater distance.
         """
         return steady_spread(self.iterations, len(self.nics))
 
@@ -143,12 +145,12 @@ class GroupCosts:
 
     @cached_property
     def home(self) -> dict[int, int]:
-        """The rack of every rank."""
+        """By rank, the index of its rack in `racks`."""
         return {rank: index for index, rack in enumerate(self.racks) for rank in rack.ranks}
 
     @cached_property
     def least(self) -> float:
-        """The least time of the slowest group in any connected pattern: a pair's time over the slowest NIC or uplink.
+        """The least time of the slowest group, if all ranks are to agree: a pair's time over the slowest NIC or uplink.
 
         Every rank must meet another rank through its NIC, and every rack must meet another rack through its uplink.
         """
@@ -178,9 +180,10 @@ def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
     """Proves that the groups can run on their network as predicted, and that they bring all ranks to one mean.
 
     The checks are: each iteration puts each rank into one group, at most one group crosses a rack's uplink, and the
-    union of a period's groups is connected. The W_t are orthogonal projections, so a period keeps the length of x only
-    if x is constant on every group of every iteration. As the union is connected, such an x is constant on all ranks.
-    Hence ρ < 1. The values of ρ and of the seconds are computed again and compared.
+    union of a period's groups is connected. The matrices W_t (see `Groups`) are orthogonal projections, so a period
+    keeps the length of a vector x only if x is constant on every group of every iteration. As the union is connected,
+    such an x is constant on all ranks. Hence ρ < 1. The stored values of ρ and of the seconds are compared with newly
+    computed values.
 
     Args:
       groups: the groups.

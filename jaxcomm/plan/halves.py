@@ -40,7 +40,7 @@ class HalfEntry(Value):
 
 
 def check_half(where: str, spec: HalfSpec, ranks: int, topology: Topology | None) -> None:
-    """Raises ValueError if the spec stands for no schedule of these ranks.
+    """Raises ValueError if the spec names no schedule for these ranks and this network.
 
     Args:
       where: the spec's place in the file.

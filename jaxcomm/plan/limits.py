@@ -6,11 +6,11 @@ from typing import Final
 
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
-MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ranks; its messages are found one by one
+MAX_TOGETHER: Final = 256  # maximum ranks of a schedule for several late ranks; its messages are computed one by one
 MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains in total; each chain is executed for its proof
-LEAST_CHAINED: Final = 2**14  # a chain counts as at least this many ranks · chunks: small chains also have many rounds
+LEAST_CHAINED: Final = 2**14  # minimum ranks · chunks that a chain counts as, because small chains have many rounds
 MAX_ALTERNATIVES: Final = 64  # maximum number of alternatives of an entry
 MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules in total; transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks plus numbers of moves of all solved schedules; proofs execute the schedules
 MAX_LOST_RAILS: Final = 16  # pairs of host and rail that have schedules; loading a plan builds all these schedules
-MAX_TURNS: Final = 16  # up to this many ranks there is one schedule per late rank; loading a plan builds all of them
+MAX_TURNS: Final = 16  # maximum ranks if any rank may be late; loading a plan then builds one schedule per rank

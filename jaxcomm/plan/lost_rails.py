@@ -40,8 +40,8 @@ class LostRailRange(Value):
 class LostRail(Value):
     """The schedules of calls while the host of `rank`, and no other host, lacks the rail `rail`.
 
-    The schedules are made for `topology`, the network without that rail. Calls below the first of the `ranges` run as
-    usual.
+    The schedules are made for `topology`, the network without that rail. Calls that are smaller than the first of the
+    `ranges` run as usual.
     """
 
     rank: Rank

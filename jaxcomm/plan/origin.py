@@ -11,7 +11,7 @@ from jaxcomm.plan.values import Count, Number, Seconds, Sha256, Token
 
 
 class Delay(Value):
-    """Statistics of how late the straggler was over all profiled steps. The first and last quarter show the drift."""
+    """Statistics of how late the straggler was over all profiled steps. The first and last quarter show a drift."""
 
     steps: Count
     late_steps: Count
@@ -25,11 +25,12 @@ class Delay(Value):
 class TimedBasis(Value):
     """The whole schedules that were timed on an executor. The choice of schedules is based on their times.
 
-    `schedules` schedules were timed at `sizes` sizes from `smallest` to `largest` bytes. The required saving, as a
-    share of another schedule's time, depends on the deviation between the turns of a timing. `margins` are the least
-    and the greatest required saving. `model_error` is the median relative error of modelled times for schedules to
-    which the model was not fitted. For sums of up to `same_bytes` bytes, no schedule that uses the delay saves enough
-    (null: such a schedule does at every size, or no rank is late). A sum of `same_bytes` bytes takes `same_s` seconds.
+    `schedules` schedules were timed at `sizes` sizes from `smallest` to `largest` bytes. A schedule that uses the delay
+    must save a share of the time of the best schedule that uses no delay. This share depends on the deviation between
+    repeated timings; `margins` are the least and the greatest of these shares. `model_error` is the median relative
+    error of modelled times for schedules to which the model was not fitted. For sums of up to `same_bytes` bytes, no
+    schedule that uses the delay saves enough (null: at every size such a schedule saves enough, or no rank is late). A
+    sum of `same_bytes` bytes takes `same_s` seconds.
     """
 
     executor: Literal["memory", "messages", "xla"]

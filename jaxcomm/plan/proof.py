@@ -1,6 +1,7 @@
 """Proofs for whole plans.
 
-A quick proof covers the parts that the file itself defines. A full proof covers all schedules that the plan can run.
+`verify_embedded` quickly proves the parts that the file itself defines. `verify` proves all schedules that the plan can
+run.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The decisions of a plan beside its schedules, each with a summary of its proof.
+    """The decisions of a plan other than its schedules, each with a summary of its proof.
 
     Groups and drops are proved here. The values of rails and the step were checked when the plan was constructed.
 
@@ -117,12 +118,13 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def verify_embedded(plan: Plan) -> None:
-    """Proves the parts that a plan file itself defines: groups, solved schedules, and the template as schedules use it.
+    """Proves the parts that a plan file itself defines: groups, solved schedules, chains and the template.
 
     All other schedules come from the constructors in `jaxcomm.schedules`, so a valid plan file cannot make them wrong.
 
     Raises:
-      PlanError: a solved schedule or the template does not spread every chunk to every rank, or groups are wrong.
+      PlanError: a solved schedule, a chain or the template does not spread every chunk to every rank, or the proof of
+        the groups fails.
     """
     _check_groups(plan)
     specs = {spec for entry in plan.collectives for spec in entry.specs.values()}

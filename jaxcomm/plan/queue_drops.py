@@ -13,7 +13,8 @@ Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed 
 corrections:
 
 - The numerator of rᵢˢ is printed ρ^θS − (θρ)^(S+1); M/M/1/m at m = θS gives ρ^θS − ρ^(θS+1).
-- The paper calls ρ the idle time. But ρ is the utilisation λ/μ, and the idle time is 1 − ρ only where nothing is lost.
+- The paper calls ρ the idle time. But ρ is the utilisation λ/μ, and the idle time is 1 − ρ only where no packet is
+  lost.
 - The product in μᵢ starts at k = 0. But the first queue is k = 1, and its load is ρ₁ = λ₁/μ, not λ/μ.
 - 1 − ρₖ is below 0 in an overloaded queue. Here this factor is the share of the time that the queue is empty. This
   share is positive.
@@ -35,7 +36,7 @@ _LEAST: Final = 1e-12  # minimum capacity that a queue leaves; the exact value i
 
 
 class QueueDrops(NamedTuple):
-    """The share of the small gradients' packets that a queue drops, and its share of the large gradients' packets."""
+    """The shares of the small gradients' packets, and of the large gradients' packets, that a queue drops."""
 
     small: Floats
     large: Floats
@@ -59,7 +60,7 @@ def queue_drops(load: float, small_share: float, small: Any, large: Any) -> Queu
         return QueueDrops(np.zeros_like(small), np.zeros_like(large))
     every, few = np.log(load), np.log((1 - small_share) * load)
     with np.errstate(divide="ignore", under="ignore"):
-        above = _log_sum(few, large - small + 1)  # weights of the states from `small` on, divided by that of `small`
+        above = _log_sum(few, large - small + 1)  # weight of the states from `small` on, relative to state `small`
         total = np.logaddexp(above, _log_sum(every, small) - small * every)
         return QueueDrops(np.exp(above - total), np.exp(few * (large - small) - total))
 

@@ -16,8 +16,8 @@ from jaxcomm.plan.values import Count, Number, Seconds
 from jaxcomm.profile.racks_and_rails import RailName, Rate
 
 MAX_RANGES: Final = 256
-TOLERANCE: Final = 1e-9  # tolerance for a sum of shares
-ROUNDED: Final = 1e-6  # relative tolerance, because stored figures are rounded
+TOLERANCE: Final = 1e-9  # absolute tolerance for the sum of a range's shares
+ROUNDED: Final = 1e-6  # relative tolerance, because stored numbers are rounded
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Portion = Annotated[float, Field(ge=0, le=1e6, strict=True, allow_inf_nan=False)]
@@ -63,14 +63,14 @@ class SplitTimes(Value):
 class RailRange(Value):
     """The split of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    `ratio` is the throughput of the fastest rail of the best split divided by the throughput of its slowest rail (null:
-    no split is better than one rail). `extrapolated` says whether a rail's bytes at the reference size are more than
-    twice the last size measured on this rail. Reasons:
+    `ratio` is the highest throughput of a rail in the best split, divided by the lowest (null: no split is better than
+    one rail). `extrapolated` says whether some rail, at the reference size, carries more than twice the largest size
+    that was measured on this rail. Reasons:
 
       only_rail  there is no other rail
       cold       below the threshold: one rail carries all, because no split saves enough
       split      the shares save at least `min_gain` of the best rail's time
-      diverges   a split saves enough, but its `ratio` exceeds `divergence`, and a share is beyond its rail's table
+      diverges   a split saves enough, but its `ratio` exceeds `divergence`, and one of its shares would be extrapolated
       no_gain    above the threshold, but no split saves enough
     """
 
@@ -87,7 +87,7 @@ class Rails(Value):
     """The rails of a plan, and how a buffer of any size is split over them.
 
     Below `threshold_bytes` bytes one rail carries the whole buffer (null: at every size). The throughputs of a split's
-    rails differ by at most the factor `divergence`, unless the rails' tables cover all shares.
+    rails differ by at most the factor `divergence`, unless the sizes measured on each rail cover the rail's share.
     """
 
     members: Annotated[tuple[Member, ...], Field(fail_fast=True, min_length=1, max_length=64)]

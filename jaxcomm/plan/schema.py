@@ -58,7 +58,7 @@ VERSION: Final = 1
 class Plan(Value):
     """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`.
 
-    `hosts[r]` is the name of rank r's host in the profile; only reports use it. `halves` has the schedules of
+    `hosts[r]` is the name of rank r's host in the profile; only reports use these names. `halves` has the schedules of
     reduce-scatters and all-gathers (null: they run as without a plan). `lost_rails` has the schedules of calls while a
     host lacks a rail.
     """
@@ -178,7 +178,7 @@ class Plan(Value):
         return self.collectives[self.index_for(nbytes)].selector if self._is_for(dtype) else None
 
     def schedules_of(self, selector: ScheduleSelector) -> tuple[Schedule, ...]:
-        """The schedules of a selector: first for no late rank, then for the selector's late rank or for each rank."""
+        """The schedules of a selector: first the one without a late rank, then those for each rank that may be late."""
         late = range(self.ranks) if selector.by_turns else [None]
         return (self.schedule_of(selector.early), *(self.schedule_of(selector.late, rank) for rank in late))
 

@@ -10,7 +10,7 @@ from jaxcomm.files import Value
 from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds
 from jaxcomm.profile.cluster import Topology
 
-OPTIMAL_GAP: Final = 1e-5  # relative distance from the bound that counts as optimal
+OPTIMAL_GAP: Final = 1e-5  # a schedule with a smaller relative distance from the bound counts as optimal
 
 
 class SolvedCall(Value):

@@ -87,7 +87,7 @@ def build(
 
 
 def links_of(topology: Topology) -> HostLinks:
-    """The links of schedules for these hosts."""
+    """The links of a topology, in the form that the constructors of schedules take."""
     return HostLinks.of(topology.hosts, topology.nic, topology.slow, topology.racks, topology.nics, topology.uplinks)
 
 

@@ -38,8 +38,8 @@ class Planned(Value):
     """A bucket: the next `gradients` gradients, summed by one call of `schedule`.
 
     The last late rank has the bucket `step.delay_s` seconds after the ranks that are not late. The network works on the
-    bucket in the span `before` that time and in the span `after` it. `before` is null if the schedule waits for all
-    ranks.
+    bucket in two spans: in `before`, without the last late rank, and in `after`, once this rank has the bucket.
+    `before` is null if the schedule waits for all ranks.
     """
 
     gradients: Annotated[int, Field(ge=1, le=MAX_GRADIENTS, strict=True)]
@@ -52,8 +52,8 @@ class Planned(Value):
 class Accepted(Value):
     """The step's time with its planned buckets if a training accepts the plan's drop policy, its groups, or both.
 
-    In this case the step takes `seconds`; the exact step takes `exact_seconds`. Both times are for links that lose
-    packets or join racks as the profile says. `Step.seconds` is for links that do neither.
+    With this relaxation the step takes `seconds`; the exact step takes `exact_seconds`. Both times are for links that
+    lose packets and join racks as the profile says. `Step.seconds` is the time without packet loss and racks.
     """
 
     relaxation: Relaxation

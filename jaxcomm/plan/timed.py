@@ -1,4 +1,4 @@
-"""Converts names of timed schedules to specs and back, and makes plans of one schedule, by which it is timed."""
+"""Converts names of timed schedules to specs and back, and makes plans that run the one schedule to be timed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def timed_spec(name: ScheduleName) -> Spec:
 
 
 def schedule_name(spec: Spec) -> ScheduleName | None:
-    """The name by which a schedule is timed.
+    """The name under which a profile holds the times of a schedule.
 
     None if only plans can name the schedule, or if the schedule is for several late ranks.
     """

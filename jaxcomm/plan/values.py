@@ -38,29 +38,31 @@ class Plain(Value):
 
 
 class Nccl(Value):
-    """NCCL's own allreduce on CUDA devices; elsewhere all ranks run the schedule `otherwise`."""
+    """NCCL's own allreduce on CUDA devices. On other devices all ranks run the schedule `otherwise`."""
 
     kind: Literal["nccl"] = "nccl"
     otherwise: Literal["ring", "halving_doubling", "direct"]
 
 
 class HalvingDoubling(Value):
-    """Halving and doubling in an order of ranks that fits the hosts of `network.topology`."""
+    """Halving and doubling in an order of ranks that fits the hosts of the plan's `network.topology`."""
 
     kind: Literal["halving_doubling_by_hosts"] = "halving_doubling_by_hosts"
     order: Literal["by_host", "by_host_reversed", "dealt_out", "dealt_out_reversed"]
 
 
 class Broadcast(Value):
-    """The other ranks allreduce before the late rank arrives. Then the late rank swaps the whole buffer with one of
-    them, and both pass the sum on."""
+    """The other ranks allreduce before the late rank arrives.
+
+    Then the late rank exchanges the whole buffer with one other rank, and both spread the sum to all ranks.
+    """
 
     kind: Literal["broadcast"] = "broadcast"
     late: RoleName
 
 
 class StragglerSpec(Value):
-    """The other ranks reduce-scatter `chunks` chunks before the late rank arrives. Then the late rank joins."""
+    """The other ranks reduce-scatter `chunks` chunks before the late rank arrives and sends one chunk per round."""
 
     kind: Literal["straggler"] = "straggler"
     late: RoleName
@@ -105,8 +107,10 @@ class DirectJoin(Value):
 
 
 class LateJoin(Value):
-    """The other ranks allreduce before the late rank arrives. Then the late rank's `chunks` chunks pass through the
-    other ranks as a pipeline."""
+    """The other ranks allreduce before the late rank arrives.
+
+    Then the late rank's `chunks` chunks pass through all other ranks, as in a pipeline.
+    """
 
     kind: Literal["late_join"] = "late_join"
     late: RoleName
@@ -116,8 +120,8 @@ class LateJoin(Value):
 class Hierarchical(Value):
     """Sums within the hosts of `network.topology`, then between hosts and racks.
 
-    Before the `late` ranks arrive, the other ranks of their host sum their parts of `within` chunks, and the other
-    hosts sum their parts of `across` chunks.
+    Before the `late` ranks arrive, the punctual ranks on the late ranks' hosts sum their parts of `within` chunks. All
+    other hosts sum their parts of `across` chunks.
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
@@ -128,7 +132,7 @@ class Hierarchical(Value):
 
 
 class HierarchicalHalves(Value):
-    """The hierarchical reduce-scatter and all-gather of `network.topology`, as one all-reduce of a chunk per rank."""
+    """One all-reduce by the hierarchical reduce-scatter and all-gather of `network.topology`, one chunk per rank."""
 
     kind: Literal["hierarchical_halves"] = "hierarchical_halves"
 
@@ -141,7 +145,7 @@ class Chain(Value):
     chunks: Chunks
 
     def least(self, ranks: int) -> Chain:
-        """The chain of the first chunks. Until the last rank arrives, later chunks repeat the first chunks' moves."""
+        """The chain of at most N = ranks − 1 chunks; until the last rank arrives, chunk c moves like chunk c mod N."""
         return self.model_copy(update={"chunks": min(self.chunks, ranks - 1)})
 
 
@@ -179,17 +183,17 @@ class Alternative(Value):
     """A schedule that was considered for an entry, and the verdict on it.
 
     `seconds` is the mean time over the profiled delays, from the late rank's arrival on, for the entry's reference
-    size. `gain` is the share that the schedule saves of the time of the fastest schedule that uses no delay (negative:
-    the schedule is slower). `executor` is as in `Entry`.
+    size. `gain` is the time that the schedule saves, as a share of the time of the fastest schedule that uses no delay;
+    it is negative if the schedule is slower. `executor` is as in `Entry`.
     Verdicts:
 
       chosen           the entry's schedule
       slower           predicted to take longer than the chosen one
-      slower_here      a run tried it: it took longer than the chosen one, or saved nothing of the default one's time
+      slower_here      a run tried the schedule; by this trial it takes at least as long as the chosen one
       kept_here        predicted to be faster than the chosen one, but a run has tried and kept the chosen one
       below_threshold  faster than the chosen one by less than `assumptions.min_gain` or the timed schedules' error
-      not_timed        faster only if times grow with bytes beyond the largest timed size; so far they do not
-      window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides the call
+      not_timed        predicted to be faster, but above the timed sizes, where times do not yet grow with the bytes
+      window_taken     worthwhile alone, but other buckets of the step use the delay, or the call runs during backward
       calls_only       worthwhile alone, but a bucket of the step has this size, and steps are planned without chains
       too_many_ports   needs more peers at once than `assumptions.ports`
       ideal_delay      not available: the time if the delay always hid the other ranks' work before the arrival
@@ -205,9 +209,9 @@ class Alternative(Value):
 class Predicted(Value):
     """Predicted seconds of a call of `reference_bytes` bytes, from the late rank's arrival on: means over the delays.
 
-    If each rank has one port, which reaches `Assumptions.ports` peers at once, no allreduce beats `lower_bound`.
-    `error` is the possible error of timed calls and models, as a share of the default schedule's time; 0 if nothing was
-    timed, or the default runs.
+    No allreduce beats `lower_bound` if each rank has one port, which exchanges with `Assumptions.ports` peers at once.
+    `error` is the possible error of timed calls and models, as a share of the default schedule's time. `error` is 0 if
+    nothing was timed, or if the entry has the default schedule.
     """
 
     reference_bytes: Count
@@ -247,9 +251,9 @@ ANY_RANK: Final = "any"  # the role of whichever rank arrives last at a call
 class ScheduleSelector(Value):
     """Two schedules, of which each call runs one, depending on the lateness of `rank`.
 
-    If the rank arrived less than `lateness_s` seconds after all others, the second call after that runs `early`,
-    otherwise `late`. The first calls run `late`. With the rank "any", a call runs `late` for the rank that is
-    missing `lateness_s` seconds after all others arrived, or `early` if no rank is missing then. `seconds` is the
+    Call i runs `early` if `rank` arrived at call i - 2 less than `lateness_s` seconds after all other ranks, otherwise
+    `late`. The first two calls run `late`. With the rank "any", a call runs `late` for the rank that is still missing
+    `lateness_s` seconds after all others arrived. If no rank is missing then, the call runs `early`. `seconds` is the
     predicted mean time of a call of the entry's reference size, from the late rank's arrival on.
     """
 
@@ -268,9 +272,9 @@ class ScheduleSelector(Value):
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    If ranks know how late others were in an earlier call, `selector` replaces `schedule`. With `executor` "xla",
-    XLA's own collective-permutes run the schedule on any platform. With null, the platform's own executor runs it; on
-    CPUs this is the core.
+    If ranks know how late others were in an earlier call, `selector` replaces `schedule`. If `executor` is "xla", XLA's
+    own collective-permutes run the schedule on any platform. If `executor` is null, the platform's own executor runs
+    it; on CPUs this is the C++ core.
     """
 
     min_bytes: Count
@@ -292,7 +296,7 @@ class Entry(Value):
 
 
 class Matches(Value):
-    """The calls that a plan is for. Null matches all calls. `dtypes` are JAX names such as "float32"."""
+    """The calls that a plan is for. `dtypes` has JAX names such as "float32"; null matches all element types."""
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None

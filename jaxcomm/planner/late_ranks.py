@@ -36,7 +36,7 @@ class LateRanks:
       order: the roles of several late ranks in order of arrival; () if at most one rank is late.
       releases: releases[i, step] is the time at which all ranks but the late ranks i, i + 1, … have arrived, in seconds
         after the last arrival; empty if at most one rank is late.
-      turns: the last rank of each step if no rank is late; None if a rank is late or the arrivals are unknown.
+      turns: the last rank of each step if no rank is the straggler; None if there is one, or arrivals are unknown.
     """
 
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -99,6 +99,6 @@ class LateRanks:
         return after[:, after[-1].argsort(kind="stable")]
 
     def stage(self, spec: Spec) -> int:
-        """The row of `stages` at which the precondition of `spec` can start: all but its late ranks have arrived."""
+        """The row of `stages` at which only the late ranks of `spec` are missing, so its precondition can start."""
         together = len(spec.late) if isinstance(spec, Stragglers | Hierarchical) else 1
         return max(1, len(self.order)) - max(1, together)

@@ -24,7 +24,8 @@ from jaxcomm.simulate.clock import TIMED
 
 SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes at which ranges begin; the last range has no end
 LARGE: Final = 1 << 26  # bytes of the buffer for which times with and without a rail are compared
-SLOWER: Final = 1.25  # minimum slowdown by a rail's loss; NICs in a profile count as slow from the same factor on
+# Schedules are made only if a rail's loss slows its host by at least this factor, which profiles use for slow NICs.
+SLOWER: Final = 1.25
 ALIKE: Final = 1.02  # the schedule of larger sizes is reused if its time divided by the least time is at most this
 
 
@@ -115,7 +116,8 @@ def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tu
             size: (own.seconds(spec, size), costs.cost(setting.schedule(entry.schedule), size))
             for size in (low, nbytes)
         }
-        # `late` builds both specs on the network that lacks the rail. Equal specs would tie there, so none is compared.
+        # `late` builds both specs on the network that lacks the rail. Equal specs would take equal times there, so they
+        # are not compared.
         others = times if spec != entry.schedule else ()
         waiting = [(late.seconds(spec, size), late.seconds(entry.schedule, size)) for size in others]
         if any(seconds >= (1 - setting.min_gain) * otherwise for seconds, otherwise in (*times.values(), *waiting)):

@@ -55,8 +55,8 @@ def plan(
 
     Each allreduce size gets the schedule with the least mean time over the profiled delays. A schedule that uses the
     late rank's delay must save at least `min_gain` of the time of the best schedule that uses no delay, so that the
-    gain exceeds the model's errors. Otherwise the entry lists the schedule as refused. If the link's α is
-    assumed, no schedule that uses a delay is considered. Reduce-scatters and all-gathers get schedules too, unless
+    gain exceeds the model's errors. Otherwise the entry lists the schedule as refused. If the link's α is assumed and
+    not measured, no schedule that uses a delay is considered. Reduce-scatters and all-gathers get schedules too, unless
     direct is best at every size. The gradient buckets of a step share one delay, so they are planned together with
     their boundaries (see `planner.step`). Equal arguments give byte-identical plans.
 
@@ -173,7 +173,7 @@ def _setting(
 
 
 def _tried(profile: Profile, late: LateRanks) -> dict[Spec, list[TriedSchedule]]:
-    """The runs' trials by schedule.
+    """By schedule, the trials that earlier runs made.
 
     Trials for another late rank are left out. Trials of schedules for hosts are left out if the network is unknown.
     """

@@ -1,7 +1,7 @@
 """Profiles with one change, to ask the planner what-if questions.
 
-Every change gives a new profile. The new profile is checked like a profile from a file, and its provenance names the
-change. Its arrivals still count from the first rank of each step.
+Every change gives a new profile, which is checked like a profile from a file. Its provenance names the change. In its
+arrivals, the first rank of each step again arrives at 0.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jaxcomm.profile.straggler import find_straggler
 from jaxcomm.profile.timed_schedules import TriedSchedule
 from jaxcomm.profile.tolerance import Layer
 
-# Least bytes of a sum in two rounds. Smaller sums take one round, and their time from the last arrival to the end does
-# not include the transfer.
+# Minimum bytes of a job's sum in a rail's table. Smaller sums may run in one round, whose time from the last arrival to
+# the end does not include the transfer.
 _TWO_ROUNDS = 1 << 16
 # The cure for a profile without rails, and for a profile without racks.
 _GIVES = {
@@ -96,9 +96,9 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Profile) -> Pr
       profile: the profile of the cluster that has the rail.
       name: the rail's name, such as the name of its interface.
       transport: the rail's protocol, such as "tcp".
-      timed: a profile with allreduces that were timed on this rail alone. If `timed` has a rail `name`, the allreduces
-        are those of that rail. Otherwise they are those of the link of `timed` or, if a job measured `timed`, the job's
-        timed sums by a default schedule.
+      timed: a profile with allreduces that were timed on this rail alone. If `timed` has a rail `name`, the latencies
+        of this rail are used. Otherwise the samples of the link of `timed` are used or, if this link timed another
+        collective, a job's timed sums by a default schedule.
 
     Raises:
       ProfileError: `timed` has another number of ranks than `profile`, or no allreduces.

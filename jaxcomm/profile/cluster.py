@@ -18,7 +18,7 @@ from jaxcomm.files import Value
 
 SOLVED: Final = 16  # largest number of ranks for which a solver computes schedules for a network
 
-STAGES: Final = 4  # places of shared links on a path: NIC and uplink at the sender, uplink and NIC at the receiver
+STAGES: Final = 4  # links of a path that ranks may share: the sender's NIC and uplink, the receiver's uplink and NIC
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ class Topology(Value):
 
     @property
     def host_slowness(self) -> tuple[float, ...]:
-        """For each host, the time of a byte through all its NICs, divided by the time of a byte within a host."""
+        """For each host, seconds per byte through all its NICs together, divided by seconds per byte within a host."""
         nics = self.nics or (1.0,) * len(self.hosts)
         found = []
         for host in range(max(self.hosts) + 1):

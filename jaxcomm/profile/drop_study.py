@@ -34,10 +34,10 @@ Verdict = Literal["tolerated", "too much", "undecided"]
 
 
 class Trial(Value):
-    """Trainings that lose the share `share`.
+    """The trainings in which the share `share` of the gradients is dropped.
 
-    `rounds` has the rounds to the target for each seed. null: the target was not reached, and no further seed was
-    tried.
+    `rounds` has the rounds to the target for each seed. If a training does not reach the target, its entry is null, and
+    no further seed is tried.
     """
 
     share: Annotated[Share, Field(gt=0)]

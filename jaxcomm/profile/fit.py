@@ -117,11 +117,12 @@ def _terms(samples: Sequence[Sample], op: OpName, ranks: int, schedule: Schedule
 
 
 def _least_log_squares(terms: Floats) -> tuple[float, float]:
-    """The non-negative α and β for which the logarithms of all times, `terms @ (α, β)`, are closest to 0.
+    """The non-negative α and β for which the logarithms of `terms @ (α, β)` are closest to 0 (least squares).
 
-    `terms` has one row per sample. At the optimum, either one of α and β is 0, or both are above 0. If one is 0, the
-    mean of the logarithms gives the other. If both are above 0, Gauss–Newton steps in log α and log β find them,
-    beginning at the linear least-squares solution. A step that does not reduce the error is halved.
+    `terms` has one row per sample, divided by the sample's measured time, so `terms @ (α, β)` are modelled times
+    divided by measured times. At the optimum, either one of α and β is 0, or both are above 0. If one is 0, the mean of
+    the logarithms gives the other. If both are above 0, Gauss–Newton steps in log α and log β find them, beginning at
+    the linear least-squares solution. A step that does not reduce the error is halved.
     """
     alone = [np.exp(-np.mean(np.log(column))) * unit for column, unit in zip(terms.T, np.eye(2), strict=True)]
     best = min(alone, key=lambda values: _log_errors(terms, values))
@@ -183,6 +184,9 @@ class Curve(NamedTuple):
 
 
 def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
-    """The times, in order of size, without noise. Noise only adds time: a time is at most the times of larger sizes."""
+    """The times, each lowered to the least time of larger sizes if that is less, because noise only adds time.
+
+    `times` are in order of size.
+    """
     least: NDArray[np.float64] = np.minimum.accumulate(np.asarray(times, np.float64)[::-1])[::-1]
     return least

@@ -58,13 +58,13 @@ def with_network(profile: Profile, found: Profile) -> Profile:
 def _is_host(profile: Profile) -> bool:
     """Whether the profile describes a single host: all ranks are on one host or in one rack.
 
-    A rack can stand for a single host, because groups of GPUs that links join count as the hosts of a rack.
+    A rack can stand for a single host: if a host's GPUs form several groups, they are described as hosts of one rack.
     """
     return profile.topology is not None and not any(profile.topology.racks or profile.topology.hosts)
 
 
 def _repeated(host: Profile, home: Sequence[int]) -> dict[str, Any]:
-    """The topology of ranks on hosts like the given one; `home[r]` is the host of rank r."""
+    """The topology of ranks on hosts that are all like `host`; `home[r]` is the host of rank r."""
     topology = host.topology
     assert topology is not None
     if not topology.racks:

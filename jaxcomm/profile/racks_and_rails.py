@@ -14,7 +14,7 @@ from pydantic import Field
 from jaxcomm.files import Bytes, Positive, Seconds, Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-RailName = Annotated[str, Field(max_length=256)]  # the name that a job gives; "" for the rail that a job finds itself
+RailName = Annotated[str, Field(max_length=256)]  # "": the rail to the coordinator in a job that names no rails
 Share = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
@@ -68,7 +68,10 @@ class Channels(Value):
 
 
 class CoreRate(Value):
-    """A rail's rate with `cores` CPU cores. The rail's latencies were measured with the fastest number of cores."""
+    """A rail's rate with `cores` CPU cores.
+
+    The rail's latencies were measured with the number of cores that gives the highest rate.
+    """
 
     cores: Positive
     bytes_per_s: Rate

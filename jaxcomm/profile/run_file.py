@@ -81,7 +81,7 @@ class RunSite(Value):
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds | None]]  # None for ranks of a changing group that has no rank of this process
+    arrivals: list[list[Seconds | None]]  # None: the rank's group changes, and no rank of this process is in it
     work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []

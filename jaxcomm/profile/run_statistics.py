@@ -116,8 +116,8 @@ def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profi
 def trials(run: SavedRun, ranks: int) -> list[TriedSchedule]:
     """The completed trials of plans' schedules for all-reduces among `ranks` ranks.
 
-    Trials of entries with a selector are left out. If one schedule and size has several trials, the trial of the site
-    with the most calls is kept.
+    Trials of a plan's entries with a selector are left out. If several sites tried the same schedule at the same size,
+    the trial of the site with the most calls is kept.
     """
     found: dict[object, tuple[int, TriedSchedule]] = {}
     for site in run.sites:
@@ -172,7 +172,7 @@ def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
 
 
 def _sums(run: SavedRun) -> list[RunSite]:
-    """The sites whose calls sum bytes over all their ranks, with more than one recorded call."""
+    """The sites that have more than one recorded call, and whose calls sum bytes over all ranks of the site."""
     return [
         site
         for site in run.sites

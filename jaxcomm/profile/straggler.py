@@ -16,15 +16,16 @@ _JITTER: Final = 3.0  # minimum lateness after the bulk (see `late_ranks`), divi
 _SHARE: Final = 0.1  # minimum lateness of another late rank, as a share of the latest rank's lateness
 LEAST_LATENESS: Final = 0.1  # minimum lateness, as a share of a call's time; less is normal, and no plan gains from it
 SIGNIFICANCE: Final = 0.05  # below this probability, chance does not explain which rank was last
-_LEAD: Final = 0.5  # minimum lead of a late rank over the next rank, as a share of the bulk's spread
+_LEAD: Final = 0.5  # minimum time from the next-latest rank's arrival to a late rank's, as a share of the bulk's spread
 
 
 @dataclass(frozen=True)
 class Straggler:
     """The rank that is last most often, and whether it is late.
 
-    `is_late` says that the rank was last more often than chance explains, and by a lead that matters. If `is_late` is
-    false, no rank is late. `chance` is the probability that some rank is last this often if all ranks are alike.
+    `is_late` says that the rank was last more often than chance explains, and late enough to matter (see
+    `find_straggler`). If `is_late` is false, no rank is late. `chance` is the probability that some rank is last this
+    often if all ranks are alike.
 
     If several late ranks (see `late_ranks`) arrive last at the same time, all of them count as last. `delays` has one
     entry per step: the seconds from the next-slowest rank's arrival to this rank's arrival, 0 if another rank was last
@@ -52,11 +53,12 @@ def find_straggler(profile: Profile) -> Straggler:
 
     The rank is late if two conditions hold. First, if all ranks were alike, one of them would be last this often with a
     probability below 5 % (a binomial test, times the number of ranks). Second, in the steps in which the rank was last,
-    the rank's median lead over the next rank is at least half of the bulk's spread: the median time from a step's first
-    arrival until half of the ranks have arrived. Ranks that are late together (see `late_ranks`) are each compared with
-    the ranks that are not late. With fewer steps than the test needs (five for two ranks, two for eight), the rank must
-    be last in all steps, and its lead must be at least 3 times the time from the others' first arrival to their last.
-    With two ranks a single step always meets this condition, so one step is too little evidence.
+    the rank's lead, which is the time from the next-latest rank's arrival to the rank's own, has a median of at least
+    half of the bulk's spread. The bulk's spread is the median time from a step's first arrival until half of the ranks
+    have arrived. Ranks that are late together (see `late_ranks`) are each compared with the ranks that are not late.
+    With fewer steps than the test needs (five for two ranks, two for eight), the rank must be last in all steps, and
+    its lead must be at least 3 times the time from the others' first arrival to their last. With two ranks a single
+    step always meets this condition, so one step is too little evidence.
 
     Args:
       profile: a profile with arrivals.
@@ -127,8 +129,8 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
     The bulk of a step has arrived when half of the ranks have arrived. Beside the straggler, a rank is late if two
     conditions hold. First, the test of `find_straggler` shows that it arrives after all ranks that are not late.
     Second, in more than half of the steps it arrives after the bulk by more than 3 times the bulk's own spread (the
-    median time from a step's first rank to its bulk) and by more than a tenth of the latest rank's median lateness. At
-    most half of the ranks count as late, and at most 8: the latest ones.
+    median time from a step's first rank to its bulk) and by more than a tenth of the latest rank's median lateness. If
+    more than 8 ranks, or more than half of the ranks, meet these conditions, only the latest of them count as late.
 
     Args:
       profile: a profile with arrivals.
@@ -178,7 +180,7 @@ def _bulk(arrivals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _often_late(arrivals: NDArray[np.float64]) -> list[int]:
-    """The ranks that in over half of the steps arrive after the bulk by the margin of `late_ranks`, the latest last."""
+    """The ranks that meet the second condition of `late_ranks`, in ascending order of their median lateness."""
     behind = arrivals - _bulk(arrivals)[:, None]
     usual = np.median(behind, axis=0)
     margin = max(_JITTER * _spread(arrivals), _SHARE * float(usual.max()), 0.0)

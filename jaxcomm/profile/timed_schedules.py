@@ -46,10 +46,11 @@ _PARAMETERS: Final = {
 
 
 class ScheduleSample(Value):
-    """The times of one schedule for one size. Each is the median over a turn's calls, from the last arrival to the end.
+    """The times of one schedule for one size, from the last arrival to the end: one time per turn of a few calls.
 
-    In the turns of `together` no rank is late. In the turns of `late` one rank is late, in the last turn by `late_by_s`
-    seconds ([]: no rank was made late).
+    A turn's time is the median of its calls or, if the host's clock timed them, their mean. In the turns of `together`
+    no rank is late. In the turns of `late` one rank is late ([]: no rank was made late), in the last of these turns by
+    `late_by_s` seconds.
     """
 
     bytes: Bytes
@@ -117,7 +118,7 @@ class TimedSchedule(ScheduleName):
 
 
 class TriedSchedule(ScheduleName):
-    """A schedule that a run has compared with the default schedule: the mean times of calls of `bytes` bytes by each.
+    """A schedule that a run has compared with the default schedule: the mean times of both for calls of `bytes` bytes.
 
     `late` is the schedule's late rank (null: no late rank). `error_s` is the standard error of the difference of the
     two times. `is_kept` says whether the run went on with the schedule.
@@ -188,7 +189,7 @@ class TimedSchedules(Value):
         return self
 
     def _have_a_default(self, executor: TimedExecutor) -> None:
-        """Raises ValueError if a size has no time of a default schedule, or no other schedule was timed at all."""
+        """Raises ValueError if a size has no time of a default schedule, or if only one schedule was timed."""
         for size in self.sizes:
             kinds = [each.kind for each in self.schedules if any(sample.bytes == size for sample in each.samples)]
             if not {*self.defaults} & {*kinds}:
@@ -209,7 +210,7 @@ class TimedSchedules(Value):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes of all tables, ascending."""
+        """The sizes of all samples, ascending."""
         return tuple(sorted({sample.bytes for each in self.schedules for sample in each.samples}))
 
     def by_executor(self) -> dict[TimedExecutor, Self]:

@@ -12,7 +12,7 @@ from jaxcomm.profile.drop_study import Trials
 
 
 class Impact(Value):
-    """A measured point: training takes `rounds` more steps when this share of a layer's gradients is lost."""
+    """A measured point: if `share` of a layer's gradients is lost, the training takes `rounds` more rounds."""
 
     share: Share
     rounds: Annotated[float, Field(ge=0, le=1e12, strict=True, allow_inf_nan=False)]
@@ -47,7 +47,7 @@ class Layer(Value):
 
 
 class Switch(Value):
-    """The switch between the ranks: its priority queues, its buffer in packets, and how busy it is (λ/μ)."""
+    """The switch between the ranks: its priority queues, its buffer in packets, and its load λ/μ."""
 
     queues: Annotated[int, Field(ge=1, le=64, strict=True)] = 8
     buffer_packets: Positive
@@ -58,8 +58,8 @@ class Tolerance(Value):
     """The drops of gradients that the training tolerates.
 
     `layers` are in forward order. `model` names the architecture, to look up a published bound. `bound` is the measured
-    share of a tensor that may be lost (null: not measured), and `trials` are the trainings that measured it.
-    `small_share` is the share of gradients that count as small.
+    maximum share of a tensor that may be lost (null: not measured), and `trials` are the trainings that measured
+    `bound`. `small_share` is the share of gradients that count as small.
     """
 
     layers: Annotated[list[Layer], Field(min_length=1)]

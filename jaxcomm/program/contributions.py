@@ -15,7 +15,7 @@ from jaxcomm.schedules.schedule import CollectiveKind, Table, group_starts
 
 CURE = "\n  Cure: do not run it; make the plan again with `jaxcomm plan`."
 _WORD = 64
-Cells = NDArray[np.int64]  # indices rank · count + chunk - first
+Cells = NDArray[np.int64]  # indices of values: rank · count + chunk - first
 
 
 class Contributions:

@@ -52,8 +52,8 @@ class Sum(NamedTuple):
 def sums(schedule: Schedule) -> list[Sum]:
     """The sums of `lower`'s steps by round, for ranks that receive chunks instead of reading others' memory.
 
-    Both ranks of an exchange compute the same sum. A sum has the operands of its step, in the same order, and so the
-    same bits.
+    Both ranks of an exchange compute the same sum. A sum has the same operands as its step, in the same order, and so
+    the same bits.
     """
     return sorted(
         Sum(round_, chunk, rank, draft.reads) for round_, chunk, draft in _drafts(schedule) for rank in draft.into
@@ -106,7 +106,7 @@ def lower_alike(schedule: Schedule) -> Iterator[Alike]:
     own = number - np.repeat(number[starts], np.diff(starts, append=len(table)))
     moves = table[:, [3, 0, 1, 2, 4]]
     moves[:, 0], moves[:, 1] = np.searchsorted(ends, round_, side="right"), own
-    found: dict[bytes, list[int]] = {}  # first rows of the chunks that make these moves
+    found: dict[bytes, list[int]] = {}  # moves -> the first row of each chunk with these moves
     for start, end in pairwise([*starts.tolist(), len(table)]):
         found.setdefault(moves[start:end].tobytes(), []).append(start)
     when = round_[later]

@@ -37,7 +37,7 @@ def _free(peers: Mapping[int, int]) -> int:
 
 
 def _swap(targets: _Peers, sources: _Peers, dst: int, colour: int, other: int) -> None:
-    """Swaps two permutations along the path from `dst` on which they alternate. This frees `colour` at `dst`."""
+    """Swaps two permutations along the path from `dst` on which they alternate. Then `dst` has no peer in `colour`."""
     path: list[tuple[Pair, int]] = []
     node, mine, its = dst, sources, targets
     while colour in mine[node]:

@@ -25,8 +25,8 @@ def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind
     Args:
       messages: the messages of rank 0, rank 1, …
       collective: the result to prove. After "all_reduce" every rank has the sum of every chunk, after "reduce_scatter"
-        rank c has the sum of chunk c, and after "all_gather" every rank has chunk c as rank c had it. The last two need
-        one chunk per rank.
+        rank c has the sum of chunk c, and after "all_gather" every rank has chunk c as rank c had it. "reduce_scatter"
+        and "all_gather" need one chunk per rank.
 
     Raises:
       PlanError: the mistake, with the rank, its round and the chunk. Rounds are counted in that rank's list, from 0.
@@ -101,7 +101,7 @@ def _check_round(each: RankMessages, index: int, round_: Round) -> None:
 
 
 def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
-    """The matches by rank and round. The i-th send from one rank to another matches the i-th receive there."""
+    """The matches by rank and round. The i-th send from rank a to rank b matches b's i-th receive from a."""
     sends: dict[tuple[int, int], list[tuple[int, Send]]] = defaultdict(list)
     receives: dict[tuple[int, int], list[tuple[int, Receive]]] = defaultdict(list)
     for each in messages:

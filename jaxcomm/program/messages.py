@@ -51,7 +51,7 @@ class Round(NamedTuple):
 
 
 class RankMessages(NamedTuple):
-    """One rank's rounds, except rounds in which it does nothing. Its scratch memory must hold `slots` chunks."""
+    """One rank's rounds, except rounds in which the rank does nothing. Its scratch memory must hold `slots` chunks."""
 
     ranks: int
     rank: int

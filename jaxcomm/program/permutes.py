@@ -166,7 +166,7 @@ def _draft(together: Sequence[Round], most: int) -> _Draft:
 
 
 def _number_slots(drafts: Sequence[_Draft], ranks: int) -> int:
-    """Gives every remaining slot the lowest free number of its rank. Returns the greatest number of slots of a rank."""
+    """Gives each used slot the lowest free number of its rank. Returns the greatest number of slots of a rank."""
     free: list[list[int]] = [[] for _ in range(ranks)]
     taken = [0] * ranks
     number: list[dict[int, int]] = [{ADD: ADD, BUFFER: BUFFER} for _ in range(ranks)]
@@ -194,7 +194,7 @@ def _number_slots(drafts: Sequence[_Draft], ranks: int) -> int:
 
 
 def _rolled(rounds: Sequence[_Draft], longest: int) -> Iterator[tuple[int, int]]:
-    """Iterations and periods of successive loops over these rounds. A shorter program may exist."""
+    """Yields iterations and period of successive loops that run these rounds. A shorter program may exist."""
     pairs = [[_Both.of(permute) for permute in draft.permutes] for draft in rounds]
     plain = start = 0
     while start < len(rounds):
@@ -237,7 +237,7 @@ class _Both(NamedTuple):
 
 
 def _iterations(pairs: Sequence[Sequence[_Both]], start: int, period: int) -> int:
-    """The number of iterations of a loop over the `period` rounds from `start` on."""
+    """The greatest number of iterations of a loop whose body is the `period` rounds from `start` on."""
     body = [[_Both({**t}, {**s}) for t, s in permutes] for permutes in pairs[start : start + period]]
     for iteration in itertools.count(1):
         first = start + iteration * period

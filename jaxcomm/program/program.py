@@ -97,7 +97,7 @@ def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
     waits = [_waits(group.drafts) for group in groups]
     steps = [step for group, each in zip(groups, waits, strict=True) for step in zip(group.drafts, each, strict=True)]
     sizes = [_OP + len(draft.reads) + len(draft.writes) + len(waited) for draft, waited in steps]
-    # One entry per operation: step by step, and within each step chunk by chunk.
+    # These arrays have one entry per operation, step by step, and within each step chunk by chunk.
     step = np.repeat(np.arange(len(steps)), [len(group.chunks) for group in groups for _ in group.drafts])
     chunk = np.concatenate([_NONE, *(group.chunks for group in groups for _ in group.drafts)])
     round_ = np.concatenate([_NONE, *(group.rounds.T.ravel() for group in groups)])

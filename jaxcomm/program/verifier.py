@@ -50,8 +50,8 @@ def verify_schedule(schedule: Schedule) -> Proof:
 
     The proof checks all transfers: indices are in range; ports, rounds and volume are as declared; the precondition
     does not involve the late rank; no transfer reads a value that a ReduceScatter leaves as garbage; every contribution
-    counts exactly once. A schedule that is equal to the result of its constructor is not unrolled. Instead its parts
-    are proved, such as its template.
+    counts exactly once. A broadcast, chain, hybrid or straggler schedule that equals the result of its constructor is
+    not unrolled. Instead its parts are proved, such as its template.
 
     Raises:
       PlanError: the mistake, with the kind of the schedule, the round, the ranks and the chunk.
@@ -76,10 +76,10 @@ def verify_schedule(schedule: Schedule) -> Proof:
 def verify_template(template: Template, chunks: int) -> Proof:
     """Proves that a straggler schedule of `chunks` chunks with this template spreads every chunk to all ranks.
 
-    Chunk c moves only in the rounds c, c + 1, … If these rounds end before round `chunks`, the template determines the
-    moves of the chunk. For all such chunks three properties are enough: every offset sends once and receives once, so
-    port limits hold; the receivers, dst + age, are all ranks except the chunk's owner; the sender of a chunk has
-    received the chunk before. The last chunks are executed instead.
+    `Template` defines offsets and ages. Chunk c moves from round c on. If all its moves are before round `chunks`, the
+    template determines them. For all such chunks three properties are enough: every offset sends once and receives
+    once, so port limits hold; the receivers, dst + age, are all ranks except the chunk's owner; the sender of a chunk
+    has received the chunk before. The remaining chunks, which are the last ones, are executed.
 
     Raises:
       PlanError: the template does not spread a chunk to every rank, or sends what a rank does not hold yet.
@@ -156,7 +156,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
 
 
 def _additions(stages: Sequence[tuple[Schedule, frozenset[int]]], chunks: int) -> list[NDArray[np.int64]]:
-    """The number of additions to each chunk by the end of every phase but the last."""
+    """For every phase but the last, the number of additions to each chunk until the end of this phase."""
     counts = [
         np.bincount(rows[rows[:, 4] == Op.REDUCE][:, 3], minlength=chunks) for rows in (p.table() for p, _ in stages)
     ]
@@ -219,7 +219,8 @@ def _compose(schedule: Schedule) -> Proof:
         counts["chunks before"] = covered
         parts = [straggler(ranks, late, covered, template)] + ([ring(ranks)] if covered < chunks else [])
     elif schedule.kind == "chain" and schedule.num_chunks >= ranks:
-        # Until the last rank arrives, chunk c moves like chunk c mod N. Then all chunks move as in `straggler`.
+        # Until the last rank arrives, chunk c moves like chunk c mod N (N = n - 1). Then all chunks move as in
+        # `straggler`.
         chunks, template = sizes
         verify_template(template, chunks)
         parts = [chain(ranks, late, ranks - 1, template)]

@@ -20,10 +20,10 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-# The late rank's row, then the background and the stripes of the part of this row before the rank's arrival.
+# Three colours: the late rank's row; and the background and the stripes of this row before the rank's arrival.
 ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")
 
-# If a name contains several of these words, the first of them in this table decides.
+# If a name contains several of these words, the first word in this table decides.
 _MEANINGS: Final = {
     "no plan": PLAIN,
     "direct": PLAIN,

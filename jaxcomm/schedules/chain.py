@@ -1,4 +1,4 @@
-"""A chain: late ranks that arrive one after another join the owners as they arrive."""
+"""A chain: an all-reduce that late ranks join one after another, as they arrive."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jaxcomm.schedules.template import Template
 def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | None = None) -> Schedule:
     """AllReduce for late ranks that arrive at different times.
 
-    Each late rank but the last joins the owners of the partial sums. It takes over some chunks of every owner, so that
-    all owners then have equal shares, and it sends the owners its part of all remaining chunks. This takes less than
-    the time of one buffer through a port. When the last rank arrives, all others have reduce-scattered, and the
-    schedule goes on as `straggler`.
+    The owner of a chunk is the rank that has the chunk's partial sum. Each late rank but the last becomes an owner,
+    too: it takes over some chunks of every owner, so that all owners have equal shares, and sends the owners its part
+    of all other chunks. This takes less than the time of one buffer through a port. When the last rank arrives, all
+    others have reduce-scattered, and the schedule goes on as `straggler`.
 
     The second-to-last late rank sends everything except its own share. This takes the same time as a ReduceScatter of
     all ranks but the last. In `straggler` all ranks but the last wait for each other and then run such a ReduceScatter.
-    So a chain ends no sooner after the last arrival than `straggler`. But in a chain the early ranks have done their
-    own part before, and their ports are free meanwhile.
+    So, counted from the last arrival, a chain is no faster than `straggler`. But in a chain the early ranks have done
+    their own part before, and their ports are free meanwhile.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -85,7 +85,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int, template: Template | 
 
 
 def _owners(ranks: int, late: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """For each late rank, the owners of the first n − 1 chunks before it arrives. Later chunks repeat these owners."""
+    """For each late rank, the owners of the first n − 1 chunks before its arrival. Later chunks repeat these owners."""
     owners = [tuple(rank for rank in range(ranks) if rank != late[-1])]
     early = sorted({*range(ranks)} - {*late})
     for index in range(len(late) - 2, -1, -1):
@@ -110,7 +110,7 @@ def _join_table(ranks: int, late: tuple[int, ...], index: int, chunks: int) -> T
 
 
 def _volume(old: Sequence[int], new: Sequence[int], rank: int, chunks: int) -> int:
-    """Sum over the owners of the larger of two numbers: chunks from `rank` to the owner, and chunks from the owner."""
+    """Sum over the owners: the larger of the chunks that `rank` sends to the owner, and those it receives in return."""
     before, given = np.resize(old, chunks), np.resize(new, chunks) == rank
     kept, got = (np.bincount(before[which]) for which in (~given, given))
     width = max(len(kept), len(got))

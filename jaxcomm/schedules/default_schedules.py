@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 FLAT_BYTES: Final = 16 << 10  # in all-reduces of at most this size each rank sends its whole buffer to all others
-# On one host the limit is this number of bytes for all ranks' buffers together, because reading the buffers takes less
+# On one host the limit is this number of bytes in all ranks' buffers together, because reading all buffers takes less
 # time there than a second round.
 FLAT_BYTES_ON_ONE_HOST: Final = 256 << 10
 # The minimum size of a ring's chunks, in bytes: with one rank on every host, and with several ranks on a host.

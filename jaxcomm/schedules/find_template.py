@@ -1,4 +1,4 @@
-"""The template for n ranks. It has a closed form for n = 2^L and n = 2^L − 1; otherwise OR-Tools finds it."""
+"""The straggler template for n ranks. It has a closed form for n = 2^L and n = 2^L − 1; otherwise OR-Tools finds it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from jaxcomm.schedules.template import Template, TemplateStep
 def template(ranks: int) -> Template:
     """The template with which a straggler schedule among n ranks takes the fewest rounds.
 
-    For n = 2^L (pairwise) and n = 2^L − 1 the template has a closed form. For other n OR-Tools finds it, and it is
-    pairwise if n is even and a pairwise template exists. The same n always gives the same template.
+    For n = 2^L and n = 2^L − 1 the template has a closed form. For other n OR-Tools finds the template. A template is
+    pairwise if each rank sends to the rank from which it receives in the same round. This holds for all n = 2^L, and
+    for other even n if such a template exists. The same n always gives the same template.
 
     Args:
       ranks: number of ranks n, at least 2, the late one included.
@@ -28,11 +29,11 @@ def template(ranks: int) -> Template:
 
 
 def _closed_form(ranks: int) -> Template:
-    """Builds the template by a walk down the circle of offsets. Each step leads from one reception to the next.
+    """Builds the template by a walk down the circle of offsets. `Template` defines offsets and ages.
 
-    A rank takes the same walk from round to round. If it receives a chunk at age a < L, it keeps the chunk until it has
-    passed the chunk on at age L, so the step has length L − a. Offsets at which no step starts receive a chunk of age
-    L, and need not pass on this chunk.
+    A rank's offset decreases by 1 in every round, so each rank takes this walk. The last age is L = ⌈log2 n⌉. If a rank
+    receives a chunk at age a < L, it sends the chunk at the ages a + 1 to L, and then receives its next chunk to send
+    on. The walk's step therefore has the length L − a. Where no step starts, a rank receives a chunk at age L.
     """
     others, last = ranks - 1, (ranks - 1).bit_length()
     pairwise = ranks & (ranks - 1) == 0

@@ -13,9 +13,9 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
     """AllReduce by recursive halving (ReduceScatter) and recursive doubling (AllGather).
 
     Takes `2·log2(p)` rounds and the volume of a ring among p ranks, where p is the greatest power of two up to `ranks`.
-    Each of the other `ranks - p` ranks has a partner among the p ranks. It first sends its whole buffer to the partner,
-    which adds the buffer to its own, and in the end it gets the result back from the partner. This costs two more
-    rounds of the whole buffer.
+    Each of the other `ranks - p` ranks has a partner among the p ranks. Such a rank first sends its whole buffer to its
+    partner, which adds the buffer to its own. In the end the rank gets the result back from its partner. This costs two
+    more rounds of the whole buffer.
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into p chunks.

@@ -21,11 +21,11 @@ def hierarchical(links: HostLinks, chunks: int, late: Sequence[int] = (), within
     along the same path. The rank that sums changes from chunk to chunk. So `2(h-1)/h` buffers leave each of h hosts,
     whatever the number of their ranks. With many chunks the time tends to the greatest of the tiers' times.
 
-    Before the late ranks arrive, the punctual ranks of late hosts sum their parts of the first `within` chunks, and the
-    other hosts sum their parts of the first `across` chunks. The two sums of a chunk wait on different ranks until the
-    late rank's part joins them. Let the unit of time be the time of the buffer within a host, and let a rank be late by
-    d. The call ends `max{F(m; 1, d), F(h; u, d)}` after the arrival. Here hosts have m ranks, a host's NICs send a
-    buffer in the time u, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
+    Before the late ranks arrive, the punctual ranks on the late ranks' hosts sum their parts of the first `within`
+    chunks, and the other hosts sum their parts of the first `across` chunks. The two sums of a chunk wait on different
+    ranks until the late rank's part joins them. Let the unit of time be the time of the buffer within a host, and let a
+    rank be late by d. The call ends `max{F(m; 1, d), F(h; u, d)}` after the arrival. Here hosts have m ranks, a host's
+    NICs send a buffer in the time u, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
 
     The owner of a chunk sums the chunk, and so moves more of it than other ranks. Where NICs or uplinks have unlike
     rates, ranks with slower links therefore own fewer chunks (`jaxcomm.schedules.owners`). Let rᵢ be the time of a byte

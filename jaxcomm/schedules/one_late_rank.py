@@ -75,8 +75,8 @@ def straggler_table(ranks: int, late: int, chunks: int, template: Template | Non
 def _late_rank(others: int, chunks: int, template: Template, chunk: NDArray[np.int64]) -> list[Table]:
     """The transfers of the late rank (index N).
 
-    The late rank exchanges each chunk with its owner, or sends the chunk to its owner and gets the sum from another
-    rank.
+    The late rank exchanges each chunk with the chunk's owner, or sends the chunk to this owner and gets the sum from
+    another rank.
     """
     home = template.home
     owner = chunk % others

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from jaxcomm.schedules.ports import HostLinks, Port
 
-# A link's price per second is its load with one more chunk, divided by the greatest such load of any link, to the power
-# of 2^5. So almost only the busiest links count.
+# A link's price per second is a ratio to the power of 2^5: the link's load with one more chunk, divided by the greatest
+# such load of any link. So almost only the busiest links count.
 _SQUARINGS: Final = 5
 _DEEPER: Final = 0.001  # an edge that is not in the tree of `_in_tiers` must be cheaper by at least this price
 _TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
@@ -47,7 +47,8 @@ class TreeFinder:
         # By tier, the part that each rank is in: the rank itself, its host, its rack, or the whole network. Parts of
         # one tier make up the parts of the next tier.
         self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
-        # By tier, the ranks of each part of the next tier. Parts of the next tier that are one part here are left out.
+        # By tier, the ranks of each part of the next tier. Parts of the next tier that consist of one part of this tier
+        # are left out.
         self._groups: list[list[list[int]]] = []
         for part, whole in pairwise(self._parts):
             groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]
@@ -63,13 +64,15 @@ class TreeFinder:
                 (("uplink out", "uplink in"), rack, uplink),
             ):
                 self._seconds.update({(name, index): seconds for name in names})
-        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no others can
+        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no other rank can
         self._reluctance = [(rank in late) + (host in hosts) for rank, host in enumerate(links.hosts)]
 
     @property
     def load(self) -> float:
-        """Load of the busiest link, in units of a chunk's transfer within a host. An early chunk
-        counts only with its messages after the late ranks' arrival."""
+        """Load of the busiest link, in units of a chunk's transfer within a host.
+
+        An early chunk counts only with its messages after the late ranks' arrival.
+        """
         return max(self._all_loads().values(), default=0.0)
 
     def next(self, early: bool = False) -> Tree:
@@ -152,10 +155,10 @@ class TreeFinder:
     def _in_tiers(self, prices: Prices, reluctance: Sequence[int]) -> Tree:
         """The cheapest tree that sums on one rank of each host, then on one rank of each rack.
 
-        These ranks have the least reluctance in their host or rack. The price of an edge is the price of receiving a
-        chunk at the child plus the price of sending a chunk at the parent.
+        These ranks have the least `reluctance` in their host or rack, and among such ranks the least price. The price
+        of an edge is the price of receiving a chunk at the child plus the price of sending a chunk at the parent.
         """
-        summed = [0.0 for _ in self._ranks]  # by rank, the price of summing the rank's part on it
+        summed = [0.0 for _ in self._ranks]  # by rank, the price of summing on this rank the part that it is in
         heads: list[dict[int, int]] = []  # by tier and part, the rank that sums the part and sends it to another part
         for tier in _TIERS:
             part = self._parts[tier]

@@ -9,7 +9,7 @@ Port = tuple[str, int]
 
 
 class PortUse(NamedTuple):
-    """A port that a move occupies for `seconds`, anywhere between the move's start and its arrival.
+    """A port that a move occupies for `seconds`, at any time between the move's start and its arrival.
 
     If a move takes a fast and a slow link, the fast one can carry other moves for the rest of the time.
     """

@@ -32,7 +32,7 @@ def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...]
     Args:
       ranks: number of ranks, the late ones included.
       late: the late ranks, which neither send nor receive.
-      owners: indices in [0, N), ascending by rank.
+      owners: indices in [0, N) of the ranks that sum chunks. Index i stands for the i-th lowest rank that is not late.
       chunks: pieces of the buffer.
     """
     rounds = ranks - len(late) - 1

@@ -86,7 +86,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
 
 
 class _Message(NamedTuple):
-    """A chunk that one index sends to another. Indices below n − q are the early ranks, all others the late ranks."""
+    """A chunk that one index sends to another. Indices below n − q are the early ranks, the last q the late ranks."""
 
     src: int
     dst: int
@@ -96,7 +96,10 @@ class _Message(NamedTuple):
 
 
 class _Period(NamedTuple):
-    """The messages of n chunks, each with its round. The next n chunks repeat the messages n − 1 + q rounds later."""
+    """The messages of n chunks (n ranks, q late), each with its round.
+
+    The next n chunks follow n − 1 + q rounds later.
+    """
 
     src: NDArray[np.int64]
     dst: NDArray[np.int64]
@@ -119,7 +122,7 @@ def _owners(ranks: int, late: int) -> tuple[int, ...]:
 
 
 def _messages(ranks: int, late: int) -> list[_Message]:
-    """The messages of one tree per chunk. Over all trees each rank sends n − 1 + q messages and receives n − 1 + q.
+    """The messages of one tree per chunk. With q late ranks, each rank sends and receives n − 1 + q messages.
 
     A late root has only q messages left to pass its sum on, so early ranks that got the sum forward it to the rest. An
     early rank that forwards sums can send fewer messages for the chunk of which it is the root. Other early ranks then
@@ -161,8 +164,8 @@ def _messages(ranks: int, late: int) -> list[_Message]:
 def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
     """Returns a round for every message.
 
-    Modulo `degree`, no two messages from one sender have the same round, and no two messages to one receiver. A
-    message's colour is its round modulo `degree`.
+    A message's colour is its round modulo `degree`. No two messages of one sender, and no two messages to one receiver,
+    have the same colour.
 
     Kőnig: if a bipartite graph has degree d, its edges can be coloured with d colours. Each message takes the first
     free colour after the messages that it waits for. If no colour is free at both the sender and the receiver, two

@@ -13,7 +13,7 @@ NOBODY = -1
 
 
 class TemplateStep(NamedTuple):
-    """One row of a template: offset `src` sends the chunk of age `age` to offset `dst`."""
+    """One row of a `Template`: offset `src` sends the chunk of age `age` to offset `dst`."""
 
     src: int
     dst: int
@@ -25,8 +25,9 @@ class Template:
     """The transfers of one round, relative to the rank that the late rank sends to.
 
     Write N for the number of ranks that are not late. In round r the rank of offset o is the one with index
-    (r + o) mod N among these N. It sends chunk r − send_age[o] to the rank of offset send_peer[o] and receives chunk
-    r − receive_age[o] from the rank of offset receive_peer[o]. Peer N is the late rank; −1 means that there is no peer.
+    (r + o) mod N among these N. This rank sends chunk r − send_age[o] to the rank of offset send_peer[o] and receives
+    chunk r − receive_age[o] from the rank of offset receive_peer[o]. Peer N is the late rank; −1 means that there is no
+    peer.
 
     Attributes:
       ranks: number of ranks n = N + 1, the late one included.
@@ -100,8 +101,8 @@ class Template:
     def least(self, chunks: int) -> int:
         """The least number of chunks such that a proof for this number also holds for `chunks`.
 
-        When the last chunk leaves the late rank, only the last A chunks still travel. If there is a chunk before these
-        A chunks, one more chunk only delays the A chunks by a round and shifts their transfers by one rank.
+        When the last chunk leaves the late rank, only the last A chunks still travel (A: the number of ages). If there
+        are A + 1 chunks, one more chunk only delays the transfers of the last A by a round and shifts them by one rank.
         """
         return min(chunks, len(self.colours) + 1)
 

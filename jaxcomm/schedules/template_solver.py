@@ -27,7 +27,7 @@ class _Move(NamedTuple):
 
 
 def search(ranks: int) -> Template:
-    """Returns a pairwise template if the number of ranks is even and there is one, otherwise a directed template.
+    """Returns a template, which is pairwise if the number of ranks is even and a pairwise template is found.
 
     Raises:
       JaxcommError: OR-Tools is not installed.

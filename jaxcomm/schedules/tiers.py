@@ -14,7 +14,7 @@ from jaxcomm.schedules.owners import Tree, TreeFinder
 from jaxcomm.schedules.ports import HostLinks, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
-LEAD: Final = 8  # a host sums a chunk ahead of the chunk's turn, by the time of this number of transfers between hosts
+LEAD: Final = 8  # a host sums a chunk this number of inter-host transfers before the chunk's turn
 
 Row = tuple[int, int, int, Op]  # round, source, destination, op
 
@@ -104,7 +104,7 @@ class Tiers:
             own = self._members[self._hosts[late]]
             if members is own or (
                 self._links.per_rank and len({*map(len, self._members)}) == 1
-            ):  # if all hosts have the same size, all skip this place
+            ):  # if all hosts have the same size, all skip the late rank's place
                 place = own.index(late)
                 rails = members[:place] + members[place + 1 :]
         return rails[chunk % len(rails)]

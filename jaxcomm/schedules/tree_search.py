@@ -168,8 +168,8 @@ def _listed(messages: Sequence[TimedMessage], ranks: int, late: int, chunks: int
 def _second_phase(messages: Sequence[TimedMessage], late: int) -> dict[int, float]:
     """For each rank, the time at which its first message of the second phase starts.
 
-    All messages of the late rank are in the second phase. Any other rank begins the second phase only when its messages
-    of the first phase have ended.
+    The first phase becomes the precondition. All messages of the late rank are in the second phase. Any other rank
+    begins the second phase only when its messages of the first phase have ended.
     """
     begins = {late: -math.inf}
     while True:

@@ -34,8 +34,9 @@ class BetweenHosts(TimedCosts):
     A factor is measured seconds divided by modelled seconds. A timed schedule has its own factor at each timed size.
     For other schedules the factor is the median of the schedule's kind or, if no schedule of this kind was timed, the
     median of all schedules. Between timed sizes the factor is interpolated. Below the smallest and above the largest
-    timed size, the factor of the nearest timed size holds. But if bytes do not bound the times at the largest timed
-    size, the factor is 1 from the size at which they do, because links were measured with large messages.
+    timed size, the factor of the nearest timed size holds. But if the largest timed size is below the size from which
+    bytes bound the times (see BOUND_BY_BYTES), the factor is 1 from that size on, because the links were measured with
+    large messages.
     """
 
     @classmethod
@@ -88,7 +89,7 @@ class BetweenHosts(TimedCosts):
 
     @cached_property
     def _far(self) -> dict[int, float]:
-        """The size from which bytes bound all schedules, with the factor 1. Empty if a timed size is as large."""
+        """The size from which bytes bound all schedules, with the factor 1; empty if a timed size reaches this size."""
         assert isinstance(self.model, LinkCosts)
         links, ranks = self.model.links, max(schedule.ranks for schedule in self._tables)
         size = math.ceil(BOUND_BY_BYTES * ranks * links.alpha / links.beta) if links.beta else 0

@@ -1,4 +1,4 @@
-"""A schedule's time on links that differ, for any latency and size, from cached simulations of single messages.
+"""A schedule's time on links that differ, for any latency and size, from cached simulations, message by message.
 
 A message of b bytes occupies both its ports for bβ, and arrives α later. A port starts its next message of the same
 round when the port is free, and a message of a later round when the previous message has arrived. With more than
@@ -23,11 +23,11 @@ STRAIGHT: Final = 2e-3  # greatest distance of a simulated time from the interpo
 ALIKE: Final = 1e-2  # times that differ by at most this share are interpolated without the check of STRAIGHT
 LARGE, LOOSE = 4096, 10.0  # with more than LARGE transfers, STRAIGHT and ALIKE are multiplied by LOOSE
 TIMED: Final = 128  # greatest number of ranks for which a schedule is run message by message
-# With shared links, STRAIGHT and ALIKE are multiplied by JUMPS. Messages that overtake each other there change times
-# by about 1 %.
+# With shared links, STRAIGHT and ALIKE are multiplied by JUMPS: if a link serves messages in another order, times
+# change by about 1 %.
 JUMPS: Final = 2.5
-TIE: Final = 1e-9  # the minimum α: with α = 0, consecutive messages would have equal times
-DEPTH, COARSE = 20, 10  # greatest number of halvings of the range of shares: without shared links, and with them
+TIE: Final = 1e-9  # minimum share of α: with α = 0, consecutive messages would have equal times
+DEPTH, COARSE = 20, 10  # greatest number of times that `_Curve.at` halves a range: without shared links, and with them
 
 Floats = NDArray[np.float64]
 Comers = tuple[frozenset[int], ...]
@@ -48,9 +48,9 @@ def left_seconds(
         done all that they can without the set.
 
     Returns:
-      A time for no late rank, then a time per set, in descending order. Let the last rank outside all sets arrive at
-      `r[0]`, and the last rank of the i-th set at `r[i]`. The schedule ends at the greatest of `r[i] + time[i]`, except
-      if a late rank's message waits at a shared link for a message of a rank that is not late.
+      The time for no late rank, then the time for each set; the times descend. Let the last rank outside all sets
+      arrive at `r[0]`, and the last rank of the i-th set at `r[i]`. The schedule ends at the greatest of `r[i] +
+      time[i]`, except if a late rank's message waits at a shared link for a message of a rank that is not late.
     """
     per_byte = nbytes * beta
     if not alpha + per_byte:
@@ -90,8 +90,9 @@ class _Curve:
 
     `share` is the bytes' share of this unit; the rest is α. Between two simulated shares, times are interpolated if the
     time in the middle is close to the line. This check is enough without shared links: a time is the length of the
-    longest chain of messages, and so the maximum of linear functions of the share. At a shared link, messages may
-    overtake each other and times may jump, so the quarters are checked, too.
+    longest chain of messages, and so the maximum of linear functions of the share. At a shared link, the order of
+    messages may change with the share, and times may jump. With shared links, the times at the quarters are therefore
+    checked, too.
     """
 
     def __init__(self, schedule: Schedule, topology: Topology, comers: Comers) -> None:

@@ -57,7 +57,7 @@ def seconds(
 def phases(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
 ) -> tuple[float, float]:
-    """Seconds before and after the late rank's arrival. Takes the same arguments as `seconds`, without delays."""
+    """Seconds of the work before and after the late rank's arrival. The arguments are as for `seconds`."""
     times = phase_seconds(schedule, nbytes, alpha, beta, topology)
     return sum(times[:-1]), times[-1]
 
@@ -182,7 +182,7 @@ def lower_bound(
     volume = np.maximum(nbytes * own, (ranks - 1) / ranks * (2 * nbytes * own - delays.seconds))
     if topology and topology.is_unlike:
         slowness, buffer_s = topology.host_slowness, nbytes * beta
-        rates = [1 / each for each in slowness]  # by host, the number of buffers that it can send in `buffer_s` seconds
+        rates = [1 / each for each in slowness]  # by host, how many buffers the host can send in `buffer_s` seconds
         together = (2 * (len(rates) - 1) * buffer_s - delays.seconds * (sum(rates) - min(rates))) / sum(rates)
         volume = np.maximum(volume, np.maximum(max(slowness) * buffer_s, together))
         volume = np.maximum(volume, least_time(topology) * buffer_s - delays.seconds)

@@ -39,14 +39,14 @@ class Dependencies(NamedTuple):
     the message reads; and earlier rounds have read all chunks that the message overwrites or adds to. A message does
     not wait for other additions to the same chunk, because a sum consists of the contributions that have arrived.
 
-    If each of many messages depends on each of many others, all these dependencies pass through one point, which takes
-    no time. The indices of points come after the indices of messages. `on_end` has rows (before, after) in which
-    `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits only until the ports of `before`
-    are free. If both are messages, `before` has the smaller index.
+    If each of many messages depends on each of many others, all these dependencies pass through one point: a node that
+    is not a message and takes no time. The indices of points come after the indices of messages. `on_end` has rows
+    (before, after) in which `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits only
+    until the ports of `before` are free. If both are messages, `before` has the smaller index.
 
     A port may be faster than the other port of a message, or than a shared link on the path. Then the faster port
     serves the message at any time between its start and its arrival, and can serve other messages meanwhile. Points
-    mark the times at which the faster port is free. A point lies `early` seconds before the end of its last
+    mark the times at which the faster port is free. The time of a point is `early` seconds before the end of its last
     predecessor; `early` is given for chunks of one byte.
     """
 

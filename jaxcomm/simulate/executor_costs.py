@@ -208,12 +208,12 @@ class TimedCosts(Costs):
         return (*self.sizes[max(0, at - 1) : at], *self.sizes[at + 1 : at + 2]) or (nbytes,)
 
     def margin(self, schedule: Schedule, nbytes: int, other: Schedule | None) -> float:
-        """The share of another schedule's time that a schedule must save, so that errors cannot explain the gain.
+        """The smallest gain over `other` that errors cannot explain, as a share of the time of `other`.
 
-        If the schedule was not timed at the sizes about `nbytes`, the share is the model's error at these sizes. If it
-        was timed, the share is the chance deviation (95 %) of the ratio of its time to the default schedule's time: of
-        the ratio in one turn or, if the model also expects a gain, of the median ratio of all turns. The default
-        schedule runs without a plan. `other` is None for `lax.psum`.
+        If `schedule` was not timed at the sizes `about(nbytes)`, this share is the model's error at these sizes. If
+        `schedule` was timed, each turn gives a ratio of its time to the time of the default schedule, which runs
+        without a plan. The share is then the deviation (95 %) that chance causes in one turn's ratio or, if the model
+        also expects a gain, in the median ratio. `other` is None for `lax.psum`.
         """
         about = self.about(nbytes)
         timed = {sample.bytes: sample for sample in self.samples(schedule) or ()}
@@ -223,11 +223,11 @@ class TimedCosts(Costs):
         return 1 - math.exp(-max(error_of(each, self._is_expected(schedule, nbytes, other)) for each in turns))
 
     def margin_over(self, schedule: Schedule | None, nbytes: int, of: TimedCosts, other: Schedule) -> float:
-        """The share of the time of another executor's schedule `other` that a schedule must save.
+        """The smallest gain over `other`, on another executor, that errors cannot explain, as a share of its time.
 
-        If both schedules were timed, in the same turns, the share is the chance deviation (95 %) of one turn's ratio of
-        their times. If one of them was not timed, the share is the error of its executor's model. `of` has the costs of
-        the other executor. `schedule` is None for `lax.psum`.
+        If both schedules were timed, in the same turns, this share is the deviation (95 %) that chance causes in one
+        turn's ratio of their times. Otherwise the share is the error of the model for the schedule that was not timed.
+        `of` has the costs of the other executor. `schedule` is None for `lax.psum`.
         """
         own, others = (
             {sample.bytes: sample for sample in found or ()}

@@ -62,7 +62,7 @@ def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
 
 @lru_cache(maxsize=512)
 def _counts(schedule: Schedule) -> Floats:
-    """[2, 4]: before and after the arrival, the numbers of operations, and of chunks read, stored and touched."""
+    """[2, 4]: operations, and chunks read, stored and touched, before and after the late rank's arrival."""
     steps = lower(schedule)
     before = len(lower(schedule.precondition)) if schedule.precondition else 0
     rows = [(1.0, len(step.reads), len(step.writes), len({*step.reads, *step.writes})) for step in steps]

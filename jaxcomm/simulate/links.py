@@ -50,7 +50,7 @@ class Links:
         Args:
           ready: the time at which both ranks of each message have arrived.
           port_s: seconds for which each message occupies its slower port.
-          early_s: by point, the seconds from the point to the end of its last predecessor.
+          early_s: for each point of the dependencies, the seconds from the point to the end of its last predecessor.
           lag_s: seconds from the time at which a message's ports are free to its arrival.
           link_s: seconds for which each message occupies the shared links on its path, as [stages, messages].
         """

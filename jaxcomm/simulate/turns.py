@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Student's t for 95 %, by number of turns. A timed schedule must gain t times the standard deviation of a turn, or t
-# times the standard error of the median.
+# Student's t for 95 %, by number of turns. A timed schedule must gain at least t times the standard deviation of a
+# turn, or t times the standard error of the median.
 STUDENT: Final = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.37, 9: 2.31, 10: 2.26}
 CHANCE: Final = 0.05
 MEDIAN: Final = 1.2533  # standard error of a median divided by the standard error of a mean
@@ -28,11 +28,11 @@ def turn_ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
 
 
 def error_of(turns: Floats, of_median: bool) -> float:
-    """The deviation that chance may cause, of one turn's value or, if `of_median`, of the turns' median.
+    """The deviation that chance may cause (95 %) in one turn's value or, if `of_median`, in the turns' median.
 
-    The median of all possible turns is below the i-th longest of n turns unless fewer than i of the n turns are above
-    this median. Each turn is above it with probability 1/2, whatever the distribution of times. At 95 % this bound
-    needs at least five turns.
+    With five turns or more, the deviation of the median holds for any distribution of times. The median of all possible
+    turns is below the i-th longest of n turns unless fewer than i of the n turns are above this median, and each turn
+    is above this median with probability 1/2. All other deviations are Student's.
     """
     count = len(turns)
     if count < 2:

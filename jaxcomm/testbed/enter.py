@@ -3,8 +3,8 @@
     JAXCOMM_TESTBED=1a2b3c4d JAXCOMM_HOST=a python enter.py FOLDER COMMAND...     # reads FOLDER/1a2b3c4d.hosts/a.pid
 
 A Linux process cannot enter another PID namespace, but its children can. So this process starts the command as a child,
-waits, and ends with the command's status or signal. This process ignores SIGINT, SIGTERM and SIGHUP, which the command
-receives, too.
+waits, and ends with the command's status or signal. This process ignores SIGINT, SIGTERM and SIGHUP, because the
+command receives them itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hosts of a testbed. Each has its own processes, name, boot id, shared memory and /etc/hosts, like a machine.
+"""The hosts of a testbed. Like a machine, a host has its own processes, name, boot id, shared memory and /etc/hosts.
 
 A host exists until its first process ends. The first process ends when the testbed's owner ends, even if the owner is
 killed. The kernel then kills all other processes of the host.

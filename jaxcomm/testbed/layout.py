@@ -72,7 +72,7 @@ class Layout:
         return f"n{self._network(rail)}rack{self._rack(rack)}"
 
     def uplink(self, rack: str, rail: str) -> tuple[str, str]:
-        """The two interfaces of a rack's uplink: at the rack's bridge, and at the core."""
+        """The two interfaces of a rack's uplink: at the rack's bridge, and at the rail's core bridge."""
         return f"n{self._network(rail)}up{self._rack(rack)}", f"n{self._network(rail)}down{self._rack(rack)}"
 
     def _network(self, name: str) -> int:

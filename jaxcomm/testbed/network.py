@@ -17,11 +17,11 @@ Command = tuple[str, ...]
 
 TABLE: Final = "loss"  # an nftables table in a testbed's namespace
 _CUT_TABLE: Final = "cut"
-_SLOWEST: Final = ("8kbit", "1600")  # a rate, and a burst of one packet
+_SLOWEST: Final = ("8kbit", "1600")  # rate of a "slow" cut without `mbit`, and a burst of one packet
 _QUEUE_BYTES: Final = 512 * 1024  # size of each shaped link's queue
 _FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; with a smaller burst HTB falls short of its rate
-_BURST_S: Final = 100e-6  # seconds; the burst covers timers that fire late by this time
+_BURST_S: Final = 100e-6  # seconds; the burst makes up for timers that fire this late
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
 _DISABLED, _FORWARDING = "0", "3"  # states of a bridge's port
 

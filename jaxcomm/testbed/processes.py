@@ -39,7 +39,7 @@ def coordinator(layout: Layout) -> str:
 
 
 def on_its_host(command: Sequence[str]) -> Command:
-    """Returns a command that runs `command` on the host that the environment names, and ends with the same status."""
+    """Returns a command that runs `command` on the host named by JAXCOMM_HOST, and ends with the same status."""
     return sys.executable, "-I", "-S", str(_ENTER), str(state.FOLDER), *command
 
 

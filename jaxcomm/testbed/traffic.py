@@ -14,7 +14,7 @@ import sys
 import time
 
 _CHUNK = 256 * 1024
-_CONNECT_S = 30.0  # time limit for the receiver to listen, in seconds
+_CONNECT_S = 30.0  # seconds in which the receiver must begin to listen
 
 
 def receive(address: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""Adjusts groups during a training: on the host, plans the next pattern from the statistics of the averages."""
+"""Adjusts groups during a training: the host plans new groups from the statistics of the latest averages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxcomm.train.agreed_adjustment import MeasuredRacks
 
 ENOUGH: Final = 8  # minimum number of steps; fewer steps do not show what most steps are like
-SOONER: Final = 1.1  # another pattern is worthwhile if it shrinks disagreement faster by this factor
+SOONER: Final = 1.1  # other groups are worthwhile if they shrink disagreement faster by this factor
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def adjust_groups(
 
     A rank's speed is judged by its own work between two averages, without its wait for other ranks. That work begins
     when the rank leaves an average. If the host or another collective synchronises the ranks in between, the work
-    begins for all ranks together. The start that makes the ranks' work steadier is used. A rank's lateness is the time
-    by which its work exceeds the median rank's work in three of four steps. The planner treats this lateness as a NIC
-    that delays the model by the same time, and therefore keeps the rank in the smallest groups.
+    begins for all ranks together. Of these two starts, the one that makes the ranks' work steadier is used. A rank's
+    lateness is the time by which its work exceeds the median rank's work in three of four steps. The planner treats
+    this lateness as a NIC that delays the model by the same time, and therefore keeps the rank in the smallest groups.
 
     If the ranks are in several processes, all processes call this function after the same step, and get the same
     result. They also measure the links between the processes: in the first call, and again when averages, timed from
@@ -90,8 +90,8 @@ def adjust_groups(
       plan: the plan that `divide_and_shuffle` got: a path, or a `jaxcomm.plan.Plan`. Its ranks are `jax.devices()`.
       present: the result of the last call, or the groups in use; None: the plan's groups.
       steps: the number of latest averages that count, at most the 256 that the statistics keep.
-      worth: the share of a step's time that other groups must save, by prediction. Groups that make the ranks agree
-        sooner are also taken, if they cost at most this share.
+      worth: the groups change if other groups are predicted to save more than this share of a step's time. Groups that
+        make the ranks agree sooner are also taken if they add at most this share to a step's time.
       sites: an earlier result of `jaxcomm.stats()` in this process; None: the present result.
 
     Raises:
@@ -133,7 +133,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
         if seen.steps >= ENOUGH:
             network, network_text = _followed(network, seen, measured)
         found = _adjust(present, network, seen, worth, network_text)
-        if network.measured_at_s is not None:  # the mean time with new groups is unknown
+        if network.measured_at_s is not None:  # the new groups' mean time is unknown
             found = replace(found, network=replace(network, average_s=None) if found.changed else network)
         return adapter.dump_json(found).decode()
 

@@ -24,7 +24,7 @@ _MEASUREMENTS: Final = 1 << 21  # number of the first measurement; auto_plan use
 _MISSING: Final = "process {} has not called train.adjust_groups"
 
 
-_calls_before: dict[int, int] = {}  # by number of ranks: the calls of the largest sums before this generation
+_calls_before: dict[int, int] = {}  # by number of ranks: the largest sum's calls before this generation
 
 
 class MeasuredRacks(NamedTuple):
@@ -51,7 +51,7 @@ def agree(
 
     Raises:
       JaxcommError: a process has not called this function within five minutes, or has ended; or the first process
-        failed, which raises its own error instead.
+        failed. The first process then raises its original error.
     """
     on_change(_count_calls)
     own = replace(own, calls=own.calls - _calls_before.get(own.work_s.shape[1], 0))
@@ -65,7 +65,7 @@ def agree(
     def look() -> bool:
         nonlocal seen
         texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in members]
-        store.remove(f"groups/{number - 1}")  # all processes have read these keys
+        store.remove(f"groups/{number - 1}")  # all processes have read the previous call's keys
         seen = RecentAverages.merge(texts)
         return is_due(seen)
 
@@ -81,7 +81,7 @@ def agree(
 
 
 def _count_calls(membership: Membership) -> None:
-    """Records the calls so far, because a process that joins counts from 0."""
+    """Records the calls before a new generation, because a process that joins counts calls from 0."""
     sites = [site for site in ffi.sites() if site["plan"] == "groups"]
     _calls_before.update({site["ranks"]: site["calls"] for site in sorted(sites, key=lambda site: site["bytes"])})
 

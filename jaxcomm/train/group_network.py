@@ -13,7 +13,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 
 REMEASURE_FACTOR: Final = 1.3  # links are measured again if averages became slower or faster by this factor
-RARELY: Final = 100  # time between two measurements, divided by a measurement's time, so they take about 1 %
+RARELY: Final = 100  # time between two measurements, divided by a measurement's time: measurements take about 1 %
 MATTERS: Final = 1.25  # factor by which a link must become slower or faster to count as changed
 SLOWEST: Final = 1e6  # greatest value of `nics` in a plan
 
@@ -47,7 +47,7 @@ class GroupNetwork:
         return cls(groups.racks, groups.nics, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
     def with_late(self, late_s: NDArray[np.float64], nbytes: int) -> GroupCosts:
-        """The network with slower NICs: for `nbytes`, each rank's NIC takes longer by the rank's lateness."""
+        """The network with slower NICs: each rank's NIC takes longer for `nbytes` bytes, by the rank's lateness."""
         model_s = max(nbytes * self.beta_s_per_byte, 1e-12)
         nics = np.minimum(np.array(self.nics) + late_s / model_s, SLOWEST).round(3)
         return GroupCosts(self.racks, tuple(nics.tolist()), nbytes, self.alpha_s, self.beta_s_per_byte)

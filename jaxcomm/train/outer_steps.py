@@ -77,7 +77,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
 
     def init(params: Any) -> OuterState:
         _check_floats(params)
-        return OuterState(jax.tree.map(jnp.copy, params), optimizer.init(params))  # callers may donate params and state
+        return OuterState(jax.tree.map(jnp.copy, params), optimizer.init(params))  # copied: callers may donate params
 
     def outer(params: Any, state: OuterState) -> tuple[Any, OuterState]:
         moved = jax.tree.map(jnp.subtract, state.agreed, _mean(params, axis_name))

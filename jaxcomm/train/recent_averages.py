@@ -46,7 +46,7 @@ class RecentAverages:
         arrivals = np.array(most["arrivals"][-len(own) :], np.float64)
         in_step = arrivals + np.nanmin(own - arrivals, axis=1, keepdims=True)
         in_step[np.isnan(own)] = np.nan
-        arrivals[np.isfinite(arrivals).sum(axis=1) < 2] = np.nan  # a single rank is neither early nor late
+        arrivals[np.isfinite(arrivals).sum(axis=1) < 2] = np.nan  # one known arrival is neither early nor late
         return cls(most["calls"], own, in_step, arrivals, np.array(most["after_arrival_s"][-len(own) :], np.float64))
 
     @classmethod

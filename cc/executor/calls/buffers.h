@@ -15,7 +15,7 @@ struct Buffers {
   // int32[ranks], the group number of every rank. In calls that may lose packets: one byte per segment of each leaf,
   // nonzero if the segment must arrive.
   const std::byte* leading = nullptr;
-  // Whether any thread may run `done`, because `done` only wakes a thread.
+  // Whether `done` only wakes a thread. If so, any thread may run `done`.
   bool done_is_quick = false;
 };
 

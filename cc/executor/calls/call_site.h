@@ -60,7 +60,7 @@ class CallSite {
     (void)executors, (void)run, (void)rank, (void)why;
   }
 
-  // Drops failed calls, which are kept for ranks that arrive late.
+  // Drops the site's failed calls, which were kept so that late ranks get the error.
   virtual void Forget(Executors& executors) const = 0;
 
  protected:

@@ -4,10 +4,10 @@
 //   site->Record(call);
 //   std::string json = stats.Json();
 //
-// Keeps the latest calls, and for each time span of the run the sums over its calls. The number of spans is bounded.
-// Thread-safe. Call sites with the same label share one SiteStats, so that recompiling loses no statistics. Each plan
-// switch leaves SiteStats that no call site uses any more. The latest CallSiteStats::kUnused of the unused SiteStats
-// are kept.
+// Keeps the latest calls. Also divides the run into a bounded number of time spans, and keeps the sums over the calls
+// of each span. Thread-safe. Call sites with the same label share one SiteStats, so that recompiling loses no
+// statistics. After a plan switch, no call site uses the old plan's SiteStats any more. Of the SiteStats that no call
+// site uses, CallSiteStats keeps only the latest kUnused.
 #pragma once
 
 #include <chrono>
@@ -40,14 +40,14 @@ struct SiteLabel {
 };
 
 struct CallRecord {
-  // The value for a rank whose time this process does not know. Occurs only if groups change from call to call.
+  // The value for a rank whose time this process does not know. Used only if groups change from call to call.
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
-  std::vector<double> waits;     // by rank: seconds it waited for the last rank (of its group, if groups change)
+  std::vector<double> waits;     // by rank: seconds until the last arrival (in the rank's group, if groups change)
   std::vector<uint32_t> last;    // the rank that arrived last; if groups change, one per group
-  std::vector<double> own;       // by rank, if groups change: seconds since its previous call ended; otherwise empty
-  double after_arrival = 0;      // seconds from the last arrival to the end, in the slowest group
+  std::vector<double> own;       // by rank: seconds since the rank's previous call ended; empty unless groups change
+  double after_arrival = 0;      // seconds from the last arrival to the call's end, in the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
   bool is_early = false;         // whether the call ran the default schedule at a site with schedules for late ranks
   bool lacks_rail = false;       // whether the call ran a schedule for a host that lacks a rail
@@ -110,7 +110,7 @@ class CallSiteStats {
  private:
   struct Kept {
     std::shared_ptr<SiteStats> stats;
-    uint64_t asked = 0;  // when Site last returned this SiteStats, in calls of Site
+    uint64_t asked = 0;  // the number of the latest call of Site that returned this SiteStats
   };
   void ForgetUnused();
 

@@ -30,8 +30,8 @@ class CallTable {
     std::shared_ptr<Call> call;
     bool is_new;
   };
-  // Returns the call of this key. If no call of this key has begun, begins make(number). Calls are numbered from 1 in
-  // the order in which they begin.
+  // Returns the call of this key. If the table has no call of this key, adds the call that make(number) returns. Calls
+  // are numbered from 1 in the order in which they begin.
   template <typename Make>
   Joined Join(const Key& key, const Make& make) {
     if (std::shared_ptr<Call> call = Find(key)) return {std::move(call), false};
@@ -41,7 +41,7 @@ class CallTable {
     return {std::move(call), true};
   }
 
-  // Takes a number for a call that never enters the table, because the call has ended as soon as it began.
+  // Uses the next call number for a call that never enters the table, because the call has ended as soon as it began.
   void Count() { ++number_; }
 
   // Returns null if the call has not begun or is over.
@@ -77,7 +77,7 @@ class CallTable {
 
  private:
   std::map<Key, std::shared_ptr<Call>> calls_;
-  BoundedMap<Key, bool> failed_{kFailedKept};  // keys of failed calls; calls_ may no longer have the call
+  BoundedMap<Key, bool> failed_{kFailedKept};  // keys of failed calls, some of which calls_ may no longer have
   int64_t number_ = 0;
 };
 

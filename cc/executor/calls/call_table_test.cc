@@ -46,7 +46,7 @@ TEST(CallTable, TheOldestFailedCallsAreForgottenAndNoOther) {
   }
   EXPECT_EQ(calls.Find(0), nullptr);
   EXPECT_EQ(calls.size(), Table::kFailedKept);
-  calls.Find(1)->has_failed = false;  // as if it were a later call with the same key
+  calls.Find(1)->has_failed = false;  // as if the call were a later call with the same key
   calls.Join(-1, Make).call->has_failed = true;
   calls.KeepFailed(-1);
   EXPECT_NE(calls.Find(1), nullptr);

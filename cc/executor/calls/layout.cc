@@ -17,8 +17,8 @@ Layout::Layout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)), starts_{0
 }
 
 int64_t Layout::Bound(uint32_t chunk, uint32_t chunks) const {
-  // Counts in lines of 64 bytes, which saves six bits: with 2^24 chunks, extent() * chunk would overflow for buffers
-  // beyond 512 GiB.
+  // Multiplies lines of 64 bytes, because the product of bytes could overflow: with 2^24 chunks, extent() * chunk
+  // overflows for buffers beyond 512 GiB.
   const int64_t lines = extent() / kAlignment;
   return (lines * chunk + chunks - 1) / chunks * kAlignment;
 }

@@ -55,7 +55,7 @@ class Layout {
 
  private:
   std::vector<Leaf> leaves_;
-  std::vector<int64_t> starts_;  // where each leaf begins, then the extent
+  std::vector<int64_t> starts_;  // the offset of each leaf, then the number of bytes of all leaves and gaps
   int64_t payload_ = 0;
 };
 

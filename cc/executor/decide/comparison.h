@@ -15,7 +15,7 @@ namespace jaxcomm {
 struct Comparison {
   double first, second, error;
 
-  double least() const;  // a difference counts if it is larger than this
+  double least() const;  // in seconds: a difference counts only if it exceeds this value
   bool IsShorter() const { return second - first > least(); }
   bool IsLonger() const { return first - second > least(); }
 };

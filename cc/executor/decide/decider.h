@@ -56,8 +56,8 @@ class Decider {
   LostRails& lost_rails() { return lost_rails_; }
 
   // Returns the choice for a rank of this process that arrives at the call; nullopt if the call is not decided yet. If
-  // the rank is the decider, decides the call itself. At a site where any rank may be late, decides only if the call's
-  // schedule was announced earlier.
+  // the rank is the decider, Choose decides the call, with one exception: if any rank may be late at the site, Choose
+  // decides the call only if the call's schedule was announced earlier.
   std::optional<Choice> Choose(const DecidedSite& site, const CallId& call, uint32_t rank);
   // Called in the decider's process, only for sites where any rank may be late. `here`: by rank, whether the rank has
   // arrived. `latest`: the time of the last arrival. Decides the call if all ranks have arrived, or if one rank is
@@ -66,11 +66,12 @@ class Decider {
   Turn DecideByTurns(const DecidedSite& site, const CallId& call, const std::vector<bool>& here,
                      Clock::time_point latest);
 
-  // Keeps another process's decision about a call that may not have begun here. Only the first decision counts.
+  // Keeps another process's decision about a call. The call may not have begun in this process yet. Only the first
+  // decision about a call counts.
   void Add(uint32_t process, const CallId& call, const Decision& decision);
   // Passes the decision about a call to the site's selector, if the decision has arrived.
   void Learn(const DecidedSite& site, const CallId& call) const;
-  // The decision of this process about a call.
+  // Returns this process's decision about a call; nullopt if there is none.
   std::optional<Decision> Find(const DecidedSite& site, const CallId& call) const;
 
   void ForgetCommunicator(uint64_t communicator);

@@ -2,9 +2,9 @@
 //
 //   PlanSelector plans(/*decided=*/[this] { StartAllDecided(); });
 //   bool prepared = plans.Prepare(plan, {{communicator, /*launch=*/120}});   // false: that launch has begun here
-//   plans.Decide(/*commit=*/true);                                           // after all processes have prepared it
+//   plans.Decide(/*commit=*/true);                                           // after Prepare in all processes
 //   auto selected = plans.Select(communicator, launch, step);                // nullopt: undecided
-//   std::vector<double> seconds = plans.Periods().at(step);                  // between the starts of its launches
+//   std::vector<double> seconds = plans.Periods().at(step);                  // between the step's latest launches
 //
 // Between Prepare and Decide this process does not know whether the other processes have prepared the plan. Calls of
 // the prepared launches wait until `decided` runs. Thread-safe; `decided` runs in Decide or Fail, without a lock.
@@ -29,7 +29,8 @@
 
 namespace jaxcomm {
 
-// The plan name of calls that follow the plan of the run, which is the plan that the latest decision selected.
+// The plan of the run is the plan that the latest decision selected. Calls that follow the plan of the run have this
+// name as their plan.
 inline constexpr std::string_view kAuto = "auto";
 
 // A plan's lists of messages for all-reduces. The lists live as long as calls may follow the plan.
@@ -76,15 +77,15 @@ class PlanSelector {
 
   // The next launch of each communicator that has had a launch.
   std::vector<Launch> Next() const;
-  // Returns, by step, the seconds between the beginnings of the step's latest launches in this process, kPeriods at
-  // most. Counts only launches since the latest change of the plan.
+  // Returns, by step, the seconds between the beginnings of the step's latest launches in this process, at most
+  // kPeriods values per step. Counts only launches since the latest change of the plan.
   std::map<uint64_t, std::vector<double>> Periods() const;
 
   static constexpr size_t kPeriods = 64;
 
  private:
-  // The number of decisions that are kept per communicator after their launches have begun. No launch in flight needs
-  // an older decision.
+  // The maximum number of decisions kept per communicator whose first launch has begun. Launches in flight need no
+  // older decision.
   static constexpr size_t kKept = 4;
 
   struct Launches {

@@ -38,8 +38,8 @@ std::optional<ScheduleSelector::Decision> ScheduleSelector::Decide(const CallId&
     decision.next = Latest();
   }
   if (call.iteration == 0) {
-    // An earlier decision about the first call `launches_` launches later stays valid, even if announcing this decision
-    // failed.
+    // An earlier decision may already have set a schedule for the first call of launch `call.launch + launches_`. If
+    // so, announces that schedule again, because the earlier announcement may have failed.
     const auto kept = FindLocked({call.communicator, call.launch + launches_, call.site, 0});
     if (kept) decision.next = kept;
   }
@@ -58,7 +58,8 @@ void ScheduleSelector::Receive(const CallId& call, Decision decision) {
 
 bool ScheduleSelector::RunsDefault(uint32_t call) const { return trial_ && trial_->RunsDefault(call); }
 
-// Records the times of the previous call, whose cycle ends with the last arrival at `call`.
+// Records the times of the call before `call` in the trial. The cycle (trial.h) of that earlier call ends with the last
+// arrival at `call`.
 void ScheduleSelector::Record(const Ended& call) {
   if (ended_++ > Trial::kWarmUp && !latest_.is_on_time && !IsForLostRail(latest_.schedule)) {
     trial_->Record(latest_.schedule == kDefault, {latest_.transfer, Seconds(call.last - latest_.last)});

@@ -3,7 +3,7 @@
 //
 //   ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.009});
 //   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
-//   selector.Next();   // 0 if rank 2 arrived less than 9 ms after all other ranks at that call, otherwise 1
+//   selector.Next();   // 0 if rank 2 arrived less than 9 ms after all other ranks at the recorded call, otherwise 1
 //
 // If any rank may be late, and a different rank in each call, schedule 1 + r is for calls in which rank r is late. The
 // arrivals at a call show which rank is missing:
@@ -148,9 +148,9 @@ class ScheduleSelector {
   // nullopt if several ranks are missing.
   static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
-  // Decides the call's schedule: the schedule that was announced earlier; if there is none, `lost`, the schedule for
-  // the rail that a host lacks now; otherwise the default schedule, if a trial requires it; otherwise `schedule`.
-  // Returns nullopt if the call has been decided already.
+  // Decides the call's schedule. Takes the first of these schedules that exists: the schedule that was announced
+  // earlier; `lost`, the schedule for the rail that a host lacks now; the default schedule, if the trial requires it
+  // for this call; `schedule`. Returns nullopt if the call has been decided already.
   std::optional<Decision> Decide(const CallId& call, uint32_t schedule, std::optional<uint32_t> lost = std::nullopt);
   // Keeps a decision of another process. Does nothing if this process has a decision about the call already.
   void Receive(const CallId& call, Decision decision);
@@ -181,12 +181,12 @@ class ScheduleSelector {
   const std::vector<LostRail> lost_rails_;
   mutable std::mutex mutex_;
   std::shared_ptr<Trial> trial_;    // null: no trial
-  uint32_t begun_ = 0, ended_ = 0;  // numbers of calls; determine the trial's turns and warm-up
+  uint32_t begun_ = 0, ended_ = 0;  // the numbers of calls that have begun (for the trial's turns) and ended (warm-up)
   Ended latest_;                    // the last call that ended
   CallId received_{};               // the call of the last received decision
   bool is_on_time_ = false;         // whether the last call that ended was on time
-  // launch_ is the number of the decider's latest launch. launches_ is the difference from the number of the launch in
-  // which the decider decided before.
+  // launch_ is the number of the latest launch in which the decider decided a call. launches_ is the difference between
+  // launch_ and the number of the previous such launch.
   uint32_t launch_ = 0, launches_ = 1;
   BoundedMap<CallId, Decision> here_{kCalls};  // the first decision about each call
   BoundedMap<CallId, uint32_t> next_{kCalls}, next_launch_{kCalls};

@@ -78,7 +78,8 @@ void Trial::Follow(Outcome outcome) {
   if (outcome != outcome_) Set(outcome);
 }
 
-// Whether transfers have changed since the trial, both in the older and in the newer half of the latest calls.
+// Whether transfers take longer than in the trial, or shorter, by the factor kChanged. The change must show both in the
+// older and in the newer half of the latest calls.
 bool Trial::HasChanged() const {
   if (latest_.size() < kCalls) return false;
   const std::deque<double>& tried = outcome_ == Outcome::kKept ? planned().transfers : usual().transfers;

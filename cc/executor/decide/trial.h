@@ -9,12 +9,12 @@
 //
 // A turn is two calls. The order of turns is irregular, so that lateness with a period of a few calls favors neither
 // schedule. Two times of each call are measured. The transfer lasts from the call's last arrival to the call's end in
-// this process. The cycle lasts from the call's last arrival to the last arrival at the site's next call, and includes
-// later ends on other ranks and the computation between calls. A plan is kept if one of the two times becomes clearly
-// shorter and neither becomes clearly longer.
+// this process. The cycle lasts from the call's last arrival to the last arrival at the site's next call. Thus a cycle
+// also covers other ranks for which the call ends later, and the computation between the calls. A plan is kept if one
+// of the two times is clearly shorter than with the default schedule, and neither is clearly longer.
 //
-// An ended trial opens again if transfers take much more or much less time than during the trial, at the earliest
-// kPause calls after its outcome. Thread-safe.
+// An ended trial opens again if transfers take much more or much less time than during the trial, but not within kPause
+// calls after the outcome. Thread-safe.
 #pragma once
 
 #include <array>
@@ -36,15 +36,15 @@ class Trial {
 
   static constexpr uint32_t kWarmUp = 4;   // the number of a site's first calls, which are not measured
   static constexpr size_t kCalls = 32;     // the trial ends after this number of calls of each schedule
-  static constexpr size_t kClear = 16;     // the trial may end after this number, if the difference is clear
+  static constexpr size_t kClear = 16;     // after this number of calls of each schedule, a clear result ends the trial
   static constexpr int64_t kPause = 1024;  // minimum number of calls from an outcome to the next trial
 
   // Whether call number `call` runs the default schedule. In an open trial the schedules take turns; after the trial,
   // calls run the default schedule if the trial dropped the plan.
   bool RunsDefault(uint32_t call) const;
   void Record(bool is_default, Times times);
-  // For the process that decides: ends an open trial if the recorded times suffice. Opens an ended trial again if the
-  // transfers have changed.
+  // For the process that decides: ends an open trial if the recorded times suffice. Opens an ended trial again if
+  // transfers now take much more or much less time.
   Outcome Decide();
   // For the other processes: takes over the outcome of the process that decides.
   void Follow(Outcome outcome);
@@ -68,7 +68,7 @@ class Trial {
   mutable std::mutex mutex_;
   Outcome outcome_ = Outcome::kOpen;
   std::array<Schedule, 2> schedules_;  // times of the plan's and of the default schedule, in the latest trial
-  std::deque<double> latest_;          // the latest transfers since the outcome
+  std::deque<double> latest_;          // times of the latest transfers since the outcome
   int64_t since_ = 0;                  // number of calls since the outcome
   int64_t trials_ = 0;                 // number of trials that have ended
   bool decides_ = false;

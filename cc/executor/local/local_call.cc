@@ -12,8 +12,8 @@
 namespace jaxcomm {
 namespace {
 
-// The size of an op's slices: so long that the processor's prefetchers follow every stream, and so short that several
-// threads can share an op.
+// The size of an op's slices. They are so large that the processor's prefetchers follow every buffer, and so small that
+// several threads can share an op.
 constexpr int64_t kPieceBytes = 1 << 20;
 
 }  // namespace
@@ -109,7 +109,7 @@ void LocalCall::Split(uint32_t op, std::vector<OpSlice>& slices) {
   const Op& it = selected_->program().ops()[op];
   int64_t begin = selected_->Begin(it);
   const int64_t end = selected_->End(it);
-  do {  // an empty op is one empty slice, so that it finishes like any other
+  do {  // an empty op gets one empty slice, so that the op finishes like any other op
     const int64_t next = std::min(begin + kPieceBytes, end);
     slices.push_back({op, begin, next});
     ++slices_left_[op];

@@ -4,10 +4,10 @@
 //   Progress progress = call.Arrive(rank, buffers, done, now);   // slices of ops that have become ready
 //   progress = call.Run(slice);                                  // more slices, and completions of ranks that are done
 //
-// Thread-safe; slices of different ops may run on different threads. The caller runs every slice in a Progress exactly
-// once and invokes every completion in it. If a call fails while slices run, the last of these Runs returns the waiting
-// ranks' completions. If a call fails while no slice runs, Fail or Expire returns the completions. After that, the call
-// does not access the ranks' memory.
+// Thread-safe; slices of different ops may run on different threads. The caller runs every slice of a Progress exactly
+// once, and invokes every completion of a Progress. If a call fails while slices run, the Run that ends last returns
+// the waiting ranks' completions. If a call fails while no slice runs, Fail or Expire returns these completions. The
+// call does not access the ranks' memory after the completions have been returned.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,8 @@ class LocalCall {
   // Fails the call with the error `why`, unless the call has failed or all ranks have arrived.
   Progress Fail(Status why);
 
-  // Counts `ranks` more ranks that join. Returns whether all ranks have joined. The caller holds a lock that keeps
-  // other threads from calling Join at the same time.
+  // Records that `ranks` more ranks have joined. Returns whether all ranks have joined. The caller holds a lock that
+  // keeps other threads from calling Join at the same time.
   bool Join(uint32_t ranks) { return (joined_ += ranks) == ranks_.size(); }
 
   bool failed() const;

@@ -44,7 +44,7 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& sit
 std::shared_ptr<LocalCall> LocalExecutor::Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks) {
   const CallKey call_key{key.run, site.get(), key.group};
   std::lock_guard<std::mutex> lock(mutex_);
-  threads_.WatchDeadlines();  // called before the rank joins, because it may throw
+  threads_.WatchDeadlines();  // called before the rank joins, because WatchDeadlines may throw
   const auto make = [&](int64_t number) { return std::make_shared<LocalCall>(site, key.names, number, Clock::now()); };
   const std::shared_ptr<LocalCall> call = calls_.Join(call_key, make).call;
   if (call->Join(ranks)) calls_.Erase(call_key);

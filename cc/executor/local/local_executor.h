@@ -44,7 +44,7 @@ class LocalExecutor {
   // Fails the calls that have waited for a rank for `deadline` seconds. Returns whether any call still waits.
   bool FailOverdue(Clock::time_point now, double deadline);
 
-  // Drops the site's failed calls, which are kept for ranks that arrive late.
+  // Drops the site's failed calls, which were kept so that late ranks get the error.
   void Forget(const LocalSite* site);
 
   // The number of calls that some rank has not joined yet.

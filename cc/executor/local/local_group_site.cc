@@ -85,7 +85,7 @@ LocalGroupSite::Joined LocalGroupSite::Join(int64_t run, uint32_t rank, const Gr
   round->here[rank] = true;
   round->came[rank] = now;
   round->own[rank] = left_[rank] == Clock::time_point() ? -1 : Seconds(now - left_[rank]);
-  // Each rank joins the rounds of a run in order, so the first open round is complete before the others.
+  // Each rank joins the rounds of a run in order, so the first open round is the first to be complete.
   if (++round->num_here == ranks()) open.pop_front();
   if (open.empty()) rounds_.erase(run);
   return {round, round->mismatch, agreed};

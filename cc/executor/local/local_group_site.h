@@ -51,7 +51,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
     GroupNumbers row;
     std::vector<bool> here;
     std::vector<Clock::time_point> came, left;  // by rank: the times of the arrival and of the call's end
-    std::vector<double> own;  // by rank: seconds since its previous call ended; negative for its first call
+    std::vector<double> own;  // by rank: seconds since the rank's previous call ended; negative for its first call
     uint32_t num_here = 0;
     uint32_t num_left = 0;
     Status mismatch;
@@ -83,7 +83,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   mutable std::mutex mutex_;
   std::map<int64_t, std::deque<std::shared_ptr<Round>>> rounds_;  // by run: rounds that some rank has not joined yet
   BoundedMap<int64_t, bool> failed_{kFailedKept};                 // the runs with a failed round
-  std::vector<Clock::time_point> left_;  // by rank: when its latest call ended; zero if no call has ended
+  std::vector<Clock::time_point> left_;  // by rank: when the rank's latest call ended; zero if no call has ended
   int64_t number_ = 0;
 };
 

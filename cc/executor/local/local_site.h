@@ -72,7 +72,7 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   std::optional<Layout> layout_;
   std::vector<ReduceFn> reduces_;  // one per leaf
   std::shared_ptr<SiteStats> stats_;
-  std::shared_ptr<ScheduleSelector> selector_;        // shared by the sites of all its schedules
+  std::shared_ptr<ScheduleSelector> selector_;        // shared by the sites of all the selector's schedules
   std::vector<std::shared_ptr<LocalSite>> selected_;  // sites of the other schedules; empty unless schedule_ is 0
   uint32_t schedule_ = ScheduleSelector::kDefault;
   int64_t work_ = 0;

@@ -5,8 +5,9 @@
 //   CallMatcher::Joined joined = calls.Join(site, id, rank, Clock::now(), Status());
 //   if (auto call = calls.FindOrKeep({process, arrival, Clock::now()})) …       // a rank of another process
 //
-// Keeps notices for calls that have not begun here. When a call fails in any process, all later calls of its launch
-// fail at once. A relaunch after an error therefore rejoins the other processes at the same call. Thread-safe.
+// Keeps other processes' notices about calls that have not begun here. When a call fails in any process, all later
+// calls of the same launch fail at once. A relaunch after an error therefore rejoins the other processes at the same
+// call. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +66,7 @@ class CallMatcher {
   void AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks, Clock::time_point now);
 
   // Returns the call at which another process's rank has arrived. Returns null if the call is over or has not begun
-  // here. If the call has not begun, keeps the arrival until it begins.
+  // here. If the call has not begun, keeps the arrival until the call begins.
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
   // Visits the arrivals that are kept for a call. Holds the mutex during the visits.
   template <typename Visit>
@@ -89,13 +90,13 @@ class CallMatcher {
   // The number of calls that have neither completed nor failed.
   size_t open() const;
 
-  // Records that the call is over. Returns whether it was open.
+  // Records that the call is over. Returns whether the call was open.
   bool Close(const MessageCall& call);
   // Records a failed call, so that ranks that arrive later get its error.
   void KeepFailed(const MessageCall& call);
   // Records a call that has failed in another process, or that a rank of this process cannot join. Returns the call, or
-  // null if it has not begun here. A call that has not begun fails when it begins. `step`: a hash of the step that has
-  // the call.
+  // null if the call has not begun here. A call that has not begun fails as soon as it begins. `step`: a hash of the
+  // step that has the call.
   std::shared_ptr<MessageCall> AddFailure(const CallId& id, const Status& why, uint64_t step);
   // Returns the failure of the call or, if the call has not failed, of another call of its launch. Returns ok if no
   // call of the launch has failed.
@@ -103,8 +104,8 @@ class CallMatcher {
   // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
   Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
-  // Records that a process has ended. Returns the record; `cause` is set if the process reported another process's end
-  // before leaving.
+  // Records that a process has ended. Returns the record; its `cause` is set if the process left after it had reported
+  // another process's end.
   GoneProcess AddGone(GoneProcess gone);
   // Records that the process `reporter` has reported the end of another process. IsGone ignores such reports.
   void AddReported(uint32_t reporter, const GoneProcess& gone);
@@ -115,9 +116,9 @@ class CallMatcher {
   // The processes that have ended, in the order of their numbers.
   std::vector<GoneProcess> gone() const;
 
-  // Drops the site's failed calls, which are kept for ranks that arrive late.
+  // Drops the site's failed calls, which were kept so that late ranks get the error.
   void Forget(const MessageSite& site);
-  // Drops a communicator on which no process launches anything any more.
+  // Drops a communicator that no process uses any more.
   void ForgetCommunicator(uint64_t communicator);
   // Forgets everything. Called before another job.
   void Clear();
@@ -143,7 +144,7 @@ class CallMatcher {
   FailedCalls failures_;
   BoundedMap<uint32_t, LastCall> last_calls_{kDevices};
   std::map<uint32_t, GoneProcess> gone_;      // by process
-  std::map<uint32_t, GoneProcess> reported_;  // by reporting process: the first end that the process reported
+  std::map<uint32_t, GoneProcess> reported_;  // by reporting process: the first ended process that it reported
 };
 
 }  // namespace jaxcomm

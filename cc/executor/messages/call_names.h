@@ -8,9 +8,10 @@
 // order in all processes, as for jax.lax. The steps themselves may differ and may be compiled at different times. The
 // number of a launch counts only launches with calls on the same communicator. Not thread-safe.
 //
-// A process that skipped a launch counts one launch less than the other processes, which give that launch up at the
-// deadline. If the process then launches another step, it skips the number of the launch that was given up, and so
-// joins the other processes. If the process launches the same step, it takes that number and gets the launch's error.
+// If a process skips a launch, the process counts one launch less than the other processes, and the other processes
+// give the launch up at the deadline. If the process then launches another step, the number of the given-up launch is
+// skipped, so that the step joins the other processes' next launch. If the process then launches the same step, the
+// step gets the number and the error of the given-up launch.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,7 @@ class CallNames {
     return found;
   }
 
-  // Drops a communicator on which no process launches anything any more.
+  // Drops a communicator that no process uses any more.
   void Forget(uint64_t communicator) { communicators_.erase(communicator); }
 
  private:

@@ -19,7 +19,7 @@ struct GoneProcess {
   Status why;
   bool has_left;  // the process left the job deliberately
   Clock::time_point since;
-  // Set if `process` reported the earlier end of another process before it left.
+  // Set if `process` left after it had reported another process's end: the other process, and why that process ended.
   std::optional<Cause> cause = std::nullopt;
 };
 

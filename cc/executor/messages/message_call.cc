@@ -32,7 +32,8 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
       locals_left_(static_cast<uint32_t>(locals_.size())),
       progress_(start),
       refused_(std::move(refused)) {
-  // If this process has several ranks, a view kept for one rank may block the same sender's message to another rank.
+  // With several ranks in this process, a view that is kept for one rank may block the same sender's messages to
+  // another rank. Views are then kept only if the transport allows it.
   copies_views_ = locals_.size() > 1;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->ranks().Concerns(rank) ? 1 : 0;
   for (uint32_t local = 0; local < locals_.size(); ++local) {
@@ -118,7 +119,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
-  if (!ranks_[rank].waits) ranks_[rank].at = now;  // the arrival of a rank that waited is the start of its wait
+  if (!ranks_[rank].waits) ranks_[rank].at = now;  // a rank that waited for the schedule arrived when its wait began
   progress_ = std::max(progress_, now);
   --missing_;
   if (!failure_.ok()) return;
@@ -214,7 +215,7 @@ void MessageCall::CopyView(const MessageStep& step, std::shared_ptr<const std::b
   ++running_;
   lock.unlock();
   memory(step.local).Copy(task(step), view.get());
-  view.reset();  // released before locking, because a send of this call may wait for the view
+  view.reset();  // released before locking, because the release of a view runs code of the transport
   lock.lock();
   StopRunning(1, steps);
 }
@@ -356,7 +357,7 @@ MessageSteps MessageCall::PeerGone(const GoneProcess& gone) {
 
 std::vector<Completion> MessageCall::TakeWaiting() {
   std::vector<Completion> completions;
-  // Destroyed after the lock is released, because a send of this call may wait for a view in this memory.
+  // Destroyed after the lock is released, because the release of this memory's views runs code of the transport.
   std::vector<std::optional<MessageMemory>> released;
   std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t local = 0; local < locals_.size(); ++local) {
@@ -378,7 +379,7 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
   delay.waited = now - (missing_ > 0 ? start_ : progress_);
   if (Seconds(delay.waited) < deadline) return std::nullopt;
   const ScheduleSelector* const selector = site_->selector();
-  std::vector<uint32_t> unscheduled;  // ranks that still wait for the schedule, although this process knows it
+  std::vector<uint32_t> unscheduled;  // ranks that wait for the schedule, although this process knows the schedule
   const bool decided = !selector || selector->Find(id_);
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->ranks().Concerns(rank)) continue;

@@ -6,11 +6,11 @@
 //   // … start each of steps.tasks, and report each task's end. When `count` posts and sends have begun:
 //   steps = call.Started(count);
 //
-// Thread-safe. Never calls the transport, so it holds no lock while the transport runs. The caller starts each task of
-// steps.tasks exactly once, reports with Started how many posts and sends have begun, and invokes every completion. A
-// failed call returns no more tasks. When no task of a failed call runs any more, the call sets `ended`. The caller
-// then cancels the call in the transport, and completes the ranks of TakeWaiting. Nothing accesses the ranks' memory
-// after that.
+// Thread-safe. Never calls the transport, so no lock of the call is held while the transport runs. The caller starts
+// each task of steps.tasks exactly once, reports with Started how many posts and sends have begun, and invokes every
+// completion. A failed call returns no more tasks. When no task of a failed call runs any more, the call sets
+// MessageSteps::ended. The caller then cancels the call in the transport, and invokes the completions that TakeWaiting
+// returns. Nothing accesses the ranks' memory after that.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct MessageStep {
 struct MessageSteps {
   std::vector<MessageStep> tasks;
   std::vector<Completion> completions;
-  std::optional<uint32_t> arrived;  // the caller announces this rank's arrival before it sends the rank's messages
+  std::optional<uint32_t> arrived;  // the caller announces this rank's arrival before it starts the rank's sends
   bool keeps_too_much = false;      // the call keeps transport memory: the caller runs CopyViews after a short time
   bool failed = false;              // the caller reports the failure to the other processes
   bool ended = false;               // the call has failed and none of its tasks runs
@@ -73,7 +73,8 @@ class MessageCall {
   // The memory of a rank that has arrived.
   MessageMemory& memory(uint32_t local) { return *locals_[local].memory; }
   uint32_t rank(uint32_t local) const { return site_->ranks().locals()[local].rank; }
-  // `in_group`: a rank's place in the group of a local rank. Returns the number of that rank in the call.
+  // Converts `in_group`, a rank's number in its group, to the rank's number in the call. `local` is the index of a
+  // local rank in the same group.
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
@@ -82,9 +83,10 @@ class MessageCall {
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
                         bool may_keep, const std::vector<ByteRange>& lost = {});
-  // Copies the kept views of messages whose additions still wait for other messages. Later views of this kind are
-  // copied on arrival if the transport wants them back. If the call has progressed after `unless_after`, copies nothing
-  // and sets keeps_too_much.
+  // A view is transport memory that holds a received message. Copies the kept views of messages whose additions still
+  // wait for other messages, and releases these views. From then on, a message whose addition must wait is copied on
+  // arrival unless the transport allows the call to keep the view. If the call has progressed after `unless_after`,
+  // copies nothing and sets keeps_too_much.
   MessageSteps CopyViews(Clock::time_point unless_after);
   MessageSteps Sent(const MessageStep& step, const Status& status);
   // Called if a send no longer reads its memory but has not ended. Starts the tasks that wait to overwrite the memory.
@@ -142,7 +144,7 @@ class MessageCall {
     bool waits = false;  // the rank has announced itself, but waits until the call's schedule is decided
     Clock::time_point at;
     uint32_t receives_left = 0;       // messages that this process has yet to receive from the rank
-    std::vector<MessageStep> unsent;  // large messages to the rank, which wait for its arrival
+    std::vector<MessageStep> unsent;  // sends to the rank that wait until the rank has arrived
   };
 
   const MessageGraph& graph(uint32_t local) const { return site_->graph(local); }

@@ -22,7 +22,7 @@ class MessageCallTest : public testing::Test {
     EXPECT_TRUE(site_->SetLeaves({{DType::kF32, 64}}, stats_).ok());
   }
 
-  // The error of a call in which rank 1 turns out to be in another call.
+  // Returns the error of rank 0's call if rank 1 arrives with another call's fingerprint.
   std::string ErrorBesideAnotherCall(const Status& refused) {
     MessageCall call(site_, id_, /*number=*/1, /*first=*/0, Clock::now(), refused);
     const Arrival another{id_, /*rank=*/1, /*device=*/1, site_->fingerprint() + 1, "another call"};

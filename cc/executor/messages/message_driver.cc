@@ -73,7 +73,7 @@ void MessageDriver::Run(Turn& turn) {
   }
 }
 
-// Starts receives first, so that they are posted before other processes receive the arrival. Returns whether the
+// Starts receives first, so that they are posted before other processes receive the arrival notice. Returns whether the
 // transport must flush.
 bool MessageDriver::StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps) {
   const auto each = [&](MessageTask::Kind kind, const auto& start) {
@@ -188,8 +188,8 @@ void MessageDriver::SendNotice(const std::vector<uint32_t>& processes, const std
   for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
 }
 
-// If ranks disagree, notifies the processes of all groups, because other groups may disagree as well. Any other error,
-// such as a late rank, concerns only this process's groups.
+// If ranks disagree about the call, notifies the processes of all groups, because other groups' ranks may disagree as
+// well. Any other error, such as a late rank, concerns only this process's groups.
 void MessageDriver::SendFailure(const MessageSite& site, const CallId& id, const Status& why) {
   SendNotice(why.code() == Code::kInvalidArgument ? site.ranks().everybody() : site.ranks().others(),
              Encode(Failure{id, why, site.step(), calls_.GoneOf(site, why)}));

@@ -32,19 +32,19 @@ class MessageDriver {
     MessageSteps steps;
   };
 
-  // The steps that the current thread has yet to start, of any calls. A transport's callback only adds steps to the
+  // The steps of all calls that the current thread has yet to start. A transport's callback only adds steps to the
   // turn. The thread starts these steps after it has returned from the transport, so that the stack stays small for any
   // number of messages.
   struct Turn {
     static thread_local Turn* current;
 
     std::deque<Work> work;
-    // `call` and `rank` name the rank that is arriving on this thread. Its completion is put into `own` and runs on
-    // this thread.
+    // `call` and `rank` name the rank that is arriving on this thread. That rank's completion is put into `own` and
+    // runs on this thread.
     const MessageCall* call = nullptr;
     uint32_t rank = 0;
     std::optional<Completion> own;
-    bool helps = false;  // the thread waits for the result: the thread runs additions, and Transport::Help flushes
+    bool helps = false;  // the thread runs additions itself, and leaves flushing to Transport::Help
 
     // Makes a turn the running thread's current turn while this object lives.
     class Current {
@@ -84,7 +84,7 @@ class MessageDriver {
   // another thread receives the messages.
   bool Help(Turn& turn, const std::function<bool()>& over);
   bool Help(const std::function<bool()>& over);
-  // Defers the transport's Expect for a new call to the end of the next Help.
+  // Postpones Transport::Expect for a new call until the next Help has ended.
   void ExpectAfterHelp() { ++unexpected_; }
 
   void SendNotice(const std::vector<uint32_t>& processes, const std::string& notice);

@@ -15,7 +15,8 @@ namespace {
 
 using Turn = MessageDriver::Turn;
 
-// On XLA's threads, ranks exchange large operands only if the operands of all ranks together have at most this size.
+// On XLA's threads, ranks read each other's operands in place only if all ranks' operands together have at most this
+// size.
 constexpr int64_t kMostRead = int64_t{4} << 20;
 
 // The interval at which Disconnect polls whether the last call has ended.
@@ -104,7 +105,8 @@ bool MessageExecutor::TryExchange(const ArrivingRank& arriving, bool may_wait) {
   return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {may_wait, threads_.deadline()});
 }
 
-// Begins the rank's call with messages. With `helps`, the caller calls Help next. If memory runs out, the call fails.
+// Begins the rank's call with messages. With `helps`, the caller must call Help next. If memory runs out, the call
+// fails.
 void MessageExecutor::BeginHelped(ArrivingRank arriving, bool helps) {
   std::optional<Turn> turn;
   try {
@@ -147,7 +149,7 @@ void MessageExecutor::Begin(ArrivingRank arriving) {
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (!call) {
-    if (is_new) transport().Expect();  // balances the EndExpecting of the call's failure
+    if (is_new) transport().Expect();  // needed because the call has failed, and its failure runs EndExpecting
     return;
   }
   Turn turn;
@@ -188,8 +190,8 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
   // The failure is processed before the arrivals. If the call failed without a decision, ranks may have arrived with
   // different schedules, and this mismatch must not hide the failure.
   if (!joined.failure.ok()) driver_.Drive(call, call->Fail(joined.failure, /*announce=*/true));
-  // A process may have ended before its ranks arrived. This failure is also processed before the arrivals, because this
-  // process may lack the plan with which the other ranks arrived.
+  // If a process ended before its ranks arrived, this failure is also processed before the arrivals. The local process
+  // may lack the plan with which the other ranks arrived, and this mismatch must not hide the failure.
   for (const GoneProcess& each : joined.gone) {
     if (!HasCome(joined, each.process)) driver_.Drive(call, call->PeerGone(each));
   }
@@ -199,8 +201,8 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
   if (!call->Accepts(site.fingerprint()) && !site.HasFingerprint(call->site().fingerprint())) {
     driver_.Drive(call, call->Fail(call->Differs(arriving.rank, site.text()), /*announce=*/true));
   }
-  // A call without a schedule fails before the rank arrives, because other processes would take the schedule of an
-  // arrived rank for decided.
+  // A call without a schedule fails before the rank's arrival is announced, because other processes regard an arrived
+  // rank's schedule as decided.
   if (call->lacks_schedule()) {
     const Clock::time_point now = Clock::now();
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, /*deadline=*/0);
@@ -284,7 +286,7 @@ bool MessageExecutor::Select(ArrivingRank& arriving) {
 }
 
 void MessageExecutor::Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision) {
-  decider_.Add(site.process(), id, decision);  // keeps it for other selectors of the same calls
+  decider_.Add(site.process(), id, decision);  // keeps the decision for other selectors of the same calls
   driver_.SendNotice(site.ranks().others(), Encode(Decided{id, decision}));
 }
 
@@ -294,8 +296,8 @@ void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
   StartDecided(decided.call);
 }
 
-// A rank of another process waits for a decision. If this process has decided the call already, it announces the
-// decision again: the first announcement was still on its way, or the other process has dropped it since.
+// A rank of another process waits for a decision. If this process has decided the call already, this process announces
+// the decision again, because the other process may have dropped the first announcement or not received it yet.
 void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
   std::shared_ptr<const MessageSite> site;
   {
@@ -313,9 +315,9 @@ void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
   }
 }
 
-// Decides the call if at most one rank has not arrived. If that rank does not count as late yet, tries again when it
-// does. Several threads may decide at once; the selector takes the first decision. If memory runs out, the call fails
-// on all ranks.
+// Decides the call if at most one rank has not arrived. If the missing rank does not count as late yet, tries again
+// when the rank counts as late. Several threads may decide at once; the selector takes the first decision. If memory
+// runs out, the call fails on all ranks.
 void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id) try {
   const uint64_t fingerprint = site->fingerprint();  // a call of another step may have the same name
   std::vector<bool> here(site->ranks().size());
@@ -356,7 +358,7 @@ void MessageExecutor::Wait(ArrivingRank arriving) {
   driver_.SendNotice(site->ranks().locals()[*site->ranks().FindLocal(arriving.rank)].others, Encode(arrival));
   transport().Flush();
   if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
-  // Copied before the rank is queued, because another thread may then take the rank and end its call.
+  // Copied before the rank is queued, because another thread may take a queued rank and end the rank's call.
   const CallId id = arriving.id;
   try {
     waiting_.Add(arriving, [this] { threads_.WatchDeadlines(); });
@@ -410,7 +412,7 @@ void MessageExecutor::Start(ArrivingRank& arriving) try {
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (is_new) transport().Expect();
   if (!call) return;
-  std::optional<Turn> turn;  // allocated before the rank is taken
+  std::optional<Turn> turn;  // allocated before Arrive takes the rank's callback, which EndWithoutMemory needs
   if (Turn::current == nullptr) turn.emplace();
   MessageSteps steps = call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at);
   (turn ? *turn : *Turn::current).work.push_back({call, std::move(steps)});
@@ -420,8 +422,8 @@ void MessageExecutor::Start(ArrivingRank& arriving) try {
 }
 
 // Starts the ranks that wait at the call's site and may start. A decision concerns only this site's ranks, in this
-// launch or the next one. A failure may also concern other sites' ranks; the deadline watch starts them within a
-// quarter of a second.
+// launch or the next one. A failure may also concern ranks that wait at other sites; the deadline watch starts those
+// ranks within a quarter of a second.
 void MessageExecutor::StartDecided(const CallId& call) {
   Start(waiting_.Take(call, [this](ArrivingRank& rank) { return MayStart(rank, Clock::time_point::min()); }));
 }
@@ -431,7 +433,7 @@ void MessageExecutor::StartAllDecided(Clock::time_point overdue) {
 }
 
 // If a rank's graphs are missing, a worker makes the graphs. This thread may be the transport's, and all calls would
-// wait for the transport.
+// wait while the transport's thread makes graphs.
 void MessageExecutor::Start(std::vector<ArrivingRank> ranks) {
   for (ArrivingRank& rank : ranks) {
     if (rank.site->has_graphs()) {
@@ -517,8 +519,8 @@ void MessageExecutor::OnFailure(uint32_t process, Failure failure) {
   if (!call && connected != nullptr) connected->Cancel(failure.call);
 }
 
-// Reports to the other processes that the arriving rank's call differs from `call`. A call that is over here does not
-// fail, but ranks of other processes may still wait in it.
+// Reports to the other processes that the arriving rank's call differs from `call`. A call that has ended in this
+// process can no longer fail in this process, but ranks of other processes may still wait in the call.
 void MessageExecutor::SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival) {
   const MessageSite& site = *call.site;
   if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
@@ -536,7 +538,7 @@ void MessageExecutor::Lose(const GoneProcess& found) {
 }
 
 Status MessageExecutor::Disconnect(Clock::time_point limit) {
-  closing_ = true;  // set before the users are counted, so that any later user sees it
+  closing_ = true;  // set before users() is read, so that later users find closing_ set and do not use the transport
   plans().Fail(Status(Code::kInternal, "this process has left the job"));
   while (driver_.users() > 0 || waiting()) {
     if (Clock::now() >= limit) {

@@ -38,8 +38,8 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
  public:
   explicit MessageExecutor(CallThreads* threads) : threads_(*threads) {}
 
-  // Called before the first Arrive. The caller owns the transport, and keeps it until Disconnect or this object's
-  // destruction. Both must follow the transport's last callback.
+  // Called before the first Arrive. The caller owns the transport, and keeps the transport until Disconnect has
+  // returned or this object is destroyed. Disconnect and the destructor must run after the transport's last callback.
   void Connect(Transport* transport, bool yields = false) {
     closing_ = false;
     driver_.Connect(transport, yields);
@@ -107,7 +107,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void ForgetCommunicator(uint64_t communicator);
 
  private:
-  // Joins ranks to calls.
+  // Functions that join ranks to calls.
   bool is_connected() const { return !closing_ && driver_.transport() != nullptr; }
   Transport& transport() const { return *driver_.transport(); }
   Status Check(const MessageSite& site) const;
@@ -118,7 +118,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void OnArrival(uint32_t process, const Arrival& arrival);
   std::shared_ptr<MessageCall> KeepArrival(PeerArrival peer);
 
-  // Selects the schedules of calls.
+  // Functions that select the schedules of calls.
   void KeepDecided(const std::shared_ptr<const MessageSite>& site);
   bool Select(ArrivingRank& arriving);
   void Announce(const MessageSite& site, const CallId& id, const ScheduleSelector::Decision& decision);
@@ -126,7 +126,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void OnWaiting(uint32_t process, const Arrival& arrival);
   void DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id);
 
-  // Keeps ranks that wait for the schedules of their calls.
+  // Functions for ranks that wait until their calls' schedules are decided.
   void Wait(ArrivingRank arriving);
   bool Differs(const ArrivingRank& arriving) const;
   void StartDecided(const CallId& call);
@@ -137,7 +137,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   void StartTaken(ArrivingRank& arriving);
   void Start(ArrivingRank& arriving);
 
-  // Fails calls.
+  // Functions that fail calls.
   void OnFailure(uint32_t process, Failure failure);
   void End(const ArrivingRank& arriving, const Status& why);
   void FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank);

@@ -156,7 +156,7 @@ void MessageMemory::Add(const MessageTask& task) {
     if (site_.collective().loss) MakeUp(task, leaf, destination, at);
   });
   for (const Memory& operand : task.operands) {
-    // Writes only slots with a view, because other tasks may be reading the other slots.
+    // Resets only slots that have a view, because other tasks may be reading the other slots.
     if (operand.where == Memory::Where::kScratch && views_[operand.slot]) views_[operand.slot].reset();
   }
 }

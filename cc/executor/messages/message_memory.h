@@ -5,8 +5,8 @@
 //   memory.Keep(task, view);                       // either keeps the view, from which additions read the bytes,
 //   memory.Copy(task, view);                       // or copies its bytes, as if they were received without a view
 //   memory.Copy(task, memory.Take(task).get());    // copies the bytes of a view that was kept
-//   memory.Lose(task, lost);                       // records the bytes that are missing
-//   memory.Add(task);                              // releases the views that the addition reads
+//   memory.Lose(task, lost);                       // records the bytes that the network lost
+//   memory.Add(task);                              // adds, then releases the views that were added
 //
 // Not thread-safe by itself: the caller starts a task only when the tasks that it waits for have ended.
 #pragma once
@@ -39,7 +39,7 @@ class MessageMemory {
   void Lose(const MessageTask& task, const std::vector<ByteRange>& lost);
   int64_t lost_bytes() const { return lost_bytes_; }
 
-  // Whether the transport may leave the received bytes in its own memory and pass a view of them.
+  // Whether the transport may leave the received bytes in transport memory, and pass a view of these bytes.
   bool AcceptsView(const MessageTask& task) const { return task.accepts_view || Streams(task); }
   void Keep(const MessageTask& task, std::shared_ptr<const std::byte> view);
   std::shared_ptr<const std::byte> Take(const MessageTask& task) { return std::move(views_[task.memory.slot]); }

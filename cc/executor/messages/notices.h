@@ -37,7 +37,7 @@ struct Decided {
   ScheduleSelector::Decision decision;
 };
 
-// The call has failed on the ranks of the sending process. Other ranks need not wait for them.
+// The call has failed on the ranks of the sending process. Other ranks need not wait for these ranks.
 struct Failure {
   static constexpr size_t kMaxText = 2000;
   static constexpr size_t kMaxRecord = 12 << 10;

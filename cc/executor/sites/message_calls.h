@@ -21,7 +21,7 @@ class MessageCalls {
   // Fails the call that the rank cannot join. The call's other ranks get the error `why`; this rank gets no callback.
   // Does nothing while the processes are not connected, because a launch outside of a job must not be counted.
   virtual void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) = 0;
-  // Frees the site's failed calls, which are kept for ranks that arrive late.
+  // Drops the site's failed calls, which were kept so that late ranks get the error.
   virtual void Forget(const MessageSite* site) = 0;
 
  protected:

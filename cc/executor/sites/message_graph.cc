@@ -49,7 +49,7 @@ class MessageGraphBuilder {
   // The rank's own bytes of a chunk.
   struct Own {
     std::vector<Memory> memory;      // by segment
-    std::optional<uint32_t> writer;  // the task that stored the bytes; nullopt if they are the operand's
+    std::optional<uint32_t> writer;  // the task that stored the bytes; nullopt if the bytes are the operand's
     std::vector<uint32_t> readers;   // tasks that have read the bytes since the writer stored them
   };
   struct Received {

@@ -1,4 +1,4 @@
-// The sends, receives and additions of one rank of a call, as a graph of tasks on segments of its chunks.
+// The sends, receives and additions of one rank of a call, as a graph of tasks. Each task handles a segment of a chunk.
 //
 //   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, /*is_lossy=*/false);
 //   for (const MessageTask& task : graph.value().tasks()) ...
@@ -55,7 +55,7 @@ struct MessageTask {
 class MessageGraph {
  public:
   // Fails if the list uses chunks that the rank has not received, or does not produce the collective's result. With
-  // `is_lossy`, also fails if another rank than rank r adds chunk r.
+  // `is_lossy`, also fails unless each chunk r is added by rank r.
   static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false,
                                    bool is_between_hosts = false, bool is_in_place = true);
 

@@ -11,8 +11,8 @@
 namespace jaxcomm {
 namespace {
 
-// Two ranks exchange operands of up to this size. Larger operands are sent in messages, because the workers add them
-// faster.
+// Two ranks read each other's operands of a sum in place if an operand has at most this size. Larger operands are sent
+// in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
 }  // namespace
@@ -165,8 +165,8 @@ void MessageSite::CountCalls() {
   stats_ = shared_->stats->Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
 }
 
-// Finds whether and how ranks exchange operands. Ranks exchange the operands of a sum only if the sum's list of
-// messages also adds in rank order, so that both ways give the same bits.
+// Finds whether and how ranks exchange operands. An exchange adds in rank order. Ranks exchange the operands of a sum
+// only if the sum's list of messages adds in rank order, too, so that exchanges and messages give the same bits.
 void MessageSite::FindExchanging() {
   exchanging_ = Exchanging();
   const SiteRanks::Local& local = ranks_.locals()[0];

@@ -1,4 +1,4 @@
-// One process's view of a call site between processes.
+// A call site between processes, as one of these processes knows it.
 //
 //   Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
 //       {"psum", "data", "none", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum}, CommunicatorOf(groups),
@@ -112,7 +112,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
   // How the ranks of calls exchange operands without messages (operand_exchange.h).
   struct Exchanging {
-    std::vector<uint32_t> processes;             // by rank of the group; empty if calls always run with messages
+    std::vector<uint32_t> processes;             // the group's processes, by rank; empty if calls always use messages
     bool in_place = false, is_transfer = false;  // as in jaxcomm::Exchange
   };
   const Exchanging& exchanging() const { return exchanging_; }
@@ -143,7 +143,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
     std::unique_ptr<ScratchPool> scratch;
 
     std::mutex mutex;
-    std::map<uint32_t, Clock::time_point> left;  // by rank: when its latest call ended
+    std::map<uint32_t, Clock::time_point> left;  // by rank: when the rank's latest call ended
   };
   struct Followed {
     std::mutex mutex;
@@ -157,7 +157,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   // Returns a site of the same calls in these groups. The new site has no graphs and no text yet.
   Result<std::shared_ptr<MessageSite>> In(const std::vector<SiteRanks::Members>& groups,
                                           bool change_from_call_to_call) const;
-  // Sets everything that the leaves determine except the graphs.
+  // Sets everything that the leaves determine, except the graphs.
   Status Fix(const std::vector<Leaf>& leaves, CallSiteStats& stats);
   void FindExchanging();
   void CountCalls();
@@ -173,7 +173,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   SiteText text_;
   Exchanging exchanging_;
   std::shared_ptr<SiteStats> stats_;
-  std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of all its schedules
+  std::shared_ptr<ScheduleSelector> selector_;          // shared by the sites of all the selector's schedules
   std::vector<std::shared_ptr<MessageSite>> selected_;  // sites of the other schedules; empty unless schedule_ is 0
   uint32_t schedule_ = ScheduleSelector::kDefault;
   std::shared_ptr<Followed> followed_;  // null: calls do not follow the plan of the run

@@ -5,16 +5,16 @@
 
 namespace jaxcomm {
 
-// Segments within a host. They are so long that starting a segment costs little compared to moving it, and so short
-// that rounds overlap.
+// The largest segment within a host. It is so large that starting a segment takes little time compared to moving the
+// segment, and so small that the rounds of a schedule overlap.
 inline constexpr int64_t kSegmentBytes = 256 << 10;
 // Between hosts, a chunk has at least two segments, unless these would be shorter than kShortestSegment. A rank then
 // forwards its first partial sums while later segments are still arriving, so the wire is never idle. Lossy messages
 // are not divided: short messages waste their loss budget, because only whole packets can be dropped.
 inline constexpr int64_t kShortestSegment = 64 << 10;
-// Segments between hosts are shorter than within a host, so that the rails' shares can match the speeds of unlike
-// rails. With rails of speeds 4 : 2 : 1, for instance, a 4 MiB message in 16 segments is divided 9 : 5 : 2, and in 32
-// segments 19 : 9 : 4.
+// The largest segment between hosts. It is smaller than kSegmentBytes, so that the numbers of segments on unlike rails
+// can match the rails' speeds. With rails of speeds 4 : 2 : 1, for instance, 16 segments of a 4 MiB message are divided
+// 9 : 5 : 2, and 32 segments 19 : 9 : 4.
 inline constexpr int64_t kLongestBetweenHosts = 128 << 10;
 
 }  // namespace jaxcomm

@@ -1,5 +1,5 @@
-// The collective of a site's calls, and everything that the calls' arrays determine: layout, kernels, and how bytes
-// move.
+// Everything that the collective and the arrays of a site's calls determine: the layout, the kernels, and whether
+// stores bypass the caches.
 //
 //   Result<SiteLeaves> leaves =
 //       SiteLeaves::Make({"psum", "data"}, {Kind::kAllReduce, Reduction::kSum}, ranks, {{DType::kF32, 64}});
@@ -56,7 +56,7 @@ class SiteLeaves {
   int64_t FirstSegment(size_t leaf) const { return first_segments_[leaf]; }
   // Whether stores of bytes that no task reads again bypass the caches.
   bool streams() const { return streams_; }
-  // Whether a call is so small that waking threads would take most of its time.
+  // Whether a call is so small that waking threads would take most of the call's time.
   bool is_small() const { return is_small_; }
 
  private:

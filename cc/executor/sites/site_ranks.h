@@ -30,7 +30,7 @@ struct MessageRank {
   std::shared_ptr<const std::string> host_name = nullptr;  // null if unknown
 };
 
-// Ranks that call together.
+// Ranks that join the same calls.
 struct MessageGroup {
   std::vector<MessageRank> ranks;
   std::string list;                                    // the name of the group's list of messages
@@ -52,7 +52,8 @@ class SiteRanks {
     std::shared_ptr<const Messages> list;
     std::vector<uint32_t> others;  // the other processes that have a rank in the same group
   };
-  // Ranks that call together, in the order of their list of messages. A group of one rank has no list.
+  // A group of ranks that join the same calls. ranks[i] runs the list of messages as the list's rank i. A group of one
+  // rank has no list.
   struct Members {
     std::vector<uint32_t> ranks;
     std::string list;

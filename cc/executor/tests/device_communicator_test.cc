@@ -67,7 +67,7 @@ class Job {
   uint32_t processes() const { return network_.processes(); }
   void Kill(uint32_t process) { network_.Kill(process); }
 
-  // Returns the communicators by rank. The communicators of one process share a group.
+  // Returns the communicators by rank. The communicators of one process share a DeviceGroup.
   std::vector<std::unique_ptr<DeviceCommunicator>> Make(const std::vector<uint32_t>& devices, uint32_t instance = 0,
                                                         const DeviceCommunicator::ChooseList& choose = Choose) {
     std::vector<MessageRank> members;
@@ -174,7 +174,7 @@ TEST_P(DeviceCommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
   }
 }
 
-// Calls the functions as XLA does for a permute: all ranks begin to receive and to send, then wait.
+// Calls Receive, Send and Wait as XLA does for a permute: each rank begins to receive and to send, then waits.
 TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
   Job job = MakeJob(4);
   const auto ranks = job.Make({0, 1, 2, 3});
@@ -194,7 +194,7 @@ TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
   }
 }
 
-// Calls the functions as XLA does for an all-to-all.
+// Calls Exchange as XLA does for an all-to-all.
 TEST_P(DeviceCommunicatorTest, ExchangesWithEachOtherRankInTurn) {
   Job job = MakeJob(4);
   const auto ranks = job.Make({0, 1, 2, 3});
@@ -259,7 +259,7 @@ TEST_P(DeviceCommunicatorTest, AutoFollowsThePlanThatTheRunSwitchesTo) {
   EXPECT_EQ(CallsUnder(job, "3f9a01c2"), 4);
   const auto periods = job.executor(0).messages().plans().Periods();
   ASSERT_EQ(periods.size(), 1);
-  EXPECT_EQ(periods.begin()->second.size(), 3);  // counts only calls that follow the plan
+  EXPECT_EQ(periods.begin()->second.size(), 3);  // the periods between the four calls that follow the plan
 }
 
 TEST_P(DeviceCommunicatorTest, ACallWaitsUntilItsProcessKnowsThePlan) {

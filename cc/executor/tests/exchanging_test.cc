@@ -214,7 +214,7 @@ TEST(ExchangingTest, LargeSumsAndOtherSchedulesRunWithMessages) {
   EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().processes.empty());
 }
 
-// Collectives of one leaf, with and without exchanges, of two and of three ranks.
+// Compares collectives of one leaf with and without exchanges, for two and for three ranks.
 TEST(ExchangingTest, EveryKindGivesTheBitsOfMessages) {
   struct Case {
     Kind kind;

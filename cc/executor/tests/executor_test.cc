@@ -109,7 +109,7 @@ TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
   ends.push_back(buffers.Arrive(executor, site, 3));
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   buffers.ExpectSummed();
-  // For each of 3 chunks, 3 reads and 1 write are early, 2 reads and 4 writes are late. So 12 of 30 are early.
+  // For each of 3 chunks, 3 reads and 1 write precede rank 3's arrival; 2 reads and 4 writes follow. 12 / 30 is 0.4.
   EXPECT_NE(executor.stats().Json().find("\"early_bytes_share\":0.4"), std::string::npos) << executor.stats().Json();
   EXPECT_NE(executor.stats().Json().find("\"late\":[0,0,0,1]"), std::string::npos) << executor.stats().Json();
 }
@@ -244,7 +244,7 @@ TEST(ExecutorTest, OverdueCallsAreKeptForLateRanksButNotWithoutEnd) {
   EXPECT_EQ(executor.local().open_calls(), 0u);
 }
 
-// The deadline is so long that the test fails if a call hangs.
+// If a call hung, it would end with the error of the default deadline, and the test would fail.
 TEST(ExecutorTest, WithoutAThreadTheFirstRankHearsWhyAndTheNextCallWorks) {
   Executor executor(2);
   const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(100));
@@ -297,7 +297,7 @@ TEST(ExecutorTest, ACallbackThatNeverGetsAThreadFailsAtTheDeadline) {
 
 TEST(ExecutorTest, ItsEndLosesNoCallbackThatStillLacksAThread) {
   constexpr uint32_t kRanks = 4;
-  constexpr size_t kElements = 1 << 22;  // enough that the worker still adds when the executor is destroyed
+  constexpr size_t kElements = 1 << 22;  // so many that the worker still adds when the executor is destroyed
   auto executor = std::make_unique<Executor>(1);
   const auto site = MakeSite(DirectByHand(kRanks, kRanks), executor->stats(), OneLeaf(kElements));
   std::vector<std::vector<float>> buffers(kRanks, std::vector<float>(kElements));

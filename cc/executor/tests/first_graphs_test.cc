@@ -1,5 +1,5 @@
-// A schedule's first call makes the schedule's graphs. The thread that receives the decision must not make them,
-// because it may be the transport's thread.
+// A schedule's first call makes the schedule's graphs. The thread that receives the decision must not make the graphs,
+// because this thread may be the transport's.
 #include <cstdlib>
 #include <future>
 #include <memory>

@@ -1,5 +1,6 @@
-// Sums over shared memory that would deadlock if receivers kept all views. Messages that wait to be added would fill a
-// sender's memory, and the sender could then not send the messages for which the additions wait.
+// Sums over shared memory that would deadlock if receivers kept all views. A view is a received message that stays in
+// the sender's memory. Messages that wait to be added would fill this memory, and the sender could then not send the
+// messages for which the additions wait.
 #include <chrono>
 #include <cstring>
 #include <future>

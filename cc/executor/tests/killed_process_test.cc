@@ -102,8 +102,8 @@ class Rank {
       const Status status = Call(communicator, call, &is_right);
       if (status.ok() && !is_right) return kWrong;
       if (status.ok()) continue;
-      // After the victim's end, other ranks may fail in a transfer with the victim. Such ranks are missing in later
-      // calls, so errors may name them instead.
+      // After the victim's end, another rank may fail in a transfer with the victim. That rank is missing in later
+      // calls, so the errors of later calls may name that rank instead of the victim.
       bool is_named = Names(status.message(), victim);
       for (uint32_t rank = 0; rank < kRanks; ++rank) {
         is_named = is_named || (board_.ends[rank] == kNamed && Names(status.message(), rank));

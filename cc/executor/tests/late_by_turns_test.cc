@@ -83,7 +83,7 @@ TEST(LateByTurns, InATrialTheDefaultSchedulesTurnIsAnnounced) {
     announced += known ? 1 : 0;
     defaults += decision->schedule == 0 ? 1 : 0;
     other.Receive(Call(launch), *decision);
-    // Rank 1 arrives 50 ms after the other ranks. Transfers of the default schedule take less time.
+    // Rank 1 arrives 50 ms after the other ranks. A transfer takes 10 ms with the default schedule, otherwise 20 ms.
     const Clock::time_point at(milliseconds(100 * launch));
     decider.RecordCall(
         3, [&](uint32_t rank) { return rank == 1 ? at + milliseconds(50) : at; }, decision->schedule,
@@ -262,7 +262,7 @@ class BetweenProcesses : public SelectingProcesses<kRanks> {
   }
 };
 
-// Even the decider may be missing. Its process knows the call site from an earlier call.
+// The decider may be missing, too. The decider's process knows the call site from an earlier call.
 TEST_F(BetweenProcesses, AnyRankMayBeMissing) {
   Start(/*seed=*/1);
   for (uint32_t run = 0; run < 3 * kRanks; ++run) Sum(run, run % kRanks == 0 ? kRanks - 1 : run % kRanks - 1);
@@ -389,7 +389,8 @@ TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
   EXPECT_EQ(sites_[0]->selector()->Find(Call(2)), 1u);
 }
 
-// Processes may have different steps with the same call, so the steps must share the selector.
+// The same call may belong to different steps in different processes. If any rank may be late, all these steps share
+// one selector. If one known rank may be late, each step has its own selector, but these selectors have the same id.
 TEST_F(BetweenProcesses, StepsWithTheSameCallShareASelector) {
   Start(/*seed=*/12);
   const auto in_step = [&](uint64_t step, ScheduleSelector::Rule rule) {

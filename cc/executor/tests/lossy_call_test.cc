@@ -23,7 +23,8 @@ namespace {
 
 constexpr int64_t kSegment = 1024;
 
-// A transport that loses the allowed part of about half of all lossy messages, at random places.
+// A transport on which about half of the lossy messages lose bytes. Such a message loses at most the allowed number of
+// bytes, at random places.
 class LosingTransport : public Router {
  public:
   LosingTransport(Transport* transport, uint32_t processes, unsigned seed)

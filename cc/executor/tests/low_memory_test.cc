@@ -103,7 +103,7 @@ TEST_F(LowMemory, WithoutATransferTheDeviceFailsAndIsNamedAtTheDeadline) {
 }
 
 TEST_F(LowMemory, WithoutACallAllRanksFailAtOnceAndTheRankIsNamed) {
-  ExpectWorks();  // in the first call, other blocks may be as large as a MessageCall
+  ExpectWorks();  // a call before Sum, because a first call may allocate other blocks as large as a MessageCall
   for (const Status& end : Sum(sizeof(MessageCall))) {
     EXPECT_NE(end.message().find("rank 0 has no memory for the call"), std::string::npos) << end.message();
   }
@@ -220,8 +220,8 @@ TEST(LowMemoryOfAFirstCall, TheNextOneSetsTheLeaves) {
   }
 }
 
-// WatchDeadlines is refused the first or the second block that it allocates. After the first watch, the timer's thread
-// is refused the next block.
+// The first WatchDeadlines is refused its first or its second allocation, and the next WatchDeadlines must start the
+// watch. After its first run, the watch must run again, although the timer's thread is refused its next allocation.
 TEST(LowMemoryOfTheWatch, TheNextCallHasDeadlinesWatched) {
   for (size_t refused = 1; refused <= 2; ++refused) {
     std::promise<void> looked;

@@ -250,7 +250,7 @@ TEST(MessageExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
   }
 }
 
-// The groups share their processes, but must not mix.
+// Each group has a rank in each process. The groups' sums must not mix.
 TEST(MessageExecutorTest, GroupsOfOneSiteSumForThemselves) {
   Job job(2, 2);
   std::vector<MessageGroup> groups(2);

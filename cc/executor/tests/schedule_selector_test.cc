@@ -192,7 +192,7 @@ class BetweenProcesses : public SelectingProcesses<3> {
     SelectingProcesses::Start(seed, {"all_reduce/direct/3", "all_reduce/ring/3"}, {2, kBelow});
     for (uint32_t rank = 0; rank < 3; ++rank) values_.emplace_back(kElements, static_cast<float>(rank));
   }
-  // Runs a launch in which the ranks join a call of another site only.
+  // Runs a launch in which the ranks join only a call of another site.
   void Skip(int64_t run) {
     std::vector<std::promise<Status>> ends(3);
     std::vector<float> values(3, 1.0f);

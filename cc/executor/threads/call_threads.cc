@@ -10,7 +10,8 @@ namespace {
 // The time after which a callback that lacks a thread asks for a thread again.
 constexpr std::chrono::milliseconds kRetry{10};
 
-// If the deadline watch runs more than this time too late, the process was stopped (SIGSTOP, a paused virtual machine).
+// If the deadline watch runs later than planned by more than this time, the process counts as having been stopped (by
+// SIGSTOP, or with its virtual machine).
 constexpr std::chrono::milliseconds kStopped{100};
 // After a stop, the watch is postponed by this time, so that the transport's thread first receives the messages that
 // arrived during the stop.

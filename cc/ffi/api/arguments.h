@@ -24,7 +24,7 @@ struct RailShares {
   int64_t rails;
 };
 
-// A list of messages to run on plain memory.
+// A registered list of messages to run, the ranks that run it, and the ranks' buffers.
 struct MessageRun {
   uint64_t number;            // the same in all processes of the call, and different for every other call
   const char* call;           // the call's name for errors

@@ -146,8 +146,9 @@ struct Handle {
     return Status();
   }
 
-  // While the group is expected, computes the sum of one int32 of each device without the other devices. This sum makes
-  // the group known, and the other devices may know the group already. Returns false for any other sum.
+  // While the group is expected, jaxcomm/backend/groups.py runs a sum of ones, so that XLA makes the communicators of
+  // the group. Devices that have their communicators already do not run this sum. Therefore this function computes the
+  // sum without the other devices, as the operand times the number of devices. Returns false for any other sum.
   bool SumAlone(const void* operand, void* result, int64_t bytes, DType dtype) const {
     int32_t value;
     if (!is_made_known || !*is_made_known || dtype != DType::kS32 || bytes != sizeof value) return false;
@@ -176,9 +177,9 @@ int End(Call call) {
   });
 }
 
-// Runs a call of the handle's communicator. If the call throws, counts a failure of this device. The other devices may
-// still make the same call. A call's name includes the device's number of failures, so no later call of this device
-// matches that call.
+// Runs a call of the handle's communicator. If the call throws, counts a failure of this device, because the other
+// devices may still make the same call. A call's id includes the device's number of failures, so no later call of this
+// device joins that call.
 template <typename Call>
 int Run(void* handle, Call call) {
   auto* const it = static_cast<Handle*>(handle);

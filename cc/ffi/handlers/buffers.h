@@ -18,7 +18,7 @@ namespace jaxcomm {
 Status ReadBuffers(const std::string& name, Kind kind, size_t ranks, const xla::ffi::RemainingArgs& args,
                    const xla::ffi::RemainingRets& rets, std::vector<Leaf>& leaves, Buffers& buffers);
 
-// Copies the operands to the results, for the only rank of a group.
+// Copies the operands to the results. Called for a group of one rank.
 void HandOn(const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets);
 
 }  // namespace jaxcomm

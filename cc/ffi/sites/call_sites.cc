@@ -138,8 +138,8 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   };
   Result<std::shared_ptr<MessageSite>> found = make(groups);
   if (!found.ok()) return found.status();
-  // The site has several schedules only if a rank may be late or a rail may be lost. Otherwise it has no selector. All
-  // processes evaluate this condition alike.
+  // The site has a selector and several schedules only if a rank may be late or a rail may be lost. This condition has
+  // the same value in all processes.
   std::vector<ScheduleSelector::LostRail> lost_rails;
   if (record.rule) lost_rails = LostRailsOf(record);
   if (record.rule && (record.rule->rank != ScheduleSelector::kNoRank || !lost_rails.empty())) {

@@ -33,9 +33,10 @@ struct SiteRecord {
   };
   struct Group {
     std::vector<Device> ranks;
-    // The names of the programs or lists of messages that the group's calls run. A group of one rank has no name. Any
-    // other group has one name. With a rule, a group has a name for each schedule of the selector, then a name for each
-    // lost rail. With groups by operand, a group has a name for 2 ranks, for 3 ranks, and so on.
+    // The names of the programs or lists of messages that the group's calls run. A group of one rank has no name. A
+    // larger group has one name, with two exceptions. If the record has a rule, the group may have a name for each
+    // schedule of the selector, then a name for each lost rail. If groups_by_operand is set, the group has a name for 2
+    // ranks, for 3 ranks, and so on.
     std::vector<std::string> schedules;
   };
   // A rail that the host of `rank` may lack. `rail` is the rail's name.
@@ -43,8 +44,8 @@ struct SiteRecord {
     uint32_t rank;
     std::string rail;
   };
-  // `shares` has for each leaf the share that the network may lose. A segment of `segment_bytes` bytes is important or
-  // unimportant as a whole.
+  // `shares` has for each leaf the share of the leaf's bytes that the network may lose. A segment of `segment_bytes`
+  // bytes is important or unimportant as a whole.
   struct Loss {
     std::vector<double> shares;
     int64_t segment_bytes;

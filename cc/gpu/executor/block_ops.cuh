@@ -1,4 +1,4 @@
-// The operations of one thread block of one rank. BlockOps is the `Memory` that protocol.h takes on a device.
+// The operations of one thread block of one rank. On devices, BlockOps is the template argument `Memory` of protocol.h.
 #pragma once
 
 #include <cuda/atomic>

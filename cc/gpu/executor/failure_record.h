@@ -18,7 +18,7 @@
 
 namespace jaxcomm::fused {
 
-// A block of a rank writes its record when it gives up, and writes `call` last.
+// When a block of a rank gives up, the block writes its record: `failure` first, then `call`.
 struct FailureRecord {
   uint64_t call;
   BlockFailure failure;

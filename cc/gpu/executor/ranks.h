@@ -6,9 +6,9 @@
 //   Status status = ranks.value()->Check();                   // returns the error of a failed call, once
 //
 // Run neither blocks nor allocates. The calls of one Ranks object run in order, on one stream per device, and every
-// device must launch all calls. If only some devices launch a call, it fails on these devices at its deadline, and
-// later calls fail too. If all devices launched a call that failed, each result is NaN or the largest integer, and the
-// next call works. Thread-safe.
+// device must launch all calls. If only some devices launch a call, the call fails on these devices at its deadline,
+// and later calls fail too. If a call fails that all devices launched, each result is NaN or the largest integer, and
+// the next call works. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -70,7 +70,7 @@ class Job {
         its.stream);
   }
 
-  // Launches all devices. Launches the device at index `late` only after ready() has returned.
+  // Launches all devices: first the devices except the one at index `late`, then that one after ready() has returned.
   template <typename Ready>
   void LaunchAll(size_t late, Ready ready) {
     for (size_t index = 0; index < operands_.size(); ++index) {

@@ -6,8 +6,8 @@
 namespace jaxcomm::fused {
 namespace {
 
-// Looks up a function of CUDA's driver, because the core is not linked against the driver. Returns null if the driver
-// lacks the function.
+// Looks up a function of CUDA's driver, because this shared object is not linked against the driver. Returns null if
+// the driver lacks the function.
 template <typename Function>
 Function* Driver(const char* name) {
   void* function = nullptr;

@@ -1,5 +1,5 @@
-// Finds the kind of memory that an operand lies in, and checks that devices may access it. XLA's allocator chooses the
-// kind of memory. CUDA's driver reports the kind and the access.
+// Finds the kind of memory that an operand lies in, and checks that devices may access the operand. XLA's allocator
+// chooses the kind of memory. CUDA's driver reports the kind and the access.
 //
 //   Status status = CheckReachable(data, bytes, /*devices=*/{0, 1, 2, 3});
 //

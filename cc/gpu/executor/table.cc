@@ -13,7 +13,7 @@ void Join(Progress& into, const Progress& other) {
   for (size_t rank = 0; rank < into.size(); ++rank) into[rank] = std::max(into[rank], other[rank]);
 }
 
-// The ranks whose arrival one op awaits, and the other ops that it awaits.
+// The ranks whose arrival an op awaits, and the ops that the op awaits.
 struct Waits {
   std::vector<uint32_t> arrivals;
   std::vector<uint32_t> ops;

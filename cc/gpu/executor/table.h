@@ -43,7 +43,7 @@ struct TableOp {
 
 struct RankTable {
   Range ops;
-  Range exits;  // indices in `waits`: for every other rank, its last op that accesses this rank's memory
+  Range exits;  // indices in `waits`: for each peer, the peer's last op that accesses this rank's memory
 };
 
 // A table as an argument of a kernel.

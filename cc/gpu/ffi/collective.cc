@@ -45,8 +45,8 @@ struct FusedSite {
   std::vector<Group> groups;
   std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group index and rank, by process << 16 | device number
   std::mutex mutex;
-  // The created ranks, by group; virtual ranks by device. Errors are kept, too, so that no group tries twice: if a
-  // second try succeeded, some ranks would have made fewer calls than others.
+  // The created ranks, by group; virtual ranks by device. Errors are kept, too, so that a group tries only once to
+  // create its ranks: if a second try succeeded, some devices would have made fewer calls than others.
   std::map<size_t, Result<std::shared_ptr<Ranks>>> ranks;
 };
 ffi::TypeId FusedSite::id = {};
@@ -181,8 +181,8 @@ XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                            .Ctx<ffi::DeviceOrdinal>()
                            .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
-// The handler must not be captured into a CUDA graph: a graph may start two calls in either order, but each call waits
-// for the same call on other devices.
+// The handler must not be captured into a CUDA graph: a graph may start two calls in either order. Each call waits for
+// the same call on other devices, so different orders on two devices would deadlock.
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()
                            .Ctx<ffi::State<FusedSite>>()

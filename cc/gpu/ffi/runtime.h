@@ -30,7 +30,8 @@ struct FusedRuntime {
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
   // Starts a call on the stream's device. Returns the launch's error. If the launch succeeds, returns Check(), which
-  // may be the error of an earlier call. Checks after the launch, because every device must launch the same calls.
+  // may be the error of an earlier call. Checks only after the launch, because an earlier failure must not keep this
+  // device from a call that other devices launch.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
   // Returns an unreported error of a failed call, or ok if there is no such error.

@@ -1,6 +1,6 @@
 // Reduces one slice with the threads of a block: reads the slice from some ranks, combines the values, and stores the
-// result to some ranks. Sources are combined in order, so the results equal those on CPUs bit for bit. All data is
-// aligned to 16 bytes.
+// result to some ranks. Sources are combined in order, so the results equal those on CPUs bit for bit, except for the
+// payload of a NaN. All data is aligned to 16 bytes.
 #pragma once
 
 #include "cc/gpu/kernels/elements.h"
@@ -54,7 +54,7 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const Rank
   if (reads.size > 1) {  // a single source is copied unchanged
     typename E::Wide values[kPacks][Pack::kElements];
     Pack others[kPacks];
-    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // early: loads overlap
+    JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);  // before Widen: loads overlap
     JAXCOMM_UNROLL for (int p = 0; p < kPacks; ++p) {
       JAXCOMM_UNROLL for (size_t i = 0; i < Pack::kElements; ++i) values[p][i] = E::Widen(packs[p].elements[i]);
     }

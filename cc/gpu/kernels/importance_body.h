@@ -33,8 +33,8 @@ struct ImportanceBody {
     return BitCast<double>(BitCast<uint64_t>(value) & 0x7fffffffffffffffu);
   }
 
-  // Adds this lane's elements of segment s to the lane's kElements sums. Writes these to the lane's places in `sums`,
-  // the kSums sums of the segment.
+  // Adds this lane's elements of segment s to the lane's kElements sums. Then writes these kElements sums to the lane's
+  // places in `sums`, which holds the segment's kSums sums.
   template <bool kAligned>
   JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, Wide* sums) {
     const Stored* const from = gradient.values + s * gradient.segment;

@@ -4,8 +4,8 @@
 //   Status status = Reduce(DType::kBF16, Reduction::kSum, sources, a, bytes, stream);
 //
 // The kernel reads each source once. The order of combination, the rounding and the allowed aliasing are as in
-// cc/kernels/reduce.h, so results equal the CPU's bit for bit. Buffers begin at multiples of 16 bytes. The function
-// launches the kernel and returns at once; a CUDA graph may capture the launch.
+// cc/kernels/reduce.h, so results equal the CPU's bit for bit, except for the payload of a NaN. Buffers begin at
+// multiples of 16 bytes. The function launches the kernel and returns at once; a CUDA graph may capture the launch.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,8 @@
-// The functions of libnccl that jaxcomm calls, looked up at run time in the copy that JAX has loaded.
+// The functions of libnccl that jaxcomm calls. They are looked up at run time in the copy that JAX has loaded. If JAX
+// has loaded no copy, Open loads the given file.
 //
-//   Result<const Library*> nccl = Library::Open("/…/nvidia/nccl/lib/libnccl.so.2");   // if no NCCL is loaded yet
-//   if (!nccl.ok()) ...                       // the error text says in one line why there is no NCCL
+//   Result<const Library*> nccl = Library::Open("/…/nvidia/nccl/lib/libnccl.so.2");
+//   if (!nccl.ok()) ...         // the error text says in one line why there is no NCCL
 //   nccl.value()->GroupStart();
 //
 // This header declares the functions itself, so a build needs no NCCL. The library stays open until the process ends.

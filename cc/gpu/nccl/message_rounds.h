@@ -4,7 +4,7 @@
 //   const MessageRounds rounds{messages, Layout(leaves), Reduction::kSum};
 //   Status status = rounds.Queue(nccl, comm, at, scratch, stream);   // `scratch` has rounds.ScratchBytes() bytes
 //
-// Works in place, in the program's order. All ranks must have the same schedule and the same layout. Ranks then queue
+// Works in place, one round after another. All ranks must have the same schedule and the same layout. Ranks then queue
 // matching messages and add the same operands in the same order, so their results are equal bit for bit. Queue does not
 // block. Immutable.
 #pragma once

@@ -5,10 +5,11 @@
 //   balance.End(id, rail, bytes, now);
 //
 // The rate of a rail is the number of bytes that it carried, divided by the time in which it had segments in flight. A
-// late process does not lower the rate, because large messages are sent only after their receiver has arrived. After
-// every kCalls calls of a range, the shares of the range become proportional to the rates if this shortens calls by
-// more than the fraction kGain. A small share may give a rail no segment in these calls. Such a rail carries one
-// segment of each message in the next call, so that its rate is measured again. Not thread-safe.
+// late process does not lower the rate, because large messages are sent only after their receiver has arrived. The
+// calls of one range of sizes have the same shares. After every kCalls calls of a range, its shares become proportional
+// to the rates if this shortens calls by more than the fraction kGain. A rail with a small share may carry no segment
+// in these calls. In the next call, such a rail carries one segment of each message, so that its rate is measured
+// again. Not thread-safe.
 #pragma once
 
 #include <chrono>

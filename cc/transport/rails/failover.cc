@@ -2,8 +2,8 @@
 //
 // Each side counts its fences of a rail, sends the counts to the other side, and fences the rails that the other side
 // has fenced. Once the counts of both sides are equal, neither side reads a fenced rail any more. Each side then sends
-// the numbered notices that the other side lacks; they confirm all received messages. After these notices, each side
-// asks the other side to resend the remaining messages.
+// the numbered notices that the other side lacks, and a new notice that confirms all received messages. The last of
+// these notices asks the other side to resend the messages that are still unconfirmed.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -45,7 +45,8 @@ void Rails::ReceivePosted(uint32_t process, uint32_t rail, std::string_view byte
   if (NumberReader(bytes).Get<uint32_t>() == restored.fences) restored.may_lose = true;
 }
 
-// The result stays valid during the send: no rail is restored while a call of its transport runs.
+// Returns whether lossy messages to the process may lose bytes on the rail. A true result stays valid during the
+// caller's send: only Restore sets may_lose to false, and Restore refuses a rail on which a send runs (Rail::calls).
 bool Rails::MayLose(uint32_t process, uint32_t rail) {
   Lock lock(mutex_);
   return peers_[process]->rails[rail].may_lose;

@@ -22,7 +22,7 @@ constexpr char kReceived = 'r';  // ids of large messages that have arrived; the
 constexpr char kAgain = 'a';
 // Notices that are not numbered. Such a notice is lost if its rail fails.
 constexpr char kFences = 'f';   // the number of numbered notices taken, and the number of fences of each rail
-constexpr char kBrought = 'b';  // id of a message that this rail delivered; kReceived repeats the id if the rail fails
+constexpr char kBrought = 'b';  // id of a message that this rail delivered; kReceived repeats it in case the rail fails
 constexpr char kPosted = 'p';   // number of fences; messages posted before Restore are now posted on this rail, too
 constexpr char kAsk = 'q';      // empty; the acknowledgement by the host shows that the rail works
 

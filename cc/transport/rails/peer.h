@@ -72,7 +72,7 @@ struct Rails::Peer {
     uint32_t fences = 0, their_fences = 0;
     uint32_t calls = 0;    // number of running calls of the rail's transport that send, post or connect
     int64_t bytes = 0;     // number of bytes that the process has confirmed
-    bool may_lose = true;  // false from Restore until the process has posted its lossy messages on this rail
+    bool may_lose = true;  // whether lossy messages may lose bytes; false from Restore until kPosted arrives
     RailHistory history;
 
     bool is_used() const { return state == State::kOpen || state == State::kOpening; }
@@ -109,7 +109,7 @@ struct Rails::Peer {
   void RecordShares();
   void RecordRates(int64_t call_bytes);
   // Records a large message as unconfirmed and returns the rail to send it over. Returns nullopt if that rail is not
-  // open; the message then goes over the next rail that opens.
+  // open. The process asks for the message when a rail has opened.
   std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
   // Returns the notice that confirms the messages received since the last such notice.
@@ -117,8 +117,8 @@ struct Rails::Peer {
   // Takes a small message that has arrived. If the message was posted, adds the callback of its Post to `due`. Returns
   // an error if the message is invalid.
   Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due);
-  // Notes the size of a large message that arrived before its Post on the rail. Returns an error if the message has
-  // been posted with another size.
+  // Records the size of a large message that arrived on a rail on which the message is not posted. Returns an error if
+  // the caller has posted the message to Rails with another size.
   Status NoteEarly(const MessageId& id, int64_t bytes);
   // Copies a small message that arrived before its Post into the spans of the Post. Returns false if no such message
   // has arrived. Returns an error if the message and its Post differ in size.
@@ -126,13 +126,14 @@ struct Rails::Peer {
   // Drops the messages of the call. Moves their callbacks to `received` and `sent` without running them.
   void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
-  // Number of received, unconfirmed messages or notices that triggers a confirmation. No call waits for it.
+  // If this number of received messages or notices is unconfirmed, a notice confirms them. No call waits for this
+  // notice.
   static constexpr size_t kMaxReceived = 32;
   static constexpr size_t kMaxLargeEarly = kMaxEarlyBytes / kMaxSmall;
 
   const uint32_t process;
   State state = State::kOpen;
-  Status why;  // while the peer is open: why its latest rail ended; afterwards: why all rails ended
+  Status why;  // the reason for the end of the rail that ended last
   Balance balance;
   std::vector<RailTable::Range> shares;  // shares of the open rails; no longer updated after a rail has left
   RailTable table;                       // divides segments among the open rails

@@ -1,7 +1,7 @@
 // The history of a rail to a process over a run, in bounded memory.
 //
 //   RailHistory history;
-//   history.Divide(/*share=*/768, now);   // likewise Carry, Measure and Change, as their events happen
+//   history.Divide(/*share=*/768, now);   // call Carry, Measure and Change in the same way
 //   history.WriteJson(out);
 //
 // Not thread-safe.
@@ -28,7 +28,7 @@ class RailHistory {
   void Carry(int64_t bytes, Clock::time_point now);
   // Records a measured rate in bytes per second.
   void Measure(double rate, Clock::time_point now);
-  // Records the rail's new share of the largest calls.
+  // Records the rail's new share in calls of the largest sizes.
   void Divide(uint32_t share, Clock::time_point now);
   // Records that the rail was restored, or fenced for the reason `why`.
   void Change(bool is_open, const std::string& why, Clock::time_point now);

@@ -14,14 +14,15 @@
 // sum need not wait for this confirmation at each step. All copies together take at most kMaxCopiedBytes.
 // A lossy message is one segment on one rail. At most `may_lose` of its bytes may be lost. If the rail is fenced, the
 // whole message is resent over another rail.
-// A small message, of at most kMaxSmall bytes, is copied and sent like a notice, in order over the first rail. A small
-// message is not posted on any rail. The receiver's next notice to the sender confirms the message. Rails cuts off a
-// process whose small messages exceed kMaxEarlyBytes before they are posted.
+// A small message, of at most kMaxSmall bytes, is copied and sent like a notice, in order over the first rail: the rail
+// with the largest share in the smallest calls. The receiver does not post a small message on any rail. The receiver's
+// next notice to the sender confirms the message. If the small messages of one sender that wait for their Post exceed
+// kMaxEarlyBytes, the receiver cuts off this sender.
 //
 // A rail is fenced on both sides if it fails, or if it is silent while another rail makes progress. No byte of a fenced
-// rail is read any more. Both sides then send a notice over that rail to every other process. The rail is also fenced
-// to each process whose host does not acknowledge this notice, so every process learns which host lacks the rail. The
-// segments that the receiver lacks are resent over the open rails.
+// rail is read any more. Both sides then send a notice over that rail to every other process. If the host of one of
+// these processes does not acknowledge the notice, the rail to that process is fenced, too. Thus every process learns
+// which host lacks the rail. The segments that the receiver lacks are resent over the open rails.
 // The last open rail to a process is never fenced for silence. If that rail fails, the process counts as failed. If a
 // process leaves, each rail to the process ends after the last message on that rail.
 //
@@ -95,7 +96,7 @@ class Rails : public Transport, public LossyTransport {
   // Calls `connect`, which reconnects the rail's transport to the process. Returns an error if `connect` fails, or if
   // the rail cannot be restored now.
   Status Restore(const Lost& lost, const std::function<Status()>& connect);
-  // Looks for silent rails once. Returns whether nothing is in flight.
+  // Looks for silent rails once. Returns true if no message or notice is in flight.
   bool Look(std::chrono::steady_clock::time_point now);
 
   void Notify(uint32_t process, std::string_view notice) override;
@@ -112,8 +113,8 @@ class Rails : public Transport, public LossyTransport {
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;
-  // Helps on the first rail, which carries small calls. A thread can wait on only one rail, so Help only flushes unless
-  // all processes have the same first rail.
+  // Helps on the first rail, which carries small calls. A thread can wait on only one rail. If the first rails of two
+  // processes differ, Help therefore only flushes.
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
@@ -207,7 +208,8 @@ class Rails : public Transport, public LossyTransport {
   std::mutex watch_mutex_;
   std::condition_variable wake_;
   std::atomic<bool> watching_{false};
-  std::atomic<uint64_t> suspects_{0};  // bitmask of newly fenced rails, over which the next Look sends kAsk to everyone
+  // Bitmask of newly fenced rails. The next Look sends kAsk over each of these rails to all processes.
+  std::atomic<uint64_t> suspects_{0};
   bool stopping_ = false;
   std::thread watch_;
 };

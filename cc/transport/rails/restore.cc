@@ -74,7 +74,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
   if (!status.ok()) {
     CheckEnd(lost.process);  // the last open rail may have failed meanwhile
   } else if (!has_ended) {
-    SendFences(lost.process);  // earlier, no rail may have been open to carry the counts
+    SendFences(lost.process);  // again, because an earlier attempt may have found no open rail
   }
   Deliver(lost.process);
   return status;

@@ -21,7 +21,7 @@ bool Rails::SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spa
   return SendAs(to, std::move(spans), std::move(done), nullptr, /*copies=*/true);
 }
 
-// Returns whether the spans may change at once.
+// Returns whether the caller may change the spans at once.
 bool Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<Loss> loss,
                    bool copies) {
   const Result<int64_t> bytes = CheckSpans(spans);

@@ -56,7 +56,7 @@ inline bool Rest(std::atomic<uint32_t>& word, Doorbell state) {
   return word.compare_exchange_strong(awake, state);
 }
 
-// Returns at once if the state has changed.
+// Sleeps until another thread rings or the limit has passed. Returns at once if the word no longer equals `state`.
 inline void Sleep(std::atomic<uint32_t>& word, Doorbell state, std::chrono::nanoseconds limit) {
   const auto end = std::chrono::steady_clock::now().time_since_epoch() + limit;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(end);

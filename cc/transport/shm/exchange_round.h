@@ -9,8 +9,9 @@
 //     round.Leave();
 //   }
 //
-// A rank that cannot enter calls Decline. After AwaitTaken or Close has returned, a rank may overwrite its bytes: no
-// other rank accepts bytes that it reads later. Another call can use the state when all ranks that entered have left.
+// A rank that cannot enter calls Decline. After AwaitTaken or Close has returned, a rank may overwrite its bytes: the
+// other ranks accept no bytes that they read later. When all ranks that entered have left, another call can use the
+// state.
 #pragma once
 
 #include <atomic>
@@ -72,7 +73,7 @@ class ExchangeRound {
 
  private:
   // The parts of the state: three counters of ranks, two flags and the tag. If the state is 0, any call can use it.
-  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // one rank in each counter
+  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // added for each rank
   static constexpr uint64_t kClosed = 1 << 24;
   static constexpr uint64_t kSleeps = 1 << 25;  // a rank sleeps
   static constexpr uint64_t kTag = 0xffffffff00000000;

@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kLook{100};
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
 // Successive calls on a communicator use different rounds. The communicator's number is hashed, because the low bits of
-// these numbers are much alike.
+// such numbers are often equal.
 size_t RoundOf(const CallId& call) {
   return ((call.communicator * 0x9e3779b97f4a7c15 >> 32) + call.launch + call.site + call.iteration) % kRounds;
 }

@@ -22,13 +22,14 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;  // maximum number of messages in slots from one process to another; a power of two
 constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 
-// Number of rounds. Each round serves one exchange at a time, and the call determines the round. A group has fewer
-// exchanges in progress than there are rounds. The same holds for transfers between two processes.
+// Number of rounds for a group. A round (exchange_round.h) is the shared state of one exchange at a time. The call
+// determines the round. A group has fewer than kRounds exchanges in progress. Two processes have fewer than kRounds
+// transfers in progress.
 constexpr size_t kRounds = 8;
 constexpr size_t kMaxCopiedTransfer = 1024;  // bytes; the receiver reads larger transfers in the sender's memory
 
-// The part of the file that other processes also write. `rounds` are for groups in which the owner is rank 0. In the
-// file, this struct is followed by kRounds rounds for each process of the job, for transfers to that process.
+// The part of the file that other processes also write. `rounds` are for groups in which the file's owner is rank 0.
+// After this struct, the file has kRounds more rounds for each process of the job, for transfers to that process.
 struct WritablePart {
   struct alignas(64) RoundState {
     std::atomic<uint64_t> state;
@@ -39,7 +40,7 @@ struct WritablePart {
   RoundState rounds[kRounds];
 };
 
-// The owner's part in an exchange.
+// Describes the bytes that the file's owner gives to an exchange.
 struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
@@ -73,7 +74,7 @@ struct PeerChannel {
   alignas(64) std::atomic<uint64_t> released;  // number of entries written into `releases`
   std::atomic<uint32_t> closing;
   std::atomic<uint32_t> reads;  // not 0: the owner can read the other process's memory directly
-  // The owner's part in transfers to and from the other process.
+  // The owner's cells for transfers to the other process (`sent`) and from the other process (`received`).
   struct SentCell {
     ExchangeCell cell;
     alignas(64) std::byte data[kMaxCopiedTransfer];

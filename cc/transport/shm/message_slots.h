@@ -4,7 +4,7 @@
 //
 //   std::optional<Place> place = slots.Reserve(receivers, bytes);   // nullopt: try again after a Release
 //   ... write there ...; slots.Release(self, place->slot);          // ends the writer's hold
-//   slots.Release(receiver, slot);                                  // false: the receiver holds nothing there
+//   slots.Release(receiver, slot);                                  // false: the receiver holds no message there
 //
 // No receiver holds messages in more slots than its share, so a slow receiver takes no slots from the other receivers.
 // Not thread-safe.
@@ -46,9 +46,9 @@ class MessageSlots {
 
   const uint32_t self_, share_;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;                        // free slots; the last one is taken first, because of the caches
+  std::vector<uint32_t> free_;                        // free slots; the last is used first: it may be in a cache
   std::map<std::vector<uint32_t>, uint32_t> open_;    // for each set of receivers: the slot of their next messages
-  std::vector<uint32_t> slots_held_, messages_held_;  // number held, by process
+  std::vector<uint32_t> slots_held_, messages_held_;  // numbers that each process holds
 };
 
 }  // namespace jaxcomm::shm

@@ -4,7 +4,7 @@
 //   if (memory.CanRead()) …
 //   if (memory.Read(from, to, bytes)) …
 //
-// Each read also reads the nonce of the process. The read fails if another process has taken over the process's pid.
+// Each read also reads the nonce of the process, and fails if the nonce differs: another process then has the pid.
 #pragma once
 
 #include <sys/types.h>

@@ -62,15 +62,15 @@ void ShmTransport::Post(uint32_t process, const MessageId& id, std::vector<Span>
   }
 }
 
-// Keeps at least one slot of this process's share of the peer's slots free for new messages, however long views hold
-// the other slots.
+// Returns false if views hold as many of the peer's slots as this process may hold (share()). The caller then releases
+// its view, so that at least one slot is free for new messages.
 bool ShmTransport::MayKeep(uint32_t process) {
   const Peer* const peer = Find(process);
   return peer != nullptr && peer->slots->held() < slots_.share();
 }
 
-// `to_its_end`: the peer writes no more, so the number of remaining messages is bounded. The remaining messages are
-// read even if no call expects them.
+// `to_its_end`: the peer has stopped writing, so the number of remaining messages is bounded. In that case all of them
+// are read, even if no call expects them.
 void ShmTransport::Read(Peer& peer, bool to_its_end) {
   shm::Record record;
   shm::RingReader::Bytes bytes;
@@ -117,7 +117,7 @@ void ShmTransport::Arrive(Peer& peer, const shm::Record& record, const std::byte
 void ShmTransport::KeepEarly(Peer& peer, Call& call, const MessageId& id, Arrived arrived) {
   if (call.early.count({peer.process, id}) != 0) return Break(peer, "it sent a message twice");
   arrived.charge = kEarlyCost;
-  // Early messages may hold half of this process's share of the peer's slots. Other views can hold the other half.
+  // Copies the message out of its slot if views already hold more than half of the slots that this process may hold.
   if (!arrived.may_stay || peer.slots->held() * 2 > slots_.share()) {
     const auto copy =
         std::make_shared<std::vector<std::byte>>(arrived.bytes.get(), arrived.bytes.get() + arrived.extent.bytes);

@@ -80,7 +80,7 @@ void ShmTransport::Flush() {
   for (const Peer* const peer : peers) shm::Ring(peer->memory->doorbell());
 }
 
-// Flushes, but defers the wake-ups of dozing progress threads until the next Flush.
+// Flushes, but defers the wake-ups of dozing progress threads (kDozing in doorbell.h) until the next Flush.
 void ShmTransport::FlushSoftly() {
   Lock lock(mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) {
@@ -94,7 +94,7 @@ void ShmTransport::FlushSoftly() {
   }
 }
 
-// Removes the receivers that have ended from the message. Returns whether any receiver is left.
+// Removes receivers that have ended, are cut off, or are on another host. Returns whether any receiver is left.
 bool ShmTransport::DropGone(Outgoing* outgoing) {
   const auto is_gone = [&](const Receiver& receiver) {
     const Peer* const peer = At(receiver.process);

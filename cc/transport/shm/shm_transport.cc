@@ -52,7 +52,7 @@ ShmTransport::~ShmTransport() {
 void ShmTransport::Leave() {
   if (!thread_.joinable()) return;
   Stop();
-  // Waits for a thread in Help. A rank may have arrived, and called Help, just before Leave.
+  // Waits for a thread in Help, because a rank may have called Help just before Leave.
   const std::lock_guard<std::mutex> serving(serving_);
   const Clock::time_point deadline = Clock::now() + kDeparture;
   while (SendWaiting() && Clock::now() < deadline) {
@@ -126,7 +126,7 @@ void ShmTransport::Cancel(const CallId& id) {
   for (const auto& [message, posted] : ended.posted) --peers_[message.first]->posted;
   for (const auto& [message, arrived] : ended.early) peers_[message.first]->early_bytes -= arrived.charge;
   lock.unlock();
-  // Messages that waited behind the cancelled ones may proceed.
+  // Messages that waited behind messages of the call may now be sent or read.
   if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());
 }
 
@@ -186,7 +186,7 @@ void ShmTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::
       shm::Doorbell state;
       if (RestAsExpected(&state)) return;
       if (left > left.zero()) continue;
-      // Other processes keep ringing, so the progress thread must receive their messages.
+      // Help ends although other processes keep ringing, so the progress thread must receive their messages.
       return shm::WakeSleeper(doorbell, shm::kAsleep);
     }
     if (yields) YieldUntil([&] { return doorbell.load() != shm::kAwake; }, memory_->writable().rests_until);
@@ -230,7 +230,7 @@ ShmTransport::Peer* ShmTransport::At(uint32_t process) {
 }
 
 void ShmTransport::Serve(Peer& peer, bool look) {
-  if (peer.ended()) return;  // only the thread that holds serving_ ends a peer
+  if (peer.ended()) return;  // needs no lock: only the thread that holds serving_ ends a peer
   // A peer first writes its messages, then sets `closing`, and releases its life lock last. This function checks the
   // three in the reverse order, so that it misses no message.
   const bool lives = !look || shm::IsLocked(peer.memory->fd());

@@ -4,7 +4,7 @@
 //   ... publish its fd() and nonce(), open the other processes' files through /proc/<pid>/fd/<fd> ...
 //   Status status = transport.value()->AddPeer(other, others_nonce, fd);   // for each other process, in any order
 //
-// A view is the sender's memory itself. Held views of the messages of one sender delay only later messages from that
+// A view points into the sender's memory. Held views of the messages of one sender delay only later messages from that
 // sender to this process. However a process ends, the other processes notice the end within a second. All receivers of
 // one Send must belong to the same call.
 //
@@ -47,13 +47,14 @@ namespace jaxcomm {
 
 class ShmTransport final : public Transport {
  public:
-  // Returns the size of the arena of a process, in bytes. The arena is small enough for the caches. The arena is large
-  // enough that a sender finds a free slot, and that a receiver can keep one slot while other messages arrive.
+  // Returns the size of a process's arena, in bytes. The arena consists of the slots for messages in flight. The arena
+  // is small enough for the caches, but large enough that a sender finds a free slot, and that a receiver can keep one
+  // slot while other messages arrive.
   static constexpr int64_t ArenaBytes(uint32_t processes) {
     return std::max(int64_t{4} << 20, 2 * processes * kMaxMessage);
   }
 
-  // `events` must outlive the transport. The arena holds messages in flight and is divided evenly among the receivers.
+  // `events` must outlive the transport. The arena is divided evenly among the receivers.
   static Result<std::unique_ptr<ShmTransport>> Create(uint32_t process, uint32_t processes, Events* events,
                                                       int64_t arena_bytes);
   ~ShmTransport() override;

@@ -147,7 +147,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   }
   for (std::thread& thread : threads) thread.join();
   for (uint32_t self = 0; self < 3; ++self) EXPECT_TRUE(job.events(self).gone().empty());
-  for (uint32_t index = 0; index < 10; ++index) {  // all slots can still be used
+  for (uint32_t index = 0; index < 10; ++index) {  // shows that all slots can still be used
     Counter come;
     job[1].Post(0, Id(1000, 0, 1, index), All(in), false, [&](const Status&, auto) { come.Add(); });
     job[0].Send({{1, Id(1000, 0, 1, index)}}, All(out), [](const Status&) {});

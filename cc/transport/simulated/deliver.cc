@@ -1,5 +1,5 @@
-// Arrivals at a process of a SimulatedNetwork. Messages arrive late and out of order, but never after the end of their
-// sender.
+// Arrivals at a process of a SimulatedNetwork. Messages arrive late and out of order. When a sender has ended, its
+// messages no longer arrive.
 #include <algorithm>
 
 #include "cc/transport/simulated/endpoint.h"
@@ -92,7 +92,8 @@ bool SimulatedNetwork::Endpoint::MayKeep(uint32_t process) {
   return 2 * views_[process] <= kMostViews;
 }
 
-// Delivers one early message that has been posted after its arrival. Returns false if no such message exists.
+// Delivers one message that has arrived, is posted, and need not wait for the release of a view. Returns false if there
+// is no such message.
 bool SimulatedNetwork::Endpoint::DeliverEarly(Lock& lock) {
   for (auto at = early_.begin(); at != early_.end(); ++at) {
     if (posted_.count(at->first) == 0 || views_[at->second.from] >= kMostViews) continue;

@@ -89,7 +89,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   std::mutex mutex_;  // guards all members below
   std::condition_variable wake_, copied_;
   std::mt19937 random_;
-  std::vector<Clock::time_point> last_notice_;  // time of the latest notice, by sender
+  std::vector<Clock::time_point> last_notice_;  // delivery time of the latest notice, by sender
   std::multimap<Clock::time_point, Item> queue_;
   std::map<MessageId, Item> early_;
   std::map<MessageId, Posted> posted_;

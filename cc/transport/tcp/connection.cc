@@ -57,7 +57,8 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
   }
 }
 
-// Must be called after each Take and Resume of the reader. Ends the connection, or updates its watched events.
+// Must be called after each Take and Resume of the reader. Ends the connection after an error or a goodbye.
+// Otherwise updates the events that epoll reports.
 void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
   if (!status.ok()) {
     Fail(lock, peer, CutOff(peer.process, status));
@@ -110,7 +111,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   Peer& peer = static_cast<Peer&>(its);
   gate_.Close(lock);
   if (peer.gone.ok()) {
-    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // a FIN would get lost like the bytes before it
+    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // the host is silent, so a FIN would get lost
     shutdown(peer.socket, SHUT_RDWR);
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);

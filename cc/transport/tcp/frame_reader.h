@@ -3,9 +3,9 @@
 //   const size_t count = reader.Gather(vectors);         // `vectors`: places for the next bytes, in order
 //   Status status = reader.Take(recvmsg(... vectors ...));   // recvmsg returns the number of bytes stored
 //
-// One read takes all frames that have arrived. A large message goes straight into its spans. An error text names the
-// mistake of the process, and continues a sentence that ends in "it sent". After an error nothing more may be read from
-// the process. Not thread-safe.
+// One read takes all frames that have arrived. A large message goes straight into its spans. An error text
+// completes the sentence "process n has been cut off: it sent ..." (CutOff). After an error, nothing more may be read
+// from the process. Not thread-safe.
 #pragma once
 
 #include <sys/uio.h>

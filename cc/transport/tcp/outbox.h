@@ -50,7 +50,7 @@ class Outbox {
     size_t bytes;
   };
 
-  // A system call gets no further buffer after this number of bytes, because other threads may wait for its end.
+  // After this number of bytes, Gather adds no further buffer: other threads may wait for the end of the system call.
   static constexpr size_t kMaxBytes = size_t{1} << 20;
 
   std::deque<Frame> frames_;

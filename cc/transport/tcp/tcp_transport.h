@@ -67,7 +67,7 @@ class TcpTransport : public SocketTransport {
   bool HasDeparted(Lock& lock, Peer& peer);
   void SetInterest(Peer& peer);
 
-  // The base class's mutex_ guards both members. `gate_` releases mutex_ while a thread waits.
+  // The base class's mutex_ guards both members. A thread that waits at the gate releases mutex_ meanwhile.
   Gate gate_;
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
 };

@@ -1,4 +1,4 @@
-// Gives the types of all transports over sockets common names, for tests that every such transport must pass.
+// Common names for the types of the TCP transport and of the UDP transport, for tests that both must pass.
 //
 //   template <typename Kind>
 //   class SocketTransportTest : public testing::Test {};

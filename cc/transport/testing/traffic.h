@@ -103,8 +103,8 @@ void LeaveBehindAMessage(const ConnectNodes& connect) {
   EXPECT_EQ(b.last_error, "process 0 has left");
 }
 
-// Sends one message, and receives it with the calls that the executor makes, in the executor's order. Returns whether
-// the message's callback ran on this thread.
+// Sends one message. Receives the message as the executor does: with the same functions, in the same order. Returns
+// whether the message's callback ran on this thread.
 template <typename Node>
 bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::nanoseconds limit) {
   const Bytes sent = Pattern(1000, index);
@@ -209,7 +209,7 @@ void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
       for (uint32_t i = 0; i < kMessages; ++i) EXPECT_TRUE(Same(in[i], out[i]));
     } else {
       for (auto rounds = random() % 20; rounds > 0; --rounds) std::this_thread::yield();
-      node.transport->Cancel(Id(call, 0, 0, 0).call);  // the memory is freed after this
+      node.transport->Cancel(Id(call, 0, 0, 0).call);  // afterwards the memory is freed
     }
   }
 }

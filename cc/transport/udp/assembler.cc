@@ -33,7 +33,7 @@ Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_
 // Finishes each lossy message that the process has now sent completely, if enough of the message has arrived.
 void Assembler::See(uint16_t sent) {
   const uint64_t now = messages_.oldest + static_cast<uint16_t>(sent - static_cast<uint16_t>(messages_.oldest));
-  // If the number is beyond the limit, it has wrapped around: the packet is older than messages_.oldest.
+  // If the packet was sent when fewer than messages_.oldest messages were complete, `now` is beyond the upper limit.
   if (now <= messages_.sent || now > messages_.oldest + kMaxFrames) return;
   auto at = messages_.arrivals.lower_bound(messages_.sent);
   messages_.sent = now;
@@ -107,7 +107,8 @@ Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte
   return true;
 }
 
-// Reads the message id from the first fragment, and moves kept bytes to the message's spans.
+// Reads the message id from the first fragment, and moves kept bytes to the message's spans. Returns false if the inbox
+// has no room for the message.
 Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();

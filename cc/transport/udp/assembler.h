@@ -6,8 +6,9 @@
 // The first packet of a message contains the message id. Bytes that arrive after the first packet go straight into the
 // message's spans. Bytes that arrive before the first packet are kept until it arrives. A lossy message ends when its
 // reliable part has arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was
-// sent. The missing bytes are then zeroed, and later packets of the message are dropped. Error texts continue a
-// sentence that ends in "it sent". After an error no more packets of the process may be taken. Memory is bounded: a
+// sent. The missing bytes are then zeroed, and later packets of the message are dropped. An error text
+// completes the sentence "process n has been cut off: it sent ...". After an error, no more packets of the process may
+// be taken. Memory is bounded: a
 // packet for which there is no room is not taken, and the process retransmits the packet. Not thread-safe.
 #pragma once
 

@@ -18,7 +18,8 @@ namespace {
 
 // Constants of linux/udp.h that older headers lack.
 constexpr int kUdpSegment = 103, kUdpGro = 104;
-// The maximum numbers of bytes and packets that the kernel splits at once.
+// A run is a sequence of packets that the kernel takes as one datagram and splits. These are the maximum numbers of
+// bytes and packets in a run.
 constexpr size_t kMaxRunBytes = 65000, kMaxRun = 64;
 constexpr size_t kMaxRuns = 64;     // maximum number of runs in one system call
 constexpr int kSendRoom = 1 << 20;  // bytes of the send buffer: acknowledgements must fit behind a window of packets
@@ -41,10 +42,10 @@ size_t RunOf(const std::vector<size_t>& sizes, size_t first, bool may_batch) {
   return count;
 }
 
-// Returns whether to repeat the system call after an error. The call is repeated if the error has nothing to do with
-// these packets, or if this function has changed an option to avoid the error.
+// Returns whether to repeat the system call after an error. The call is repeated if the error does not concern the
+// packets of this call, or if this function has changed an option to avoid the error.
 bool IsCured(int socket, int error, DatagramOptions* options) {
-  // ECONNREFUSED reports an earlier packet, and can be forged.
+  // ECONNREFUSED comes from an ICMP reply to an earlier packet. The reply may be forged.
   if (error == EINTR || error == ECONNREFUSED) return true;
   if (!options->may_batch) {
     const bool is_marked = options->may_mark && (error == EINVAL || error == EPERM || error == EOPNOTSUPP);

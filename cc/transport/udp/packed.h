@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 struct PackedCursor {
   size_t span = 0;
-  int64_t at = 0;  // bytes before `span`
+  int64_t at = 0;  // number of bytes in the spans before `span`
 };
 
 template <typename Byte, typename Visit>

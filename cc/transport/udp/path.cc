@@ -25,10 +25,10 @@ namespace {
 
 constexpr int kReads = 8;                  // maximum number of reads from one process before the next process is read
 constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an acknowledgement may wait for more packets
-constexpr int64_t kHold = 50000000;        // nanoseconds without packets, except probes, to a process without room
+constexpr int64_t kHold = 50000000;        // nanoseconds during which a process without room gets only probes
 constexpr size_t kMaxBatchPackets = 64;
-// The maximum number of batches that Write sends, except on the polling thread. Other threads have other work, such as
-// another rail.
+// The maximum number of batches that Write sends on any thread except the polling thread. Such a thread has other work,
+// for example on another rail.
 constexpr int kFlushedBatches = 4;
 constexpr int kLeastHere = 4;  // minimum number of replies over TCP alone after which a path ends
 
@@ -239,7 +239,7 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
-  if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // a FIN would get lost like the bytes before it
+  if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // the host is silent: a FIN would get lost
   // This callback is pushed before the callbacks of failed messages, so that the caller first learns which process is
   // gone.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {

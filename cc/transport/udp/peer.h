@@ -76,14 +76,14 @@ struct UdpTransport::Peer : SocketPeer {
   RateControl rate;
   DatagramOptions datagrams;
   int users = 0;           // number of threads in system calls on the sockets
-  int64_t held_until = 0;  // the process has no room until this time, so only probes are sent
+  int64_t held_until = 0;  // until this time only probes are sent, because the process has no room
   // The packets that Write is sending.
   TrafficClass traffic_class = TrafficClass::kImportant;
   std::vector<std::byte> bytes;
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
   // The next four are in nanoseconds. `answered` and `answer_at` are times of the steady clock. AnswerTimeout starts at
-  // `answered`. This is the time of the last acknowledgement, the last probe or the first packet in flight.
+  // `answered`: the latest of the last acknowledgement, the last such timeout, and the first packet in flight.
   int64_t answered = 0;
   int64_t response = 0;   // smoothed RTT, including the time that the receiver took to acknowledge
   int64_t deviation = 0;  // smoothed deviation of the RTT from `response`
@@ -93,9 +93,10 @@ struct UdpTransport::Peer : SocketPeer {
   int64_t unanswered_since = 0;  // time of the last acknowledgement or, if later, of the first packet in flight
   bool is_asked = false;         // whether the process owes a reply over TCP
   int only_here = 0;             // replies over TCP since the last acknowledgement
-  // Number of packets acknowledged on this path and all previous paths: until now, and until the last ProgressTo.
+  // Numbers of packets acknowledged on this path and all previous paths: until now (confirmed), and until the last
+  // ProgressTo (reported_confirmed).
   uint64_t confirmed = 0, reported_confirmed = 0;
-  uint64_t reported = 0;  // `confirmed` as ProgressTo last returned it
+  uint64_t reported = 0;  // SendProgress::confirmed that ProgressTo last returned
   // Frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.
   size_t lost_bytes = 0;
   ConnectionWatch watch;

@@ -21,7 +21,7 @@ constexpr int kUnansweredProbes = 6;
 }  // namespace
 
 void UdpTransport::Work() {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds, because this thread's timers pace the packets
+  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; the minimum, because this thread's timers pace the packets
   SocketTransport::Work();
 }
 

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
 constexpr double kDepth = 1e-3;                      // maximum burst after a pause, in seconds at the current rate
-constexpr int64_t kMaxBatch = 60000;                 // bytes: the kernel splits one datagram of this size into packets
+constexpr int64_t kMaxBatch = 60000;                 // bytes: the kernel can take a batch as one datagram, and split it
 constexpr int64_t kQueue = 500 * kMicrosecond;       // target queueing delay; a longer delay lowers the rate
-constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // added to the delay that two batches cause by themselves
+constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // delay that is tolerated in addition to two batches
 constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
-// If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step grows by
-// its original size every millisecond. A pause undoes these larger steps if it begins within kUsualFor of the last
-// larger step.
+// If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step by which
+// the rate rises grows by its original size every millisecond. A pause undoes these larger steps if it begins within
+// kUsualFor of the last larger step.
 constexpr double kMostRaise = 0.1;  // the largest of these larger steps, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
 constexpr double kUsed = 0.7;                 // the rate rises only if more than this share of the rate arrives
@@ -38,7 +38,7 @@ constexpr int64_t kPeriod = 5000 * kMillisecond;  // time after which the minimu
 constexpr double kDue = 0.75;                     // share of a batch that must be allowed before bytes are sent
 constexpr double kLoss = 0.01;         // tolerated share of lost packets: random loss alone does not reduce the rate
 constexpr int64_t kLossPackets = 200;  // packets in one loss measurement
-constexpr int64_t kLossPause = 2 * kMillisecond;  // minimum time between decisions about loss, in addition to RTTs
+constexpr int64_t kLossPause = 2 * kMillisecond;  // decisions about loss are at least this time plus 1 or 2 RTTs apart
 
 // Returns later - earlier. Both times are modulo 2^32.
 int32_t Difference(uint32_t later, uint32_t earlier) { return static_cast<int32_t>(later - earlier); }
@@ -124,7 +124,8 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
   const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
   if (coming && !loses && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
-  // Slow-downs start from the largest recent arrival rate, because a sender that waits for its core briefly sends less.
+  // Slow-downs start from the largest recent arrival rate, because a sender briefly sends less while its thread waits
+  // for a core.
   const double most = *std::max_element(coming_.begin(), coming_.end());
   best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
   if (excess <= 0 || most == 0 || contends_) return;
@@ -144,9 +145,9 @@ void RateControl::Raise(double step, int64_t now) {
   rate_ += is_starting_ ? rate_ : step;
 }
 
-// Finds out whether other flows keep the queue full: the queue persists although this flow slows down. Such flows, for
-// example TCP, would take the whole line from a flow that yields. While they fill the queue, this flow therefore slows
-// down only after a loss, as TCP does.
+// Finds out whether other flows keep the queue full. If so, the queue persists although this flow slows down. Such
+// flows, for example TCP, would take the whole line from a flow that yields. While such flows fill the queue, this flow
+// therefore slows down only after a loss, as TCP does.
 void RateControl::FollowOthers(int64_t excess, int64_t passed) {
   full_for_ = excess > kOthers ? full_for_ + passed : 0;
   gone_for_ = excess <= 0 ? gone_for_ + passed : 0;

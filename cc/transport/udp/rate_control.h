@@ -40,8 +40,8 @@ class RateControl {
 
   explicit RateControl(int64_t packet_bytes) : packet_bytes_(packet_bytes) {}
 
-  // Returns the number of bytes that may be sent now, or 0 if that is less than 3/4 of a batch. The minimum is not a
-  // whole batch: flows that become due at nearly the same time thus send together.
+  // Returns the number of bytes that may be sent now, or 0 if this number is less than 3/4 of a batch. If the minimum
+  // were a whole batch, flows that become due at nearly the same time would not send together.
   int64_t Allowance(int64_t now);
   void Spend(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
   int64_t NextAt() const;
@@ -81,10 +81,10 @@ class RateControl {
   // The newest measured arrival rates, in bytes per second.
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
-  // The highest arrival rates that all of four successive measurements reached, in the current and the previous period.
+  // The highest arrival rate that four successive measurements all reached: in the current period, and in the previous.
   double best_ = 0, earlier_best_ = 0;
   double usual_ = 0;         // the rate without bandwidth freed by other flows
-  int64_t usual_until_ = 0;  // until this time, a pause resets the rate to usual_
+  int64_t usual_until_ = 0;  // until this time, a pause lowers the rate to usual_
   // How long the queue has been empty (empty_for_), full (full_for_), or within its target delay (gone_for_).
   // `looked_`: when these times were last updated.
   int64_t empty_for_ = 0, full_for_ = 0, gone_for_ = 0, looked_ = 0;

@@ -1,4 +1,5 @@
-// Remembers the numbers of arrived packets, so that no packet is taken twice and acknowledgements list missing packets.
+// Remembers the numbers of arrived packets, so that no packet is taken twice, and so that acknowledgements can list the
+// missing packets.
 //
 //   if (window.IsNew(number)) { window.See(number); ... window.Take(number); }
 //   window.Bits(bits);   // bit i: whether packet newest() - i was taken

@@ -171,7 +171,7 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       answered.bytes += static_cast<int64_t>(size);
       answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
-    } else if (!answer.asks && MayLose(fragment)) {  // `asks`: the receiver may have dropped it for lack of room
+    } else if (!answer.asks && MayLose(fragment)) {  // `asks`: the receiver may have had no room
       fragment.frame->may_lose -= static_cast<uint32_t>(size);
       Come(*fragment.frame, done);
     } else {

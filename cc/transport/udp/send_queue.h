@@ -6,9 +6,9 @@
 //
 // The acknowledgement of a packet also reports which earlier packets are missing. Missing packets are retransmitted
 // with new numbers, unless a lossy message may lose them. Every packet carries the number of messages that have been
-// sent completely, this packet included. If the receiver has the reliable part of a lossy message, a packet that counts
-// this message as sent shows the receiver that the missing bytes are lost. Acknowledgements show the loss to the
-// sender. Not thread-safe.
+// sent completely, counting this packet. Once this number includes a lossy message whose reliable part has arrived, the
+// receiver gives up the missing bytes if the message may lose them. Acknowledgements show the loss to the sender. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace jaxcomm {
 
-// The state of the packets in flight, as one acknowledgement newly reports it.
+// The packets that one acknowledgement reports and that no earlier acknowledgement has reported.
 struct Answered {
   int64_t sent = 0;   // when the newest reported packet was sent, in nanoseconds; 0 if it was reported before
   int64_t bytes = 0;  // frame bytes in the packets that arrived
@@ -79,7 +79,7 @@ class SendQueue {
   // case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A later
   // packet also shows that the whole of a lossy message was sent.
   bool ends_message() const { return ends_message_ && lost_.empty() && unsent_.empty(); }
-  // Returns whether there was a time, since the last packet was sent, when nothing waited to be sent or acknowledged.
+  // Returns whether, at some time since the last packet was sent, no frame waited to be sent or acknowledged.
   bool has_paused() const { return has_paused_; }
   size_t copied_bytes() const { return copied_bytes_; }
 

@@ -1,4 +1,4 @@
-// Computes SipHash-2-4 of bytes under a key. Without the key, the hash of other bytes cannot be computed.
+// Computes SipHash-2-4 of bytes under a key. Nobody can compute the hash without the key.
 //
 //   const uint64_t tag = SipHash(key, head, head_bytes, body, body_bytes);   // the hash of `head` followed by `body`
 //

@@ -125,7 +125,7 @@ class UdpTransport : public SocketTransport, public LossyTransport {
 
   // The base class's mutex_ guards the members below.
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  int64_t sleeps_until_ = 0;  // when the polling thread wakes up or, during a pause, when polling resumes
+  int64_t sleeps_until_ = 0;  // when the polling thread wakes up; during a pause: when polling resumes
   int64_t next_batch_ = 0;    // time at which the next batch is due
 };
 

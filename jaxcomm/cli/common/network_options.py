@@ -1,4 +1,4 @@
-"""The options that place ranks on hosts and racks. They override the profile's places."""
+"""The options that place ranks on hosts and racks. The options override the profile's hosts and racks."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def sizes(text: str) -> list[int]:
         else:
             buckets = [bucket.bytes for bucket in files.decode(data, text).buckets]
             found = {nbytes: float(nbytes * buckets.count(nbytes)) for nbytes in buckets}
-            found[sum(buckets)] = float(sum(buckets))  # one call with the whole tree
+            found[sum(buckets)] = float(sum(buckets))  # one call that sums all gradients
     except JaxcommError as error:
         raise ArgumentTypeError(str(error)) from None
     if kept := _apart({nbytes: moved for nbytes, moved in found.items() if nbytes >= 4}):

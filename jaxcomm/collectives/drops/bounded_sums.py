@@ -115,7 +115,7 @@ def _agreed(
 def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Drop) -> jax.Array:
     """The sums, with NaN in every dropped segment that is not finite.
 
-    There are such segments only if more segments are not finite than are kept.
+    A dropped segment can be non-finite only if there are more non-finite segments than kept segments.
     """
     lost = (keep == 0) & ~jnp.isfinite(matter)
     factors = jnp.where(lost, jnp.nan, jnp.ones_like(keep))

@@ -26,9 +26,9 @@ def split_arguments(
     allow_int: bool,
     in_specs: Any,
 ) -> tuple[Split, list[Any], tuple[Guess, ...]]:
-    """How a call's arguments are split over `names`, the arrays among the arguments' leaves, and guesses for `settled`.
+    """Returns the split of a call's arguments over `names`, the leaves that are arrays, and guesses for `settled`.
 
-    Arguments and errors as for `value_and_grad`. `params` are its argnums.
+    The arguments and errors are those of `value_and_grad`; `params` are the argnums.
     """
     paths, tree = jax.tree.flatten_with_path((args, kwargs))
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
@@ -92,7 +92,7 @@ def _guessed(
     """
     specs = list(specs)
     if not explicit and not any(spec and axes_of(spec) for spec in specs):
-        for i in open_:  # under jax.set_mesh any new array, even the batch, is replicated
+        for i in open_:  # under jax.set_mesh every new array is replicated, so replication states nothing
             specs[i] = None
     unknown = [i for i in open_ if specs[i] is None]
     rows = {np.shape(x)[0] for x, spec in zip(arrays, specs, strict=True) if spec and entry_axes(spec[0])}

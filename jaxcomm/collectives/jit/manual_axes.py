@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import jax_compat
 
-# Sharding arguments of JAX's functions. JAX compares their mesh with the current mesh, in which the axes are manual.
+# Sharding arguments of JAX's functions. Their mesh must equal the current mesh, in which the axes are manual.
 _ON_ONE_MESH = ("out_sharding", "auto_axes", "explicit_axes")
 _manual: ContextVar[frozenset[Any]] = ContextVar("manual", default=frozenset())
 
@@ -42,7 +42,7 @@ def _rewritten(sharding: Any, where: str) -> Any:
     mesh = jax.sharding.get_abstract_mesh()
     constraint = where == "with_sharding_constraint"
     if constraint and AxisType.Auto not in mesh.axis_types:
-        names = names | {*mesh.explicit_axes}  # with_sharding_constraint only asserts the type, and moves nothing
+        names = names | {*mesh.explicit_axes}  # on explicit axes, with_sharding_constraint only asserts the type
     if isinstance(sharding, P):
         return _without(names, sharding)
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:

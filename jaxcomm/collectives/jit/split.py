@@ -20,7 +20,7 @@ WHERE = "jaxcomm.value_and_grad"
 
 
 class Split(NamedTuple):
-    """How the arguments of a call are split. Hashable: `jax.jit` compiles once for each.
+    """The split of a call's arguments. Hashable, because `jax.jit` compiles once for each split.
 
     Attributes:
       names: the axes over which the arguments are split.
@@ -63,7 +63,7 @@ class Split(NamedTuple):
         return self._replace(specs=tuple(specs.get(i, spec) for i, spec in enumerate(self.specs)))
 
     def result_specs(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """The spec of each result of `function`, split on the dimension that is larger for the batch than for a part.
+        """The spec of each result of `function`: it splits the dimension that is larger for the batch than for a part.
 
         Raises:
           ValueError: several dimensions of a result grow, or a dimension grows by a factor other than the number of
@@ -88,7 +88,7 @@ class Split(NamedTuple):
                 )
             return P()
         grown = [i for i, sizes in enumerate(zip(part.shape, whole.shape, strict=False)) if sizes[0] != sizes[1]]
-        # The axes in the order in which they split the batch. This order may differ from the order of `names`.
+        # The orders in which the axes split the batch. An order may differ from the order of `names`.
         orders = {entry for spec in self.specs for entry in map(entry_axes, spec) if {*entry} == {*self.names}}
         alike = part.ndim == whole.ndim and len(grown) == len(orders) == 1
         if not alike or part.shape[grown[0]] * ranks != whole.shape[grown[0]]:

@@ -1,4 +1,7 @@
-"""Finds by tracing whether an array belongs to a loss's batch. If it does, a trace with only this array whole fails."""
+"""Finds by tracing whether an array belongs to a loss's batch.
+
+If the array belongs to the batch, tracing fails with this array whole and the rest of the batch split.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +91,8 @@ class _Trial(NamedTuple):
     def ties(self, place: int, split: Split) -> bool:
         """Whether the array at `place` must be split as the other arrays are, or does not affect the results.
 
-        The single row of a rank or a micro-batch broadcasts to any number of rows. A second trial therefore has twice
-        the rows.
+        If each rank or micro-batch has a single row, the first trace may succeed although the arrays are tied, because
+        a single row broadcasts to any number of rows. A second trace therefore has twice the rows.
         """
         whole = split.with_specs({place: P()})
         used = self.used(whole)
@@ -101,7 +104,8 @@ class _Trial(NamedTuple):
 def _with_tied(split: Split, whole: Sequence[int], trial: _Trial) -> Split:
     """Returns the split in which each array at the places `whole` is also split if it is tied to the batch."""
     tied = split.with_specs(dict.fromkeys(whole, P(split.names)))
-    # The trace fails if an array in `whole` is not the batch's, or if the function has an error. The guesses then stay.
+    # If an array in `whole` does not belong to the batch, or if the function has an error, the trace fails. The guesses
+    # then stay.
     if not whole or trial.used(tied) is None:
         return split
     for place in whole:

@@ -64,9 +64,9 @@ class _PermutedCall:
       axes: the mesh's axes that the call is over.
       groups: for each group, its ranks' indices along the axes.
       devices: the number of devices along the axes.
-      platform: the devices' platform.
-      checks_vma: whether types say along which axes a value differs. lax's psum over groups refuses such types. On TPUs
-        it also refuses groups of unequal sizes, such as the late rank alone and all other ranks.
+      platform: the devices' platform. On TPUs lax's psum refuses groups of unequal sizes, so late joins run in rounds.
+      checks_vma: whether the operands' types say along which axes values vary. lax's psum over groups refuses such
+        types, so late joins run in rounds.
     """
 
     collective: CoreCollective
@@ -279,7 +279,7 @@ def _all_gather(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any
     (program,) = programs
     n = program.ranks
     row = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
-    rows = jnp.tile(row, n)  # a rank's copies are overwritten by other ranks' rows before it reads them
+    rows = jnp.tile(row, n)  # other ranks' rows overwrite the rank's copies before the rank reads them
     if row.size:
         rows = program.run(rows, _equal(n, row.size), program.on, combine)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()

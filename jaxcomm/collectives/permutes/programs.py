@@ -29,7 +29,7 @@ def compiled(schedule: Schedule, nbytes: int) -> Permutes:
 
 
 def why_not(schedule: Schedule, nbytes: int, in_rounds: bool = False) -> str | None:
-    """Why calls of this size cannot run a schedule by permutes; None if they can.
+    """The reason why calls of this size cannot run a schedule by permutes; None if they can.
 
     Args:
       schedule: any schedule.

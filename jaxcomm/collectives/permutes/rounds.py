@@ -24,7 +24,7 @@ from jaxcomm.collectives.permutes.steps import (
 from jaxcomm.program.permutes import Permutes
 
 Combine = Callable[[Any, Any], Any]
-_IN_FLIGHT: Final = 8  # at most 1/8 of the buffer is in flight; the next permute waits for the earlier permutes
+_IN_FLIGHT: Final = 8  # at most 1/8 of the buffer is in flight; the next permute then waits for earlier ones
 
 
 class Ranks(NamedTuple):
@@ -88,8 +88,8 @@ class _Trace:
     def round(self, steps: Sequence[OwnColumns], row: Any, buffers: Any) -> Any:
         """Traces one round on the buffer and the slots.
 
-        The barriers on the buffers keep XLA from fusing the updates of all rounds into every read. Such a program takes
-        minutes to compile. These barriers also bound the memory of rows in flight. The barrier on a step's numbers
+        Without the barriers on the buffers, XLA would fuse the updates of all rounds into every read, and take minutes
+        to compile the program. These barriers also bound the memory of rows in flight. The barrier on a step's numbers
         copies the numbers out of the row, so that similar steps have the same kernel, and XLA compiles it once.
         """
         flying = 0

@@ -87,7 +87,7 @@ def _common_version(remote: Mapping[int, Sequence[str]]) -> int:
 
 
 def _addresses(process: int, text: str) -> list[str]:
-    """Returns the addresses that a process has published. Checks them, because others can write to the store."""
+    """Returns the addresses that a process has published. Checks them, as other programs can write to the store."""
     try:
         found = json.loads(text)
         return [str(ipaddress.ip_address(each)) for each in found]

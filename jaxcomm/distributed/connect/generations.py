@@ -62,7 +62,7 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Barr
       live: the result of the barrier.
       connected: the members of this process's generation; empty if the process is not connected.
       entry: this process's entry into the barrier.
-      timeout_s: time for all processes to arrive.
+      timeout_s: seconds in which the first live process must publish the name.
 
     Returns:
       `entry.generation` if all live processes are connected in that generation and no other process is a member of it.
@@ -120,7 +120,7 @@ def _entries(live: Incarnations) -> dict[int, BarrierEntry]:
 
 
 def _find(key: str) -> str | None:
-    """The value of a key that belongs to no generation, or None."""
+    """The value of a key that is the same in all generations; None if the key has no value."""
     try:
         value: str = store.client().key_value_try_get(key)
     except jax.errors.JaxRuntimeError as error:

@@ -7,10 +7,10 @@
     proof      MAC over both nonces, repeated      →
                                                    ←         welcome    MAC over both nonces, repeated
 
-A MAC covers the purpose of its message, both process numbers, the rail, the rail's number of cuts, and the nonces. The
-MAC's key belongs to one generation of one job. So messages that are replayed, reflected, or from another connection,
-generation or job are refused. Proof and welcome are long, so the handshake fails on a path that loses long packets or
-is very slow. The functions take and return bytes of fixed lengths.
+A MAC covers the purpose of its message, both process numbers, the rail, the rail's number of cuts (failures so far),
+and the nonces. The MAC's key belongs to one generation of one job. So messages that are replayed, reflected, or from
+another connection, generation or job are refused. Proof and welcome are long, so the handshake fails on a path that
+loses long packets or is very slow. The functions take and return bytes of fixed lengths.
 """
 
 from __future__ import annotations

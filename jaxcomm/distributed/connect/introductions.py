@@ -43,10 +43,10 @@ class Introduced(NamedTuple):
 
 
 def agree_on_key(process: int, first: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:
-    """Returns the first process's generation number and the key. Without a secret file, that process makes the secret.
+    """Returns the first process's generation number and the key. The first process makes the secret if no file has it.
 
     Raises:
-      JaxcommError: the first process is missing, or only some processes have a file.
+      JaxcommError: the first process is missing, or only some processes have a secret file.
     """
     own = secret.read(chosen.secret_file) if chosen.secret_file else secret.new() if process == first else b""
     if process == first:

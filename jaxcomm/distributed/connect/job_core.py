@@ -40,7 +40,7 @@ class JobCore:
         """
         self._processes = jax.process_count()  # read here, because jaxcomm's own threads must not call JAX
         CPU.call("job_open", jax.process_index(), self._processes, same_job)
-        self._at_exit: Callable[[], object] = _leave  # after `start`: the argument of `atexit.unregister`
+        self._at_exit: Callable[[], object] = _leave  # `start` sets the function that `close` unregisters
 
     def shm_file(self) -> tuple[int, int]:
         """Returns the descriptor of this process's shared-memory file, and the file's number."""
@@ -91,7 +91,7 @@ class JobCore:
         return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
 
     def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
-        """Takes a connected, authenticated socket for a cut rail, or closes it."""
+        """Restores a cut rail with a connected, authenticated socket. On failure closes the socket."""
         CPU.call("job_restore_tcp", process, rail, cuts, fd)
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
@@ -108,8 +108,8 @@ class JobCore:
         """Leaves the job as at process exit, and releases the connections.
 
         Raises:
-          JaxcommError: with `for_change`, a step that was dispatched before has not ended; it could call collectives in
-            the next generation. Also if a call has not ended.
+          JaxcommError: a call has not ended. Or `for_change` is set and a dispatched step has not ended; the step could
+            call collectives in the next generation.
         """
         atexit.unregister(self._at_exit)
         if not _leave() and for_change:

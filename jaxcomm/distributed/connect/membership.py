@@ -68,7 +68,8 @@ class Membership(NamedTuple):
       ends: the rails of this process.
       rails: the names of the job's rails, the same in all processes; empty if all processes share memory.
       shares: the rails' shares to each process that is reached over the network.
-      round_trips: for each process and rail, the lowest RTT at the start in seconds, if the kernel knows it.
+      round_trips: for each process and rail, the lowest RTT at the start, in seconds; omits RTTs that the kernel does
+        not know.
       repair: the object that reconnects cut rails; None with fewer than two rails.
     """
 

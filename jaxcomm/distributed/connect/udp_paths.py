@@ -60,7 +60,10 @@ class UdpPath(NamedTuple):
 
 
 class Agreed(NamedTuple):
-    """The paths by process and rail, and the errors of rails without a path, if the user did not name these rails."""
+    """The paths by process and rail. `lacking` has the error of each rail without a path, if the rail was detected.
+
+    If a rail that the user named has no path, `agree` raises the error.
+    """
 
     paths: dict[tuple[int, str], UdpPath]
     lacking: dict[tuple[int, str], JaxcommError]
@@ -116,7 +119,7 @@ def agree(
 def agree_with(
     process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
 ) -> UdpPath:
-    """Agrees on a path with one process over one rail, and takes the connection. Args as for `agree`.
+    """Agrees on a path with one process over one rail, and takes ownership of the connection. Args as for `agree`.
 
     Raises:
       JaxcommError, OSError: no path works; the connection is closed.

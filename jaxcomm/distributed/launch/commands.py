@@ -82,8 +82,8 @@ def variables(
       transport: the value of JAXCOMM_TRANSPORT, or None to leave this variable as it is.
       environment: the current variables.
       keeps_going: whether the other processes may go on when a process ends.
-      own_service: the "host:port" at which process 0's own coordination service listens; None: `coordinator`. Another
-        process's service at `coordinator` serves the job if this is given.
+      own_service: the "host:port" at which process 0's own coordination service listens; None: `coordinator`. If given,
+        the job uses the service of another process at `coordinator`.
       further: more variables, the same for all processes.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()

@@ -29,7 +29,7 @@ _REPORT_S: Final = 2.0
 
 
 class Coordinator:
-    """The service's process, which ends with this one."""
+    """The service's process. It ends when this process ends."""
 
     def __init__(self, address: str, processes: int) -> None:
         """Starts the service, and returns when it listens.

@@ -1,6 +1,6 @@
 """Runs processes until all have ended, and leaves no process behind.
 
-A failure ends all processes, unless the caller lets the other processes go on, or the failed one start again.
+A failure ends all processes, unless the caller lets the other processes go on or starts the failed process again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def supervise(
                     for each in (child.ended, *child.streams):
                         selector.unregister(each)
                     children.remove(child)
-                    os.write(groups, f"end {child.pid}\n".encode())  # the number may be reused from now on
+                    os.write(groups, f"end {child.pid}\n".encode())  # the system may reuse this number from now on
                     end = End(child.process, child.end(), tuple(child.last_lines))
                     if failure is not None:
                         continue
@@ -198,7 +198,7 @@ class _Child:
             os.killpg(self.pid, number)
 
     def seconds_stopped(self) -> float:
-        """Returns for how long the process has been stopped by a signal, as far as these calls have seen."""
+        """Returns the seconds since a call of this method first found the process stopped by a signal; 0 if it runs."""
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:

@@ -25,7 +25,7 @@ def rails_between(own: Record, peer: Record) -> list[str]:
     """Returns the rails that lead to another process.
 
     Raises:
-      JaxcommError: there is no common rail, or the two plans have different rails or shares.
+      JaxcommError: there is no common rail, or the plans of the two processes have different rails or shares.
     """
     lower, higher = sorted((own, peer))
     if lower.planned != higher.planned:
@@ -130,7 +130,7 @@ def connect_rails(
                     raise
                 failed.add(name)
                 if end.network:
-                    found.lacking.append(name)  # the user did not name it
+                    found.lacking.append(name)  # the user did not name this rail
                     say_once(f"no process uses the rail {name}: {error}")
                 else:
                     found.down.append((other, name))

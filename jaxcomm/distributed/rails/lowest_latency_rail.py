@@ -1,11 +1,11 @@
 """Chooses the rail for small calls if no plan has shares: the rail with the lowest RTT that the kernel has measured.
 
 By default a message of one segment goes to the rail with the largest share. That rail has the highest rate, but may
-have a long RTT. With this choice one rail, the same to all processes, carries every message of calls below a threshold.
+have a long RTT. This module chooses one rail that carries all messages of calls below a threshold, to all processes.
 
 Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", section 4.3, equations 4 and 6 (the
-cold state). Nezha measures the threshold by the latencies of calls. Here the threshold follows from RTTs and rates
-before the first call.
+cold state). Nezha finds the threshold from latencies of calls. This module computes the threshold, in bytes, from RTTs
+and rates before the first call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxcomm.ffi.shares import SharesFrom
 
 _MIN_RTT: Final = struct.Struct("=148xI")  # tcpi_min_rtt of linux/tcp.h, in microseconds
 _NO_RTT: Final = (0, 2**32 - 1)  # values of the field before the first measurement
-_FACTOR, _LEAST_GAIN_S = 2, 20e-6  # the RTT must be lower by this factor and by this time; like rails differ by less
+_FACTOR, _LEAST_GAIN_S = 2, 20e-6  # required advantage in RTT, as factor and time; RTTs of like rails differ by less
 _SEVERAL_SEGMENTS: Final = 128 << 10  # smallest message of two segments; see kShortestSegment in segment_bytes.h
 
 
@@ -52,7 +52,7 @@ def lowest_latency_rail(
     """Returns the rail with the lowest RTT, or None if its gain is too small.
 
     The gain suffices if this RTT is less than half the RTT of the rails in `firsts`, and at least 20 µs lower. RTTs are
-    medians over the processes, so that all processes are reached over one rail: a thread can wait on only one rail
+    medians over the processes, because one rail must serve all processes: a thread can wait on only one rail
     (`cc/transport/rails/rails.h`).
 
     Args:
@@ -77,9 +77,10 @@ def with_range_for_small_calls(
 ) -> list[SharesFrom]:
     """Returns the shares to a process. Small calls use only the lowest-latency rail; larger calls keep their shares.
 
-    A message of one segment is faster on that rail until the rail's lower rate costs more than its lower RTT saves.
-    From 128 KiB on, messages have several segments, and are faster over several rails. If no rail has a higher rate,
-    the lowest-latency rail also gets the largest share, so it carries the one-segment messages of larger calls.
+    A message of one segment is faster on the lowest-latency rail up to a size. Above this size, the rail's lower rate
+    costs more time than its lower RTT saves. From 128 KiB on, messages have several segments, and are faster over
+    several rails. If no rail has a higher rate, the lowest-latency rail also gets the largest share, so it carries the
+    one-segment messages of larger calls.
 
     Args:
       shares: the shares to the process by rail, including the lowest-latency rail.
@@ -91,7 +92,7 @@ def with_range_for_small_calls(
         return [SharesFrom(0, shares)]
     alone = SharesFrom(0, {name: sum(shares.values()) * (name == chosen.name) for name in shares})
     if rates[chosen.name] >= rates[first]:
-        # Shares of equal rates differ by at most 1.
+        # Shares of equal rates differ by at most 1, so moving 2 units makes the chosen rail's share the largest.
         most = {**shares, chosen.name: shares[chosen.name] + 2, first: shares[first] - 2}
         return [alone, SharesFrom(_SEVERAL_SEGMENTS, most)]
     longer_s = 8e-6 / rates[chosen.name] - 8e-6 / rates[first]  # seconds per byte

@@ -63,7 +63,7 @@ class Outages:
         self._quiet_until: dict[RailTo, float] = {}
 
     def update(self, cuts: Mapping[RailTo, int]) -> None:
-        """Records the number of cuts of each rail that is cut now. All other rails work, or their process has ended."""
+        """Records the cut rails, with their numbers of cuts. Other rails work, or lead to processes that have ended."""
         now = time.monotonic()
         before, self._outages = self._outages, {}
         for to, count in cuts.items():

@@ -11,20 +11,20 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRails, SharesFrom
 from jaxcomm.log import say_once
 
-_APART: Final = 1.25  # rates identify rails if each rate is at least this factor above the next lower one
+_APART: Final = 1.25  # rates identify rails if each rate is at least this factor times the next lower rate
 
 
 def shares_of(planned: PlanRails | None, names: Sequence[str], ends: Iterable[RailEnd]) -> Sequence[SharesFrom]:
     """Returns the plan's shares with the names of the job's rails; () without a plan or with fewer than two rails.
 
-    If the names differ, the rails are matched in the order of their rates. This requires that all rails of the plan
-    use one transport and that all rates differ. The plan must have every rail of the job, because a rail without a
-    share would carry nothing.
+    If the names differ, the rails are matched in the order of their rates. Then all rails of the plan must use one
+    transport, and any two rates must differ by 25 % or more. The plan must have every rail of the job, because a rail
+    without a share would carry nothing.
 
     Args:
       planned: the plan's rails.
       names: the job's rails.
-      ends: all ends of these rails.
+      ends: the ends of these rails in all processes.
 
     Raises:
       JaxcommError: the names differ, and either the numbers of rails differ or the rates do not identify the rails.
@@ -57,7 +57,7 @@ def _rates(names: Iterable[str], ends: Iterable[RailEnd]) -> dict[str, float]:
 
 
 def _differ(rates: Mapping[str, float]) -> bool:
-    """Returns whether all rates are known and differ by `_APART`."""
+    """Returns whether all rates are known and any two differ at least by the factor `_APART`."""
     ascending = sorted(rates.values())
     return ascending[0] > 0 and all(high >= _APART * low for low, high in itertools.pairwise(ascending))
 

@@ -40,14 +40,14 @@ class RailsCore(Protocol):
         """Returns the cut rails that can be restored: each rail's process, number, and number of cuts so far."""
 
     def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
-        """Takes a connected, authenticated, non-blocking socket for a cut rail, or closes it.
+        """Restores a cut rail with a connected, authenticated, non-blocking socket. On failure closes the socket.
 
         Raises:
           JaxcommError: the rail is not cut, or its number of cuts is not `cuts`.
         """
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
-        """Takes a UDP path for a cut rail, or closes its sockets. Raises the same error as `restore_tcp`."""
+        """Restores a cut rail with a UDP path, or closes the path's sockets and raises as `restore_tcp` does."""
 
 
 class Repair:
@@ -85,7 +85,7 @@ class Repair:
         self._bound = bound
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
-        self._lock = threading.Lock()  # guards the outages and the calls to the core; no such call follows `close`
+        self._lock = threading.Lock()  # guards the outages and the calls to the core; no core call follows `close`
         self._outages = Outages(names, (RailTo(process, names.index(name)) for process, name in down))
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)

@@ -1,4 +1,4 @@
-"""The section about the kernel of importance masks: compares the kernel's memory bandwidth with that of a copy.
+"""The section about the kernel of importance masks: compares the kernel's memory bandwidth with a copy's bandwidth.
 
 python -m jaxcomm.gpu.checks.kernels RESULT.json
 """

@@ -1,9 +1,9 @@
 """Writes plans as files for other executors, one file per byte range: MSCCL++ (JSON) and MSCCL (XML).
 
-An export holds a schedule's and its precondition's messages between thread blocks, with roles bound to ranks. It omits
-everything for which the formats have no place: the plan's element types, predictions and provenance, and decisions
-other than schedules. The tests execute exported files with readers of their own. The executors of MSCCL++ and MSCCL
-have not run exported files yet.
+An export holds the messages of a schedule and of its precondition, as operations of thread blocks, with roles bound to
+ranks. It omits everything for which the formats have no place: the plan's element types, predictions and provenance,
+and decisions other than schedules. The tests execute exported files with readers of their own. The executors of MSCCL++
+and MSCCL have not run exported files yet.
 
 This package imports plan and schedules; any package may import it.
 """

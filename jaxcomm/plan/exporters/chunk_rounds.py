@@ -25,7 +25,7 @@ Built = TypeVar("Built")
 
 
 class Message(NamedTuple):
-    """A chunk that `src` sends to `dst`, which adds it to its own chunk or replaces that chunk."""
+    """A chunk that `src` sends to `dst`. `dst` adds this chunk to its own chunk, or overwrites its own chunk."""
 
     src: int
     dst: int
@@ -113,7 +113,7 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """The result of `build` for about the least number of groups of chunks, in [first, last], within the limits.
+    """The result of `build` for the first number of groups of chunks, from `first` to `last`, that meets the limits.
 
     Raises:
       PlanError: no attempt succeeds; the error is the last attempt's error.
@@ -130,7 +130,7 @@ def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
 
 
 def check(quantity: str, value: int, limit: int, allows: str, cure: str, *, split: bool = True) -> None:
-    """Raises TooMuchError if a value exceeds its limit; `split` says whether more groups lower the value."""
+    """Raises TooMuchError if a value exceeds its limit; `split` says whether more groups of chunks lower the value."""
     if value > limit:
         message = f"{quantity} is {value}; {allows} at most {limit}.\n  Cure: {cure}."
         raise TooMuchError(message, value / limit if split else None)

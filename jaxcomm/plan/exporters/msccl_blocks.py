@@ -1,6 +1,6 @@
 """Builds MSCCL's thread blocks.
 
-A block runs its steps in order. A step also waits for the steps of other blocks with which it conflicts.
+A block runs its steps in order. A step also waits for conflicting earlier steps of other blocks.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: 
 
 
 def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int], Iterator[int]]:
-    """For each link, the channels that its steps use in turn: the first with room for one more peer at both ends."""
+    """For each link, the channels that its steps use in turn: the first channels in which both ends can take a peer."""
     each = math.ceil(max(steps.values()) / most)
     taken: Counter[tuple[int, int, bool]] = Counter()
     channels: dict[tuple[int, int], Iterator[int]] = {}

@@ -6,9 +6,9 @@ parser, execution_plan.cc, checks neither version nor schema.
 Thread block i of every GPU moves the same chunks, so no two blocks of a GPU share data. A round's transfer from one
 block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`. The receiver does `wait`,
 then `re` (reduce) or `copy`, or `res` if it forwards the sum at once. A GPU writes to another GPU's buffers only after
-the other GPU has signalled in this call, because the other GPU may still be in its previous call. A GPU to which others
-write before it sends anything therefore signals at its start. A place in scratch is reused once the signals that have
-reached the sender prove that the place was read.
+the other GPU has signalled in this call, because the other GPU may still be in its previous call. A GPU that receives
+before it sends anything therefore signals at its start. A place in scratch is reused once a signal has shown the sender
+that the place was read.
 
 Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). Other GPUs write only to
 scratch, because the executor assumes that other buffers begin at the same offset of their allocations on all GPUs. A
@@ -125,10 +125,13 @@ class _Scratch:
         self.size = 0
         self._read: dict[int, list[tuple[int, int]]] = defaultdict(
             list
-        )  # by block: each place that was read, and the number of signals sent until then
+        )  # by block: the places that were read, each with the number of signals that the block had sent by then
 
     def take(self, block: int, known: int) -> int:
-        """Returns a place for a chunk to the block. The chunk's sender knows of the block's first `known` signals."""
+        """Returns a place for a chunk to the block.
+
+        The first `known` signals of the block have reached the chunk's sender.
+        """
         for at, (place, signals) in enumerate(self._read[block]):
             if signals < known:
                 del self._read[block][at]
@@ -172,7 +175,7 @@ class _Plan:
 
     @property
     def places(self) -> int:
-        """The number of chunks for which the largest buffer of any GPU has room."""
+        """The size of the largest buffer of any GPU, in chunks."""
         return max(self._chunks, *(scratch.size for scratch in self._scratch))
 
     def gpu(self, rank: int, instances: int) -> dict[str, Any]:
@@ -206,7 +209,7 @@ class _Plan:
         }
 
     def _add(self, index: int, messages: Sequence[Message]) -> None:
-        """Adds a round's operations to the blocks of one index."""
+        """Adds the operations for a round's messages to the thread blocks of this index."""
         row = self._blocks[index]
         place: dict[Message, int] = {}
         known: dict[int, IntArray] = {}

@@ -1,4 +1,4 @@
-"""A thread block of MSCCL++: its operations, and where they must wait for the block's other threads."""
+"""A thread block of MSCCL++: its operations, and the places where all threads of the block must meet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxcomm.schedules import Op
 
 CHANNELS_AT_ONCE: Final = 8  # at most this many channels per `signal` or `wait`, peers per `put`, or chunks per sum
 
-Cell = tuple[str, int]  # a buffer, and the number of a chunk or place in it
+Cell = tuple[str, int]  # a buffer ("i": input, "s": scratch), and the number of a chunk or place in the buffer
 Item = TypeVar("Item")
 
 
@@ -36,7 +36,7 @@ class ThreadBlock:
         self.arrived: set[int] = set()  # peers that are known to be in this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
-        self.known = np.zeros(ranks, np.int32)  # number of signals by each rank's block that surely precede the next op
+        self.known = np.zeros(ranks, np.int32)  # by rank: number of its block's signals that precede the next operation
         self._ops: list[dict[str, Any]] = []
         self._waited = False  # whether a thread has waited since the last barrier of all threads
         self._read: set[Cell] = set()  # cells that were read since the last barrier
@@ -78,7 +78,7 @@ class ThreadBlock:
         self.signals += 1
 
     def receive(self, messages: Sequence[tuple[Slot, Op]]) -> None:
-        """Receives what peers have put into the block's scratch; each peer signals once for all its chunks."""
+        """Receives chunks that peers have put into the block's scratch; each peer signals once for all its chunks."""
         self._wait(sorted({slot.peer for slot, _ in messages}))
         for (_, chunk, at), op in messages:
             own, place = _local("i", chunk), _local("s", at)
@@ -96,12 +96,12 @@ class ThreadBlock:
                 self._sums[chunk] = sum_
 
     def close(self) -> None:
-        """Ends the last waits and sums. Nothing may join them: a precondition's sum must not wait for late ranks."""
+        """Closes the last waits and sums, because a precondition's sum must not wait for late ranks."""
         self._waits = []
         self._sums = {}
 
     def _wait(self, peers: Iterable[int]) -> None:
-        """Adds peers to the last waits, which precede the peers' data operations, or starts new waits."""
+        """Adds peers to the last waits, or starts new waits. A peer's data operations come after its wait."""
         if not self._waits:
             self._sums, self._after_waits, self._waited = {}, len(self._ops), True
         for peer in peers:

@@ -12,7 +12,7 @@ from jaxcomm import cp_sat
 from jaxcomm.cp_sat import WORK_PER_SECOND, Log
 
 STEPS: Final = 32  # number of shares of a layer to choose from, from 0 to the bound
-CHOICES: Final = 8192  # approximate limit on the number of shares of all layers; many layers have fewer shares each
+CHOICES: Final = 8192  # approximate limit on the choices of all layers together; with many layers, each has fewer
 TICKS: Final = 2**30  # the total cost in the solver's integers
 UNITS: Final = 2**40  # the total bytes in the solver's integers
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, queue_drops
 
-STEPS: Final = 128  # queue sizes to choose from; in a buffer of at most this number of packets, a step is one packet
+STEPS: Final = 128  # queue sizes to try; in a buffer of at most this number of packets, a step is one packet
 LARGEST: Final = 8192  # the queues get at most this many packets of a buffer
 CAPACITY: Final = 1024  # units of the switch's total capacity
 
@@ -36,7 +36,7 @@ class _Option(NamedTuple):
 
 
 class _State(NamedTuple):
-    """For each number of steps that may be used, the least cost, and the last queue's option with this cost."""
+    """For each size of the buffer in steps: the least cost of the queues so far, and the last queue's option."""
 
     cost: Floats
     option: NDArray[np.int64]

@@ -16,8 +16,8 @@ from jaxcomm.profile import PacketLoss
 EXACT: Final = 65536  # with more packets in a message, the number of losses is taken as normally distributed
 _NEGLIGIBLE: Final = 1e-15
 _DUPLICATES: Final = 3  # later packets that show TCP a loss before its timeout (RFC 5681)
-_REPEAT: Final = 2  # latencies of a retransmission without a timeout: acknowledgement and packet
-_QUERY: Final = 3  # latencies of a requested retransmission: query, reply and packets
+_REPEAT: Final = 2  # latencies per retransmission without a timeout: one for the acknowledgement, one for the packet
+_QUERY: Final = 3  # latencies per requested retransmission: one each for the query, the reply and the packets
 
 
 def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None) -> float:
@@ -55,7 +55,7 @@ def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pac
     """Seconds if a message is complete when all of it but the share `share` has arrived.
 
     If more is missing, the receiver requests the missing packets. Without losses this is the time of a ring over the
-    rest of the buffer.
+    buffer without this share.
 
     Args:
       ranks: number of ranks.

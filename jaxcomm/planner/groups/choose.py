@@ -93,7 +93,7 @@ def _model_bytes(profile: Profile, given: int | None) -> int:
 
 
 def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
-    """The connected pattern of the least cost that leaves the least disagreement per second, and its ρ."""
+    """The least-cost pattern that brings all ranks to agreement with the least disagreement per second, and its ρ."""
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]
     drawn = Shuffle(links, links.least).iterations(max(lengths), seed)

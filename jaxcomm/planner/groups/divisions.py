@@ -27,8 +27,8 @@ SKETCH: Final = 64  # random numbers per rank that stand for the rank's model
 class Shuffle:
     """Draws divisions of all ranks into few groups, in which no group takes longer than `limit` seconds.
 
-    In every iteration each rack sends one rank to a group between racks. The ranks that stay join that group as far as
-    the limit allows, or are divided within their rack. The slowest ranks choose their partners first, so they get fast
+    In every iteration each rack sends one rank to a group between racks. The other ranks join this group as far as the
+    limit allows, or are divided within their rack. The slowest ranks choose their partners first, so they get fast
     partners. The remaining ranks form one large group if the limit allows it. Senders and partners are drawn at random.
     """
 
@@ -107,7 +107,7 @@ class Shuffle:
 def path(links: GroupCosts) -> list[Division]:
     """Pairs along a path through all ranks.
 
-    The ranks agree slowly, but on every network the pattern is connected and keeps to the limit.
+    On every network all ranks agree, though slowly, and no group takes longer than `GroupCosts.least`.
     """
     heads = [rack.ranks[0] for rack in links.racks]
     phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]
@@ -118,7 +118,7 @@ def path(links: GroupCosts) -> list[Division]:
 def racks_in_turn(links: GroupCosts) -> list[Division]:
     """In the first iteration each rack is a group. In each further iteration, a group has one rank of every rack.
 
-    Racks of equal size agree exactly after a period.
+    If all racks have equal size, all ranks agree exactly after one period.
     """
     racks = [[*rack.ranks] for rack in links.racks]
     turns = range(max(map(len, racks))) if len(racks) > 1 else ()

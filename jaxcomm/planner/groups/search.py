@@ -1,8 +1,8 @@
 """Finds patterns that leave the least disagreement per second, by descent over the divisions of every iteration.
 
 In turn, each iteration takes the division with which the whole period leaves the least disagreement, until no change
-gains. With up to `EVERY` ranks all divisions are tried, or a sample of all divisions. With more ranks only divisions of
-the starting patterns are tried.
+gains. With up to `EVERY` ranks all divisions are tried, or a sample of them if there are more than `MOST`. With more
+ranks only divisions of the starting patterns are tried.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Pool(NamedTuple):
 
     @classmethod
     def of(cls, links: GroupCosts, starts: Sequence[list[Division]], dice: random.Random) -> Self:
-        """The divisions of `starts`; for few ranks, also all divisions of the least cost without a shared uplink."""
+        """The divisions of `starts`; for few ranks, also all of the least cost in which groups share no uplink."""
         ranks = len(links.nics)
         limit = links.least * SLACK
         every = [*_divisions(list(range(ranks)), links)] if ranks <= EVERY else []

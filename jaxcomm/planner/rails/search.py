@@ -1,4 +1,6 @@
-"""Decides from measured tables how buffers of each size are split over unlike rails. A split must save enough.
+"""Decides from measured tables how buffers of each size are split over unlike rails.
+
+A split must save at least `min_gain`.
 
 Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", sections 2.3 and 4.3.
 Nezha finds threshold and shares by gradient descent at run time. Here the tables give both in advance.
@@ -32,8 +34,8 @@ from jaxcomm.profile import Profile, Rail
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 STEPS: Final = 2  # sizes tried per octave
-# Allowed excess over the time of the best split with rounded shares. With the first slack, the time is at most 2 % over
-# the time of the best split with any shares.
+# Allowed excess over the time of the best split with rounded shares, tried in this order. With the first slack, the
+# time is at most 2 % over the time of the best split with any shares.
 SLACKS: Final = (0.016, 0.04, 0.08, 0.16)
 MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # if a split saves less, one rail is within the first slack
 FINEST: Final = 1.001  # a range is not divided further if its last size is less than this multiple of its first size
@@ -45,7 +47,7 @@ def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
     For each size `best_split` finds the shares with which the last rail finishes earliest. The split is taken if it
     saves at least `min_gain` of the best single rail's time and its rails do not diverge. Rails diverge if their
     throughputs (a share's bytes divided by its predicted time) differ by more than a factor of τ = 5 (equation 3),
-    unless every share is within the `reach` of its rail's table. A split that diverges is tried again without its
+    unless every share is within its rail's `reach` (see `RailOption`). A split that diverges is tried again without its
     slowest rail, and with all rails within their reach.
 
     Args:
@@ -79,8 +81,9 @@ def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
 class RailChoice(NamedTuple):
     """The split for a size, and its reason.
 
-    `ratio` is the divergence of the split. If the reason is "diverges", it is the divergence of the best split, which
-    was refused. `seconds` is the time of the split, and `alone` is the time of the best single rail.
+    `ratio` is the highest throughput of a rail in the split, divided by the lowest. If the reason is "diverges",
+    `ratio` is for the best split, which was refused. `seconds` is the time of the split, and `alone` is the time of the
+    best single rail.
     """
 
     split: Split
@@ -91,7 +94,7 @@ class RailChoice(NamedTuple):
 
     @property
     def kind(self) -> object:
-        """The reason, the rails, and the use of a single rail; a range ends where any of these changes."""
+        """The reason, the rails, and a single rail's connections and cores; a range ends where any of these changes."""
         rails = tuple(load.option.rail.name for load in self.split)
         return self.reason, rails, self.split[0].option.use if len(rails) == 1 else None
 

@@ -18,7 +18,7 @@ from jaxcomm.planner.rails import times
 from jaxcomm.planner.rails.times import RailOption
 from jaxcomm.profile import Profile
 
-TIE: Final = 1e-6  # share of the least time that one more rail, connection or core must save
+TIE: Final = 1e-6  # one more rail, connection or core must save at least this share of the least time
 SLICE: Final = 64 * 1024  # bytes of an MPTCP slice
 SLICES: Final = 1024  # maximum number of slices of a buffer
 
@@ -43,7 +43,7 @@ def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
 
 
 def split_seconds(split: Split, nbytes: int) -> float:
-    """The time at which the last rail finishes. A rail that shares a call is slower by the factor `slowdown`."""
+    """The time at which the last rail finishes. A rail that runs beside others is slower by its factor `slowdown`."""
     if len(split) == 1:
         return split[0].option.seconds(nbytes)
     return max(load.option.together(load.bytes(nbytes)) for load in split)

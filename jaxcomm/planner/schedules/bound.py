@@ -2,8 +2,9 @@
 
 A message is a sum of distinct contributions to a chunk. The bound is the greatest of four bounds. The first is the time
 until the late rank's part of every chunk has reached all other ranks through the late rank's ports. The second is the
-time until this part has reached all other hosts through the NICs of the late rank's host. The third is the time of all
-messages, and the fourth the time of the messages between hosts, both without the messages that fit into the delay.
+time until this part has reached all other hosts through the NICs of the late rank's host. The third is the least time
+of all messages, and the fourth is the least time of the messages between hosts. Messages that fit into the delay do not
+count in the third and fourth bounds.
 """
 
 from __future__ import annotations

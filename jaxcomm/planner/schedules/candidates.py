@@ -29,8 +29,9 @@ from jaxcomm.simulate import Tuned
 def choose(setting: Setting, nbytes: int) -> Spec:
     """The fastest schedule for calls of this size.
 
-    A schedule that uses the delay must save `min_gain`. A schedule for several late ranks must save this share of the
-    best time so far. If a run has tried a schedule for calls of about this size and kept it, the schedule stays.
+    A schedule that uses the delay must save the share `min_gain` of the time of the best schedule that uses no delay. A
+    schedule for several late ranks must save this share of the best time so far. If a run has tried a schedule for
+    calls of about this size and kept it, the schedule stays.
     """
     kept = [spec for spec in setting.tried if (trial := setting.trial(spec, nbytes)) and trial.is_kept]
     if kept:
@@ -91,8 +92,9 @@ def call_lower_bound(setting: Setting, nbytes: int) -> float:
 def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best schedule of each kind that uses the late rank's delay; empty if no rank is known to be late.
 
-    If links are alike, chunks and coverage are tuned for these links. If links differ, the schedules that were solved
-    for them are offered instead, and kinds that take `limit` seconds or longer may be left out.
+    If links are alike, the numbers of chunks and of covered chunks are tuned for these links. If links differ, the
+    schedules that were solved for them are offered instead, and kinds that take `limit` seconds or longer may be left
+    out.
     """
     if not setting.late.roles:
         return []
@@ -189,7 +191,7 @@ def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Sp
 
 
 def tuned_spec(member: Tuned) -> Spec:
-    """The spec of a tuned member of the straggler family."""
+    """The spec of a tuned straggler or hybrid schedule."""
     if member.covered == member.chunks:
         return spec_of(StragglerSpec, late=ROLE, chunks=member.chunks)
     return spec_of(Hybrid, late=ROLE, chunks=member.chunks, covered=member.covered)

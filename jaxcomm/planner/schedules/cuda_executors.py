@@ -48,7 +48,7 @@ def _usual_bytes(profile: Profile) -> int:
 
 
 def _table(samples: list[Sample]) -> tuple[Timed, ...]:
-    """One time per size: the median of the size's samples, or the least median of the larger sizes if that is less."""
+    """One time per size: the median of the size's samples or, if lower, the least median of the larger sizes."""
     by_size = itertools.groupby(sorted(samples, key=attrgetter("bytes")), key=attrgetter("bytes"))
     medians = {size: float(np.median([sample.seconds for sample in alike])) for size, alike in by_size}
     seconds = without_noise([*medians.values()]).tolist()

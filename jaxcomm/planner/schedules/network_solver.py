@@ -121,7 +121,7 @@ _searched = lru_cache(maxsize=64)(solve)
 
 
 def _starts(setting: Setting, nbytes: int) -> list[Spec]:
-    """Specs that sum all they can before the arrival, specs that sum nothing before, and the best for the delay."""
+    """Specs that sum all they can before the arrival, specs that sum nothing before it, and the best for the delay."""
     counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
     specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
     for count in counts:
@@ -145,8 +145,8 @@ def _links(cluster: Cluster, chunk_bytes: float) -> MessageSeconds:
 def _given(schedule: Schedule, late: int) -> Schedule:
     """The schedule as a list of its transfers.
 
-    A search may not reproduce its start, because messages overtake others at shared links. The start is therefore a
-    candidate, too.
+    The search's result may be slower than its start, because the search can send messages in another order over shared
+    links. The start is therefore a candidate, too.
     """
     *before, after = (tuple(phase.table().ravel().tolist()) for phase in schedule.phases)
     return listed(schedule.ranks, late, schedule.num_chunks, before[0] if before else (), after)

@@ -26,7 +26,7 @@ UNLIKE: Final = 3
 FINE: Final = (*MULTIPLES, 32)  # tried instead of `MULTIPLES` with unlike rates and up to `FEW` ranks
 FEW: Final = 8
 SHARES: Final = 4  # number of delays, up to the longest useful one, for which schedules are made
-UNLIKE_SHARES: Final = 8  # number of such delays with unlike rates
+UNLIKE_SHARES: Final = 8  # replaces `SHARES` if links have unlike rates
 
 
 def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
@@ -59,8 +59,8 @@ def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf
     """The best hierarchical schedule for the late rank.
 
     In each tier the other ranks sum a share of the chunks before the arrival. A tier can hide no other work behind the
-    delay. There are schedules for several delays up to the longest useful one. Those for the two delays just below the
-    median delay and for the one just above it are compared.
+    delay. Schedules can be made for several delays, up to the longest useful one. The schedules for the two delays just
+    below the median profiled delay, and for the delay just above the median, are compared.
     """
     topology = setting.links.topology
     if not topology:
@@ -145,7 +145,7 @@ def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
 
 
 def _longest(nodes: int, unit: float) -> float:
-    """The seconds that a reduce-scatter takes among all nodes except one.
+    """The seconds that a reduce-scatter takes among all nodes (ranks, or hosts) except one.
 
     `unit` is the seconds that a node needs to send a whole buffer.
     """

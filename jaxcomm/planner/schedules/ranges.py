@@ -17,8 +17,8 @@ from jaxcomm.schedules.schedule import ALIGNMENT
 
 STEPS: Final = 4  # sizes tried per octave
 LEAST_JUMP: Final = 1.01  # a size is tried if one more byte multiplies the time by more than this factor
-# Replaces TOLERANCE if rounding chunks up to their alignment may cost more than TOLERANCE. The time then jumps wherever
-# chunks grow, and most of these jumps should not end a range.
+# Replaces TOLERANCE if rounding chunks up to their alignment may multiply the time by more than LEAST_JUMP. The time
+# then jumps wherever chunks grow, and most of these jumps should not end a range.
 UNEVEN: Final = 1.03
 
 
@@ -45,7 +45,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
         full = ALIGNMENT * setting.schedule(choice).num_chunks
         for nbytes in range(-(-low // full) * full, high, full):
             if setting.seconds(choice, nbytes + 1) <= LEAST_JUMP * setting.seconds(choice, nbytes):
-                return  # longer chunks jump even less
+                return  # with longer chunks, the jump is even smaller
             yield nbytes + 1
 
     choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves, jumps)

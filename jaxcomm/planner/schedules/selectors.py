@@ -40,7 +40,10 @@ class _Pair(NamedTuple):
     lateness_s: float
 
     def seconds(self, times: Floats, seen: Floats) -> Floats:
-        """Seconds of every step, from the late rank's arrival on. `seen` is the delay by which each step selects."""
+        """Seconds of every step, from the late rank's arrival on.
+
+        `seen` is the earlier delay by which each step selects.
+        """
         found: Floats = np.where(seen < self.lateness_s, times[self.early], times[self.late])
         return found
 
@@ -57,14 +60,14 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
     Args:
       setting: the plan's setting.
       entries: entries without selectors.
-      buckets: sizes whose calls share the delay with other buckets of a step. They use the delay as the step's plan
-        says.
+      buckets: sizes whose calls share the delay with other buckets of a step. These calls use the delay as the step's
+        plan says.
     """
     delays = setting.late.lateness
     if setting.runs_by_xla:
         return tuple(entries)
     if may_select(setting):
-        alone = buckets if len(buckets) > 1 else ()  # several buckets share one lateness
+        alone = buckets if len(buckets) > 1 else ()  # the buckets of a step share one delay
         return tuple(
             piece
             for each in entries

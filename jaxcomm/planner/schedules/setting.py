@@ -32,9 +32,9 @@ class Setting:
     peers that a rank exchanges with at once. `min_gain` is the share of another schedule's time that a schedule must
     save to be taken instead. `template` is needed if a rank is late. `solved` are schedules for the links' topology and
     the late rank. `executors` holds the times of NCCL's own allreduce, if it was timed. `timed` has the costs of the
-    executor on which whole schedules were timed; with None, only α and β are known. With `has_given_gain`, only
-    `min_gain` counts, and the errors of `timed` do not. `hosts` is the number of hosts, even if links have no topology.
-    `tried` are schedules that runs have tried beside the default one.
+    executor on which whole schedules were timed; with None, only α and β are known. If `has_given_gain`, the caller
+    gave `min_gain`, and the errors of `timed` are ignored. `hosts` is the number of hosts, even if links have no
+    topology. `tried` are schedules that runs have tried beside the default one.
     """
 
     ranks: int
@@ -60,7 +60,7 @@ class Setting:
         return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """The schedule's seconds before and after the arrival of its late ranks, or without these, of the last rank."""
+        """The schedule's seconds before and after the arrival of its late ranks, or of the last rank if it has none."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
         if self.timed and spec.kind == "lax":
@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """The costs of the timed executor, or, without one, the costs of the links."""
+        """The costs of the timed executor or, if no executor was timed, the costs of the links."""
         return self.timed or LinkCosts(self.links, self.late.ranks[-1:])
 
     def is_timed(self, spec: Spec) -> bool:

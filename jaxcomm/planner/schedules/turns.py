@@ -31,7 +31,7 @@ from jaxcomm.profile.straggler import LEAST_LATENESS
 from jaxcomm.simulate import Delays
 
 FEWEST: Final = 20  # at least this many steps are needed to show whether different ranks are late
-LEAST: Final = 0.5  # a rank must be late in at least this share of the steps
+LEAST: Final = 0.5  # some rank must be late in at least this share of the steps
 BLOCK: Final = 5  # neighbouring steps that stay in one half; the selector must gain in both halves
 DECISION: Final = 2  # latencies until all ranks know the missing rank: a notice of the arrivals, then the decision
 SHORTEST: Final = 1e-4  # minimum seconds to wait for the last rank, because jitter alone makes ranks this late
@@ -48,9 +48,10 @@ def may_select(setting: Setting) -> bool:
 def turns_selector(setting: Setting, of: Entry) -> ScheduleSelector | None:
     """The selector of an entry's calls if any rank may be late; None if no selector gains enough.
 
-    When all ranks but one have arrived, they wait `lateness_s` seconds for the last rank before they begin its
-    schedule. In over half of the steps a rank must be later than `lateness_s` and later than a tenth of the call's
-    time. In both halves of the steps the selector must save the least gain of the time of the entry's schedule.
+    When all ranks but one have arrived, they wait `lateness_s` seconds for the last rank. If it is missing then, they
+    begin the schedule for this late rank. In over half of the steps some rank must be later than `lateness_s` and later
+    than a tenth of the call's time. In both halves of the steps the selector must save at least `Setting.least_gain` of
+    the time of the entry's schedule.
     """
     turns, nbytes = setting.late.turns, of.predicted.reference_bytes
     assert turns

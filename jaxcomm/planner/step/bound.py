@@ -14,7 +14,8 @@ from jaxcomm.simulate import Delays
 def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
     """Mean seconds after the late rank's last gradient that no boundaries, order and schedules can beat.
 
-    For every time r: gradients that are ready at r or later are summed no sooner than if all of them were ready at r.
+    For every time r, the gradients that are ready at r or later are summed no sooner than if all of them were ready at
+    r. The bound is the greatest of these times.
     """
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):
@@ -42,8 +43,8 @@ def calls_lower_bound(setting: Setting, nbytes: int) -> float:
 def _equal_cost(setting: Setting, per_byte: float, nbytes: int) -> float:
     """The bytes, at most `nbytes`, at which one more byte adds `per_byte` seconds to our mean bound over the steps.
 
-    If the delay hides a byte's other transfers, the byte costs the port's time once. Otherwise it costs the port's time
-    2(n - 1)/n times.
+    If the delay hides a byte's other transfers, the byte costs its time through one port. Otherwise it costs 2(n - 1)/n
+    times this time.
     """
     links, share = setting.links, 1 - 1 / setting.ranks
     port = simulate.lower_bound(setting.ranks, 1, Delays([math.inf]), 0.0, links.beta, setting.ports, links.topology)

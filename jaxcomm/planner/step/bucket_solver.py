@@ -18,7 +18,7 @@ from jaxcomm.planner.step.jobs import Jobs, Packing
 from jaxcomm.planner.step.queue import Floats, Ints, StepQueue
 
 SCENARIOS: Final = 32  # the solver gets at most this many steps; if there are more, neighbouring steps are averaged
-TICKS: Final = 2**24  # the horizon in the solver's integers
+TICKS: Final = 2**24  # an upper limit on a step's time, in the solver's integers
 GAP: Final = 1e-4  # relative gap to the bound at which the solver stops
 
 

@@ -9,7 +9,7 @@ from jaxcomm.planner.step.queue import Ints, StepQueue
 
 
 def greedy(jobs: Jobs, queue: StepQueue, weights: Ints) -> Packing:
-    """Starts with one atom per bucket, and changes this packing until no change gains.
+    """Starts with one atom (see `Atoms`) per bucket, and changes this packing until no change gains.
 
     A pass first gives each size, the largest first, its best option while the other sizes keep theirs. Then it merges
     neighbouring buckets, the last first, where a merge gains.

@@ -1,9 +1,9 @@
 """A step's gradients as jobs of the network: the runs of gradients that may form a bucket, and each bucket's schedules.
 
-A bucket is ready when its last gradient is ready. Its first job may start when the ranks that this job needs have the
-bucket. Its second job may start when the last late rank has the bucket, too, and the first job is done. A network that
-is never idle while a job waits finishes at the same time in every order of jobs (see `queue`). The order therefore does
-not change a step's end.
+A bucket is ready when its last gradient is ready. A bucket's first job, the schedule's part before the last late rank's
+arrival, may start when the ranks that this job needs have the bucket. The second job, the rest of the schedule, may
+start when the last late rank has the bucket, too, and the first job is done. A network that is never idle while a job
+waits finishes at the same time in every order of jobs (see `queue`). The order therefore does not change a step's end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Option(NamedTuple):
     stage: int = 0
 
     def work(self, stages: int) -> list[float]:
-        """Seconds of the network at each of `stages` stages."""
+        """Seconds for which the network works on the bucket at each of `stages` stages."""
         return [(stage == self.stage) * self.before for stage in range(stages - 1)] + [self.after]
 
 
@@ -111,7 +111,7 @@ class Jobs(NamedTuple):
 
 
 class Atoms(NamedTuple):
-    """The gradients in order of readiness.
+    """The gradients in order of readiness, in atoms: neighbouring gradients that always share a bucket.
 
     `starts` has the index of each atom's first gradient, then the number of gradients.
     """

@@ -38,7 +38,8 @@ def relaxed_steps(
       packet_loss: the links' packet loss.
       policy: the share that each gradient may lose. It is the share of the layer with the gradient's name, or the mean
         over all layers if there is no such layer.
-      groups: a bucket takes the time of an iteration's slowest group, averaged over a period.
+      groups: the plan's groups. With groups, a bucket takes the time of an iteration's slowest group, averaged over a
+        period.
     """
     links = _Links.of(setting, packet_loss if packet_loss and packet_loss.rate else None, groups)
     everything = [None] * len(step.planned)

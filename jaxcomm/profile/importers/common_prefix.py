@@ -4,9 +4,10 @@
     [1,0]<stdout>:# nThread 1 nGpus 8                           mpirun --tag-output
     2026-01-01T12:00:00.123Z # nThread 1 nGpus 8                kubectl logs --timestamps, a CI's log
 
-A prefix has one of the shapes below, and usually nine of ten lines must have it. The rank numbers, host names and times
-in it may differ from line to line. Nested prefixes are all stripped. Other lines, and files without a prefix, stay as
-they are. No line is added or removed, so that error texts name the file's own line numbers.
+A prefix has one of the shapes in `_SHAPES`. For most shapes, at least nine of ten lines must begin with the prefix. Its
+rank numbers, host names and times may differ from line to line. Nested prefixes are all stripped. Other lines, and
+files without a prefix, stay as they are. No line is added or removed, so that error texts name the file's own line
+numbers.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def stripped(data: bytes) -> bytes:
 
 
 def _common(data: bytes) -> re.Pattern[bytes] | None:
-    """The pattern of the first shape with which enough lines begin, preceded by a line end; None if no shape fits."""
+    """A line end and the first shape with which enough lines begin, as one pattern; None if no shape fits."""
     if b"\0" in data:
         return None
     lines = [b"\n" + line for line in data.split(b"\n") if line.strip()][:_LINES]

@@ -23,7 +23,7 @@ _LAYOUT: Final = re.compile(r"nThread\s{1,16}(\d{1,6})\s{1,16}nGpus\s{1,16}(\d{1
 def listed(text: str, where: str) -> tuple[str, ...]:
     """The host of each listed rank, in the ranks' order: "" for a host that is not stated, () if no rank is listed.
 
-    Only ranks of the first group count. If the text holds several runs, the list occurs several times.
+    Only ranks of the first group count. A text with several runs may list each rank several times.
 
     Raises:
       ProfileError: processes ran alone instead of together.

@@ -160,7 +160,7 @@ def _number(word: str) -> float:
 
 
 class _Ratio(NamedTuple):
-    """The range of a row's bus bandwidth divided by its algorithm bandwidth. Both are printed rounded."""
+    """A row's bus bandwidth divided by its algorithm bandwidth: a range, because both are printed rounded."""
 
     least: float
     most: float
@@ -182,7 +182,8 @@ def _half_digit(word: str) -> float:
 def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> int:
     """The number of listed ranks if it fits every row's bandwidths; otherwise the only number that fits the bandwidths.
 
-    A device's line may be missing, and programs under MPI may print no line. If no number fits, the listed ranks count.
+    The list may be incomplete: a device's line may be missing, and programs under MPI may print no line. If no number
+    fits the bandwidths, the number of listed ranks is returned.
     """
     least = max((ratio.least for ratio in ratios), default=0.0) * (1 - 1e-9)
     most = min((ratio.most for ratio in ratios), default=math.inf) * (1 + 1e-9)

@@ -28,7 +28,7 @@ _SWITCH: Final = "0x0680"  # PCI class of bridges, which NVSwitches are
 _PCIE_SHARE: Final = 0.75  # share of a lane's transfers per second that carry data
 _PCIE: Final = 12e9  # bytes per second of a GPU whose link is not stated: PCIe of the third generation, 16 lanes
 _NET_MBPS: Final = 10000  # Mbit/s of a NIC whose rate is not stated
-_MOST: Final = 10_000_000  # largest number of Mbit/s, NVLinks or lanes that is not a mistake
+_MOST: Final = 10_000_000  # larger numbers of Mbit/s, NVLinks or lanes are taken for mistakes
 
 
 class _Gpu(NamedTuple):
@@ -126,7 +126,7 @@ def _slowest_hop(gpus: Sequence[_Gpu]) -> float:
 
 
 def _pcie_rate(pci: ElementTree.Element, where: str) -> float:
-    """Bytes per second of a PCIe link; 0 if the file does not state them."""
+    """Bytes per second of a PCIe link; 0 if the file does not state the link's speed."""
     giga = re.match(r"\d{1,3}(?:\.\d{1,3})?", pci.get("link_speed", ""))
     return float(giga[0]) * 1e9 / 8 * _PCIE_SHARE * (_number(pci, "link_width", where) or 16) if giga else 0.0
 

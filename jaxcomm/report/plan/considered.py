@@ -13,16 +13,16 @@ from jaxcomm.report.words import range_text, selector_text, spec_text, verdict_t
 
 
 def considered(plan: Plan) -> dict[str, Any]:
-    """The alternatives that were considered, with predicted seconds, verdict and bound.
+    """The alternatives that were considered, with predicted seconds, verdict and the lower bound of the time.
 
     Args:
       plan: a verified plan.
 
     Returns:
-      `ranges` has, for every byte range, the chosen schedule, the bound, the distance from the bound to the chosen
-      time, and every considered schedule with the reason for its verdict in words. `halves` has the same for
-      reduce-scatters and all-gathers, but without verdicts, because the fastest schedule is chosen. `step` has the
-      step's times, bound and words, and every bucket: the names of its gradients, its times on the network, and
+      `ranges` has, for every byte range, the chosen schedule, the bound, the gap from the bound to the chosen time, and
+      every considered schedule with its verdict's reason in words. `halves` has the same for reduce-scatters and
+      all-gathers, but without verdicts, because the fastest schedule is always chosen. `step` has the step's times,
+      bound and description, and every bucket: the names of its gradients, its times on the network, and
       `range`, the index of its byte range in `ranges`. `rails` has the rails and their shares. `transport` has the
       choice of TCP or UDP. A decision that was not made is null. If `alpha_assumed` is true, no schedule that uses a
       delay was considered.

@@ -14,7 +14,7 @@ from jaxcomm.report.tables import table
 
 
 def summary(study: Trials) -> str:
-    """The bound in a sentence, a row for every share of drops, and advice on further trainings."""
+    """The drop bound in a sentence, a row for every share of drops, and advice on further trainings."""
     mean, count = statistics.fmean(study.baseline), len(study.baseline)
     bound = f"{study.bound:.3g} of each gradient" if study.bound else "no share that was tried"
     rows: list[list[object]] = [["0", f"{mean:.4g}", None, None, "baseline"]]

@@ -127,7 +127,7 @@ def _bound(plan: Plan) -> str:
 
 
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
-    """Yields the entries with their schedules. Adjacent equal entries are joined; the widest one gives the times."""
+    """Yields the entries with their schedules. Joins adjacent equal entries and takes the times of the widest entry."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
     for _, alike in itertools.groupby(pairs, key=_what_runs):
         found = list(alike)

@@ -9,11 +9,11 @@ from jaxcomm.plan.groups import Groups
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 _ROWS: Final = 16  # greatest number of iterations that are shown
-_WIDTH: Final = 90  # greatest number of characters for one iteration
+_WIDTH: Final = 90  # greatest number of characters for the groups of one iteration
 
 
 def groups_headline(groups: Groups) -> str:
-    """One sentence: the mean time of an iteration in groups, the time of the fastest average of all ranks, and rho."""
+    """One sentence: the mean time of an iteration in groups, the shortest time to average over all ranks, and rho."""
     costs = groups.baselines
     fastest = min(costs.ps, costs.ring, costs.double_tree, costs.hierarchical)
     less = f" ({1 - groups.mean_s / fastest:z.0%} less)" if fastest else ""

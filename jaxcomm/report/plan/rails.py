@@ -32,7 +32,7 @@ def rails_headline(rails: Rails) -> str:
 
 
 def rail_name(name: str) -> str:
-    """A rail's name, or "the first rail" for an unnamed rail. A rail that the job found itself has no name."""
+    """A rail's name, or "the first rail" if the rail has no name: the rail to the coordinator, if it was detected."""
     return name or "the first rail"
 
 
@@ -46,7 +46,7 @@ def rail_table(rails: Rails) -> str:
 
 
 def rail_times_table(rails: Rails) -> str:
-    """One row per byte range: for one size, its predicted time and the times of the baselines."""
+    """One row per byte range: the predicted time of one size in the range, and the baselines' times of this size."""
     rows = []
     for each in rails.ranges:
         given = each.predicted

@@ -83,7 +83,7 @@ def _span_text(span: Span | None) -> str | None:
 
 
 def gantt(plan: Plan, step: Step) -> str:
-    """Draws the step: one bar per bucket and phase (before and after the late rank's arrival), and 40 buckets' names.
+    """Draws the step: a bar per bucket and phase (before and after the late rank's arrival), and up to 40 bucket names.
 
     A black mark shows when a bucket is ready, an orange mark when the bucket is ready on the late rank, too.
 
@@ -144,7 +144,7 @@ def gantt(plan: Plan, step: Step) -> str:
 
 
 def ticks(end: float) -> list[float]:
-    """At most seven numbers from 0 to `end`: the multiples of 1, 2 or 5 times a power of ten."""
+    """At most seven numbers from 0 to `end`: multiples of one number, which is 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(end / 6))
     width = next(width for width in (power, 2 * power, 5 * power, 10 * power) if end / width <= 6)
     return [width * number for number in range(int(end / width * (1 + 1e-9)) + 1)]

@@ -57,7 +57,10 @@ def extrapolated_lines(plan: Plan) -> Iterator[str]:
 
 
 def extrapolated_links(profile: Profile) -> Iterator[str]:
-    """Yields a sentence with the largest timed size of links if below `_LARGE`; nothing if schedules were timed."""
+    """Yields a sentence with the largest size at which links were timed, if it is below `_LARGE`.
+
+    Yields nothing if whole schedules were timed.
+    """
     if profile.link.samples and not profile.timed_schedules:
         yield from _extrapolated("Links", max(sample.bytes for sample in profile.link.samples))
 

@@ -16,7 +16,7 @@ _KINDS = {
     "copy": (palette.COPY, "receives a finished chunk"),
 }
 _LABEL_ALL = 16  # greatest number of ranks for which every row and round is labelled, and a box names its sender
-_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # most rounds drawn per phase: with up to _LABEL_ALL ranks, and with more
+_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # most rounds drawn per phase: for up to _LABEL_ALL ranks, and for more ranks
 
 
 class _Column(NamedTuple):
@@ -51,7 +51,7 @@ def svg(schedule: Schedule) -> str:
         and the picture says so.
 
     Returns:
-      An SVG document with one `<rect class="box reduce|exchange|copy">` per rank and drawn round in which it receives.
+      An SVG document with one `<rect class="box reduce|exchange|copy">` per drawn round and rank that receives in it.
     """
     layout = _lay_out(schedule)
     unit = layout.unit

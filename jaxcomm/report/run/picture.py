@@ -80,7 +80,8 @@ def _strip(rails: list[RunRail], axis: Axis, top: float, colours: dict[str, str]
             name: next((each.value for each in own if each.begin <= begin < each.end), 0.0)
             for name, own in steps.items()
         }
-        # Rails record a change of shares at slightly different times. Between these times the total is not 1.
+        # Rails record a change of shares at slightly different times. Between these times the total is not 1, so the
+        # strip shows each share as a part of the total.
         total, above = sum(parts.values()), 0.0
         for name, part in parts.items():
             if part:

@@ -57,7 +57,7 @@ class TimeGrid(NamedTuple):
         return [Interval(begin, begin + self.width, value) for begin, value in pairs if not np.isnan(value)]
 
     def overlaps(self, begin: float, length: float) -> Numbers:
-        """For each column, the seconds that it shares with a span. A span has at least one microsecond."""
+        """For each column, the seconds of the column that lie in a span. A shorter span counts as one microsecond."""
         edges = np.linspace(self.begin, self.end, self.columns + 1)
         span = max(length, 1e-6)
         seconds: Numbers = np.clip(np.minimum(edges[1:], begin + span) - np.maximum(edges[:-1], begin), 0, None)
@@ -104,7 +104,7 @@ def carried(rails: Sequence[RunRail], grid: TimeGrid) -> list[Interval]:
 
 
 def rates(rails: Sequence[RunRail], grid: TimeGrid) -> list[Interval]:
-    """The mean, over these rails, of the latest measured bytes per second of each rail."""
+    """The mean rate over these rails, in bytes per second. A rail counts with its latest measured rate."""
     ends = np.linspace(grid.begin, grid.end, grid.columns + 1)[1:]
     total, known = np.zeros(grid.columns), np.zeros(grid.columns)
     for rail in rails:

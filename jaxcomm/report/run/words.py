@@ -57,7 +57,7 @@ def in_force(run: SavedRun, now: datetime.datetime) -> str:
 
 
 def _auto(run: SavedRun) -> str:
-    """The number of situations and plans of plan="auto", the best gain, and every event."""
+    """The numbers of situations found and plans tried by plan="auto", the best gain, and all events."""
     tried = [event for event in run.events if event.plan]
     kept = [event for event in tried if event.outcome != "taken back"]
     gains = [1 - event.after_s / event.before_s for event in kept if event.before_s and event.after_s is not None]

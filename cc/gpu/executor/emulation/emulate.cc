@@ -5,8 +5,8 @@
 // and exits with 1 at the first mistake.
 //
 // MISTAKE is "none", or a mistake that the emulation must find: "relaxed loads", "relaxed stores", "no fences", "no
-// exits", "wait N" or "post N". "wait N" leaves out the table's wait number N, and "post N" leaves out the table's post
-// number N. Numbers begin at 0.
+// exits", "wait N" or "post N". "no exits" leaves out the waits of each rank at the end of a call, "wait N" leaves out
+// the table's wait number N, and "post N" leaves out the table's post number N. Numbers begin at 0.
 
 #include <cstdint>
 #include <cstdio>

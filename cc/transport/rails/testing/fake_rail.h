@@ -39,7 +39,8 @@ class FakeRail {
 
   RailTransport& at(uint32_t process) { return *ends_[process]; }
   void Connect(uint32_t process, Transport::Events* events) { ends_[process]->events = events; }
-  // BeforePost, BeforeFence: call `run` before the next Post or Fence of any process, to act as another thread might.
+  // BeforePost, BeforeFence: simulate another thread, which calls `run` just before the next Post or Fence of any
+  // process.
   void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
   void BeforeFence(std::function<void()> run) { before_fence_ = std::move(run); }
   // Makes later sends keep their callbacks until TakeHeld, as if the rail still read the spans.
@@ -66,7 +67,7 @@ class FakeRail {
     queues_[{process, other}].push_back({std::nullopt, MessageId(), {}, /*leaves=*/true});
   }
 
-  // Delivers one item. Returns false if no item was in flight.
+  // Delivers one item. Returns false if there is no item to deliver.
   template <typename Random>
   bool Step(Random& random) {
     std::vector<std::deque<Item>*> full;
@@ -91,7 +92,7 @@ class FakeRail {
     MessageId id;
     std::vector<std::byte> bytes;
     bool leaves = false;
-    std::vector<bool> important = {};  // by span; empty unless the message is lossy
+    std::vector<bool> important = {};  // whether each span is important; empty unless lossy
     int64_t may_lose = 0;
   };
   struct Posted {

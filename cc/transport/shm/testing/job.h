@@ -61,7 +61,7 @@ class ShmJob {
   std::vector<std::unique_ptr<ShmTransport>> transports_;
 };
 
-// Returns bytes that differ from the bytes of every other message.
+// Returns `bytes` bytes that depend on the id, so that different messages have different bytes.
 inline std::vector<std::byte> Content(const MessageId& id, size_t bytes) {
   std::vector<std::byte> content(bytes);
   uint64_t word = (uint64_t{id.call.launch} << 32) ^ (uint64_t{id.from} << 16) ^ id.index ^ 0x9e3779b97f4a7c15;

@@ -1,4 +1,4 @@
-// Tests of fenced paths, which one side replaces by new paths. Jobs with several rails do this.
+// Tests of paths that are fenced and then replaced by new paths, as happens in jobs with several rails.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -79,7 +79,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsSentAndNoProcessIsGone) {
   a.transport->Flush();
   EXPECT_EQ(anew.Read().first.frame, 0u);  // frame numbers start again
   anew.Close();
-  EXPECT_NE(a.AwaitGone(1), "it is silent");  // the first event: Fence causes no event
+  EXPECT_NE(a.AwaitGone(1), "it is silent");  // this end is the first event, because Fence causes none
 }
 
 TEST(UdpFenceTest, PacketsFromBeforeAFenceAreForgedAfterIt) {
