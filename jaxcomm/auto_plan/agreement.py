@@ -128,9 +128,9 @@ class Agreement(Generic[_T]):
             self._end_switch(prepared, lambda: self._publish_outcome(key, commit=False))
 
     def _prepare(self, key: str, proposal: Mapping[str, Any], own: PlannedLists) -> tuple[bool, dict[str, int]]:
-        """Publishes a proposal, and makes this process's calls wait from a later launch on each communicator.
+        """Publishes a proposal, and names a later launch for each communicator.
 
-        Returns whether the calls wait, and these launches.
+        This process's calls wait from the named launches on. Returns whether the calls wait, and the named launches.
         """
         before, since = self._core.launches(), time.monotonic()
         first: dict[str, int] = {}

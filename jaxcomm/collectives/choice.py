@@ -25,7 +25,7 @@ PLANS: Final[dict[str, Plan]] = {}  # the plans that this process has loaded, by
 AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the run's plan
 
 
-NEVER: Final = -1e300  # seconds; every rank is at least this late, so calls run the second schedule
+NEVER: Final = -1e300  # value of `Rule.seconds` that every rank's lateness exceeds, so calls run the second schedule
 ANY_RANK: Final = -1  # any rank may be late
 NO_RANK: Final = -2  # lateness selects no schedule
 

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 class Clock(ABC):
-    """Times the sums of loops. All processes of the ranks must call the same methods in the same order."""
+    """Times a sum in a loop of sums. All processes of the ranks must call the same methods in the same order."""
 
     @abstractmethod
     def loop(self, plan: Plan) -> Any:

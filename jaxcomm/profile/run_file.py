@@ -164,8 +164,8 @@ class Generation(Value):
 class SelectedSchedules(Value):
     """The schedules of a plan's selector.
 
-    Calls run `early` if the late rank, or with `by_turns` every rank, was less than `lateness_s` seconds late.
-    Otherwise they run `late`.
+    Without `by_turns`, a call runs `early` if the late rank was less than `lateness_s` seconds late in an earlier call.
+    With `by_turns`, a call runs `early` if no rank is `lateness_s` seconds late in this call. Other calls run `late`.
     """
 
     by_turns: bool = False

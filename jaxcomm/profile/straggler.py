@@ -152,7 +152,7 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
 
 
 def _verdict(arrivals: NDArray[np.float64], rank: int, often: list[int]) -> tuple[bool, float]:
-    """Whether a rank is late, and the probability that chance alone makes it last this often.
+    """Whether a rank is late, and the probability that it arrives last this often by chance alone.
 
     The rank is compared with the ranks that are not often late.
     """

@@ -41,7 +41,8 @@ def _unrolled(loop: Loop, permutes: Permutes) -> Iterator[list[Round]]:
 def _messages(round_: PermuteRound, iteration: int, rank: int, slots: int) -> Round:
     """A rank's part in a round.
 
-    Slots above `slots` take arriving chunks that the rank adds at once, or that replace a chunk that the rank sends.
+    An arriving chunk takes a slot above `slots` in two cases: the rank adds the chunk at once, or the rank sends the
+    old content of this chunk in the same round.
     """
     found = Round([], [], [])
     aside = itertools.count(slots + 1)

@@ -100,9 +100,9 @@ class RecentAverages:
     def late_s(self) -> Floats:
         """For each rank, the seconds by which its work exceeds the median rank's work in three of four steps.
 
-        Work begins when a rank leaves an average. If the host synchronises the ranks of a process in between, work
-        begins for these ranks together. If another collective synchronises all ranks, work begins for all ranks
-        together. The start that makes the ranks' work steadiest is used.
+        The work is counted in up to three ways: from when the rank itself left the previous average; from one start for
+        all ranks of a process, in case the host synchronises these ranks; and from one start for all ranks, in case
+        another collective synchronises all ranks. The way whose lateness varies least between steps is used.
         """
         works = [self.work_s, self.in_step_s]
         if np.isfinite(self.arrivals).any(axis=0).all():

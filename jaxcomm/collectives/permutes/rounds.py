@@ -80,7 +80,7 @@ def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combin
 
 
 class _Trace:
-    """Traces steps. `now` is the part of this rank's table row that has the numbers of one step."""
+    """Traces the steps of a round. In its methods, `now` has one step's columns of this rank's table row."""
 
     def __init__(self, width: int, chunks: int, ranks: Ranks, combine: Combine) -> None:
         self._width, self._chunks, self._ranks, self._combine = width, chunks, ranks, combine

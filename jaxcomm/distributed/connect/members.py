@@ -146,7 +146,8 @@ def _connect_first(
         chosen = settings.from_environment()
         wanted = _Wanted(chosen._replace(rails=named or chosen.rails, planned_transport=planned_transport), planned)
         if _was_started_before(process):
-            # Processes that still wait for the earlier start in the first generation then stop waiting, with an error.
+            # In the first generation, other processes may still wait for the earlier start of this process. The
+            # published error ends their wait.
             stages.publish_failure(process, JaxcommError(f"process {process} was started again"))
         else:
             _generation += 1

@@ -36,7 +36,8 @@ class ThreadBlock:
         self.arrived: set[int] = set()  # peers that are known to be in this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
-        self.known = np.zeros(ranks, np.int32)  # by rank: number of its block's signals that precede the next operation
+        # The first `known[rank]` signals of that rank's block are known to precede this block's next operation.
+        self.known = np.zeros(ranks, np.int32)
         self._ops: list[dict[str, Any]] = []
         self._waited = False  # whether a thread has waited since the last barrier of all threads
         self._read: set[Cell] = set()  # cells that were read since the last barrier

@@ -49,7 +49,7 @@ def cheapest(
       costs: cost of each layer, by its lost share.
       bound: the greatest share of a layer that may be lost.
       budget: the share of all bytes that may be lost, at most `bound`.
-      time_limit: approximate seconds for the solver. The limit counts work.
+      time_limit: approximate seconds for the solver. The limit counts work, so it is equal on every machine.
       seed: seed of the solver.
       log: receives the lines of the solver's log.
 

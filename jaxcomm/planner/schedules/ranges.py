@@ -39,7 +39,10 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
         return choice == best or setting.seconds(choice, nbytes) <= tolerance * setting.seconds(best, nbytes)
 
     def jumps(choice: Spec, low: int, high: int) -> Iterator[int]:
-        """Sizes at which the choice's chunks grow by the alignment; there the choice is farthest behind the best."""
+        """Sizes at which the choice's chunks get longer, by ALIGNMENT.
+
+        At these sizes, the choice's time exceeds the best choice's time most.
+        """
         if is_even or isinstance(choice, Nccl):
             return
         full = ALIGNMENT * setting.schedule(choice).num_chunks

@@ -61,7 +61,7 @@ class Packing(NamedTuple):
 class Jobs(NamedTuple):
     """The runs that may become a step's buckets, the time at which each atom is ready, and the options of each size.
 
-    An option other than a size's first must save `min_gain` of the first option's time after the arrival.
+    To take another option than its size's first, a bucket must save the share `min_gain` of the first option's `after`.
     """
 
     ready: Floats
@@ -76,7 +76,7 @@ class Jobs(NamedTuple):
         return Packing(tuple(runs), {run.bytes: 0 for run in runs})
 
     def queue(self, stages: Floats) -> StepQueue:
-        """The network's queue, without the times that cannot decide when a packing ends.
+        """The network's queue, without each time τ that cannot decide the end E of any packing (τ, E: see `queue.py`).
 
         `stages` is as in `StepQueue.of`.
         """
