@@ -75,8 +75,9 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     if progress < 0:
         raise JaxcommError(f"catch_up: progress is {progress}.\n  Cure: pass a number of at least 0, such as the step.")
     leaves, tree = jax.tree_util.tree_flatten_with_path(state)
-    arrays = [_array(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
-    layout = [str(tree), *((array.dtype.str, array.shape) for array in arrays)]
+    names = [jax.tree_util.keystr(path) for path, _ in leaves]
+    arrays = [_array(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
+    layout = [(name, array.dtype.name, array.shape) for name, array in zip(names, arrays, strict=True)]
     digest = hashlib.sha256(repr(layout).encode()).digest()[:8]
     number = _next_number()
     found = _exchange(_Process(progress, int.from_bytes(digest)), number)
