@@ -112,8 +112,8 @@ def main(way: str, state_mib: int, end_file: str) -> None:
                 now = put(state, mesh, WHOLE)
                 for number in range(step, step + STEPS):
                     now = train(now, put(np.float32(number % 7), mesh, WHOLE), put(own, mesh, RANKS))
-                told = put(np.full(len(devices), os.path.exists(end_file), np.float32), mesh, RANKS)
-                votes = train(put(np.float32(0), mesh, WHOLE), put(np.float32(1), mesh, WHOLE), told)
+                ends_here = put(np.full(len(devices), os.path.exists(end_file), np.float32), mesh, RANKS)
+                votes = train(put(np.float32(0), mesh, WHOLE), put(np.float32(1), mesh, WHOLE), ends_here)
                 now, votes = (np.asarray(each.addressable_data(0)) for each in (now, votes))
                 factors = sum(number % 7 for number in range(step, step + STEPS))
                 expect("psum", now, state + factors * own.sum())

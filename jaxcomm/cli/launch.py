@@ -154,7 +154,8 @@ class _Restarts:
 
     def after_end(self, end: End) -> Reaction:
         """Returns the reaction to a process's end."""
-        is_served = self._service.report_end(end.process or 0)
+        assert end.process is not None
+        is_served = self._service.report_end(end.process)
         if end.status == 0:
             self.has_ended_well = True
             return Reaction.GO_ON
@@ -208,7 +209,7 @@ def _report(failure: End, processes: int) -> int:
     """Prints which process failed and how, and returns the exit code."""
     if failure.process is None:
         print(f"error: ended by signal {-failure.status} ({signal.strsignal(-failure.status)})", file=sys.stderr)
-        return 128 - failure.status
+        return _status(failure)
     print(f"error: process {failure.process} of {processes} {_words(failure.status)}.", file=sys.stderr)
     if failure.last_lines:
         print("  It printed last:", *failure.last_lines, sep="\n    ", file=sys.stderr)

@@ -22,8 +22,6 @@ from jaxcomm.train.recent_averages import RecentAverages
 
 _MEASUREMENTS: Final = 1 << 21  # number of the first measurement; auto_plan uses other numbers
 _MISSING: Final = "process {} has not called train.adjust_groups"
-
-
 _calls_before: dict[int, int] = {}  # by number of ranks: the largest sum's calls before this generation
 
 
@@ -54,7 +52,8 @@ def agree(
         failed. The first process then raises its original error.
     """
     on_change(_count_calls)
-    own = replace(own, calls=own.calls - _calls_before.get(own.work_s.shape[1], 0))
+    before = _calls_before.get(own.work_s.shape[1], 0)
+    own = replace(own, calls=own.calls - before if own.calls >= before else own.calls)  # less after `reset_stats`
     process, members = jax.process_index(), tuple(connected().incarnations)
     first = members[0]
     number = next(_numbers())

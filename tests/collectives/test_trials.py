@@ -64,7 +64,7 @@ def test_both_schedules_run_by_turns_and_one_outcome_follows(caplog: pytest.LogC
 
 @pytest.mark.usefixtures("trying")
 def test_a_plan_that_is_slower_is_dropped() -> None:
-    """The plan has so many chunks that starting their operations takes longer than the sum."""
+    """Starting the operations of the plan's chunks takes longer than the sum."""
     site = run(make((0, None, {"kind": "straggler", "late": "straggler", "chunks": 700})), 1 << 16, steps=100)
     assert site["trial"]["plan_s"] > site["trial"]["default_s"]
     assert site["trial"]["outcome"] == "dropped"

@@ -17,6 +17,7 @@ from jaxcomm import ffi, jax_compat
 from jaxcomm.distributed import store as job_store
 from jaxcomm.distributed.connect import members, membership, records, secret, stages, udp_paths
 from jaxcomm.distributed.connect.connecting import connect_as
+from jaxcomm.distributed.connect.job_core import StepsRunning
 from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.settings import NamedRail, Settings
@@ -550,6 +551,26 @@ def test_live_processes_that_cannot_connect_try_again(monkeypatch: pytest.Monkey
     assert members.enter(0).generation is None
     assert members.advance(members.enter(0), {0: 70}, new_core=Core)
     assert members.connected(new_core=Core).incarnations == {0: 70}
+
+
+@pytest.mark.usefixtures("alone")
+def test_no_generation_begins_while_steps_of_the_last_one_run(caplog: Any) -> None:
+    class Running(Core):
+        runs = True
+
+        def close(self, *, for_change: bool = False) -> None:
+            if self.runs:
+                raise StepsRunning("a step has not ended")
+            super().close()
+
+    first = Running()
+    assert members.join(new_core=Core) is None
+    assert members.advance(members.enter(0), {0: 70}, new_core=lambda: first)
+    for _ in range(2):  # also the second time
+        assert not members.advance(members.enter(0)._replace(generation=None), {0: 70}, new_core=Core)
+    assert "a step has not ended" in caplog.text
+    first.runs = False
+    assert members.advance(members.enter(0), {0: 70}, new_core=Core) and first.is_closed
 
 
 def test_some_processes_connect_without_the_others(cores: list[Core], store: Store) -> None:

@@ -71,7 +71,7 @@ class Decider {
   void Add(uint32_t process, const CallId& call, const Decision& decision);
   // Passes the decision about a call to the site's selector, if the decision has arrived.
   void Learn(const DecidedSite& site, const CallId& call) const;
-  // Returns this process's decision about a call; nullopt if there is none.
+  // Returns this process's decision about a call; nullopt if the process has not decided the call.
   std::optional<Decision> Find(const DecidedSite& site, const CallId& call) const;
 
   void ForgetCommunicator(uint64_t communicator);

@@ -297,7 +297,7 @@ TEST(ExecutorTest, ACallbackThatNeverGetsAThreadFailsAtTheDeadline) {
 
 TEST(ExecutorTest, ItsEndLosesNoCallbackThatStillLacksAThread) {
   constexpr uint32_t kRanks = 4;
-  constexpr size_t kElements = 1 << 22;  // so many that the worker still adds when the executor is destroyed
+  constexpr size_t kElements = 1 << 22;  // enough that the worker still adds when the executor is destroyed
   auto executor = std::make_unique<Executor>(1);
   const auto site = MakeSite(DirectByHand(kRanks, kRanks), executor->stats(), OneLeaf(kElements));
   std::vector<std::vector<float>> buffers(kRanks, std::vector<float>(kElements));

@@ -168,7 +168,7 @@ TEST_F(UnlikeSteps, ARankWhoseProcessGetsNoThreadFailsTheOthers) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(UnlikeSteps, ARankWhoseProcessGetsNoMemoryFailsTheOthers) {
-  constexpr int64_t kLarge = 24 << 20;  // so many elements that no block of a call fits into the heap's free memory
+  constexpr int64_t kLarge = 24 << 20;  // elements; no block of such a call fits into the heap's free memory
   std::vector<std::shared_ptr<MessageSite>> sites;
   for (uint32_t process = 0; process < kProcesses; ++process) sites.push_back(MakeSite(process, 50, 1, 0, kLarge));
   std::vector<std::future<Status>> ends;

@@ -13,8 +13,7 @@ namespace {
 // The largest number of blocks per rank. More blocks would only shorten the slice of each block.
 constexpr uint32_t kMostBlocks = 64;
 
-// Of every kSpared processors of a device, one is left free for XLA's kernels, which may run on another stream
-// meanwhile.
+// One in kSpared processors of a device is left free for XLA's kernels, which may run on another stream meanwhile.
 constexpr uint32_t kSpared = 8;
 
 // The difference between the host's clock and a device's clock, in nanoseconds.

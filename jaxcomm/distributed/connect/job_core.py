@@ -29,6 +29,10 @@ _POLL_S: Final = 0.002
 _PR_SET_PTRACER: Final = 0x59616D61
 
 
+class StepsRunning(JaxcommError):
+    """Steps of the last generation have not ended, so the next generation cannot begin."""
+
+
 class JobCore:
     """Implements `membership.MessageCore`: the core's transports in one generation of the job."""
 
@@ -108,12 +112,13 @@ class JobCore:
         """Leaves the job as at process exit, and releases the connections.
 
         Raises:
-          JaxcommError: a call has not ended. Or `for_change` is set and a dispatched step has not ended; the step could
-            call collectives in the next generation.
+          StepsRunning: with `for_change`, a step that was dispatched earlier has not ended. The step could call
+            collectives in the next generation. `close` may be called again.
+          JaxcommError: a call has not ended.
         """
         atexit.unregister(self._at_exit)
         if not _leave() and for_change:
-            raise JaxcommError(
+            raise StepsRunning(
                 "a step that was dispatched before live_devices has not ended before the deadline.\n"
                 "  Cure: wait for the results of all steps inside the block."
             )

@@ -22,7 +22,7 @@ from jaxcomm.distributed import forks, store
 from jaxcomm.distributed.connect import generations, settings, stages
 from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.generations import BarrierEntry, Incarnations
-from jaxcomm.distributed.connect.job_core import JobCore
+from jaxcomm.distributed.connect.job_core import JobCore, StepsRunning
 from jaxcomm.distributed.connect.membership import Membership, MessageCore
 from jaxcomm.distributed.connect.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
@@ -252,8 +252,9 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
         say(f"the live processes {', '.join(map(str, sorted(live)))} could not be connected: {error}")
         outcome = error
         with _lock:
-            with contextlib.suppress(JaxcommError):  # some calls have not ended; the next generation waits for these
-                _close()
+            if not isinstance(error, StepsRunning):  # else the next attempt waits for the steps again
+                with contextlib.suppress(JaxcommError):  # some calls have not ended; the next attempt waits for these
+                    _close(for_change=True)
             _connected = _Connected(client, wanted, outcome, now)
     _barriers = 0
     statistics.record_generation(before, live, time.monotonic() - began, str(outcome) * isinstance(outcome, Exception))
