@@ -16,7 +16,7 @@ FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -nam
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 # That CMake compiles without CUDA.
 TIDIED := $(shell find cc -name '*.cc' -not -name '*_test.cc' -not -name '*_fuzz.cc' -not -path 'cc/gpu/*' \
-  -not -path 'cc/transport/simulated/*')
+  -not -path 'cc/transport/simulated/*' -not -path 'cc/simulated_system/*')
 
 # If it were set, each of hundreds of processes would recompile all our modules.
 unexport PYTHONDONTWRITEBYTECODE
