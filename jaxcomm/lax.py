@@ -20,7 +20,9 @@ from jaxcomm.collectives import psum as psum
 from jaxcomm.collectives import psum_scatter as psum_scatter
 
 if TYPE_CHECKING:
-    from jax.lax import *  # type: ignore[assignment]  # noqa: F403  # mypy keeps the names above
+    from jax.lax import *  # type: ignore[assignment]  # noqa: F403  # mypy keeps the names above, pyright those below
+
+    from jaxcomm.collectives import all_gather, pcast, pmax, pmean, pmin, psum, psum_scatter  # noqa: F401
 else:
 
     def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 OnePlan: TypeAlias = "str | os.PathLike[str] | Plan | None"
-PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
+PlanLike: TypeAlias = "OnePlan | Mapping[Any, OnePlan]"  # a mapping's keys are axes: str | tuple[str, ...]
 
 # The programs of plans for up to 64 ranks are compiled when the plan becomes active. Compiling takes up to 1.5 s.
 _COMPILED_AT_ONCE: Final = 64

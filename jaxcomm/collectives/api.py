@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import jax
 from jax import lax
@@ -16,16 +16,17 @@ from jaxcomm.collectives.drops.drop import Drop, check_drop
 from jaxcomm.collectives.primitive import replace_collectives, vary_together
 
 Groups = Sequence[Sequence[int]] | None
+_Tree = TypeVar("_Tree")
 
 
 def psum(
-    x: Any,
+    x: _Tree,
     axis_name: AxisName,
     *,
     axis_index_groups: Groups = None,
     plan: active_plan.PlanLike = None,
     drop: Drop | None = None,
-) -> Any:
+) -> _Tree:
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
     All ranks get the same bits. Calls that the core cannot run (8-bit floats, exported steps) run as jax.lax's
@@ -53,17 +54,18 @@ def psum(
     axes.check("psum", axis_name)
     _ranks(axis_name, axis_index_groups)  # raises if groups differ in size
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
-    return bounded_sum(x, drop, total, axis_name, axis_index_groups)[0]
+    result: _Tree = bounded_sum(x, drop, total, axis_name, axis_index_groups)[0]
+    return result
 
 
 def pmean(
-    x: Any,
+    x: _Tree,
     axis_name: AxisName,
     *,
     axis_index_groups: Groups = None,
     plan: active_plan.PlanLike = None,
     drop: Drop | None = None,
-) -> Any:
+) -> _Tree:
     """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors as for `psum`.
 
     Groups of unequal sizes raise ValueError.
@@ -74,10 +76,13 @@ def pmean(
         return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, plan=plan, drop=drop)
     ranks = _ranks(axis_name, axis_index_groups)
-    return jax.tree.map(lambda leaf: leaf / ranks, total)
+    mean: _Tree = jax.tree.map(lambda leaf: leaf / ranks, total)
+    return mean
 
 
-def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: active_plan.PlanLike = None) -> Any:
+def pmax(
+    x: _Tree, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: active_plan.PlanLike = None
+) -> _Tree:
     """Takes the maximum of `x` over the ranks of `axis_name`, as `jax.lax.pmax` does. Not differentiable.
 
     Arguments as for `psum`. If an element is NaN on any rank, the result's element is NaN on all ranks, as in
@@ -86,7 +91,9 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan:
     return _call(lax.pmax, plan, x, axis_name, axis_index_groups=axis_index_groups)
 
 
-def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: active_plan.PlanLike = None) -> Any:
+def pmin(
+    x: _Tree, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: active_plan.PlanLike = None
+) -> _Tree:
     """Takes the minimum of `x` over the ranks of `axis_name`, as `jax.lax.pmin` does. Not differentiable.
 
     Arguments as for `psum`, NaN as for `pmax`.
@@ -95,14 +102,14 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan:
 
 
 def psum_scatter(
-    x: Any,
+    x: _Tree,
     axis_name: AxisName,
     *,
     scatter_dimension: int = 0,
     axis_index_groups: Groups = None,
     tiled: bool = False,
     plan: active_plan.PlanLike = None,
-) -> Any:
+) -> _Tree:
     """Sums `x` over the ranks of `axis_name` and gives each rank one part of the sum, as `jax.lax.psum_scatter` does.
 
     Calls between processes follow plans. Calls within a process follow none, because they already read and store every
@@ -126,15 +133,15 @@ def psum_scatter(
 
 
 def all_gather(
-    x: Any,
+    x: _Tree,
     axis_name: AxisName,
     *,
     axis_index_groups: Groups = None,
     axis: int = 0,
     tiled: bool = False,
-    to: str = "varying",
+    to: Literal["varying", "invarying", "reduced"] = "varying",
     plan: active_plan.PlanLike = None,
-) -> Any:
+) -> _Tree:
     """Gathers the `x` of all ranks of `axis_name`, as `jax.lax.all_gather` does.
 
     Calls between processes follow plans, and calls within a process follow none, as for `psum_scatter`.
@@ -155,7 +162,7 @@ def all_gather(
     return _call(lax.all_gather, plan, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
 
 
-def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
+def pcast(x: _Tree, axis_name: AxisName, *, to: Literal["varying", "reduced", "unreduced"]) -> _Tree:
     """Casts `x` to another type under check_vma, as `jax.lax.pcast` does.
 
     If the cast makes a tree vary over `axis_name`, one call under the active plan sums the gradients of all arrays in
@@ -171,10 +178,13 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """
     axes.check("pcast", axis_name)
     digest = active_plan.plan_hash(None, axes.of_mesh(axis_name))
-    return vary_together(partial(lax.pcast, axis_name=axis_name, to=to), digest)(x)
+    result: _Tree = vary_together(partial(lax.pcast, axis_name=axis_name, to=to), digest)(x)
+    return result
 
 
-def _call(function: Callable[..., Any], plan: active_plan.PlanLike, x: Any, axis_name: AxisName, **options: Any) -> Any:
+def _call(
+    function: Callable[..., Any], plan: active_plan.PlanLike, x: _Tree, axis_name: AxisName, **options: Any
+) -> _Tree:
     axes.check(function.__name__, axis_name)
     over = axes.of_mesh(axis_name)
     if function in (lax.psum, lax.pmean):
@@ -184,7 +194,8 @@ def _call(function: Callable[..., Any], plan: active_plan.PlanLike, x: Any, axis
         groups = options["axis_index_groups"]
         sizes = [lax.axis_size(over)] if groups is None else map(len, groups)
         active_plan.require_ranks(digest, sizes, f"{function.__name__} over '{','.join(map(str, over))}'")
-    return replace_collectives(partial(function, axis_name=axis_name, **options), digest)(x)
+    result: _Tree = replace_collectives(partial(function, axis_name=axis_name, **options), digest)(x)
+    return result
 
 
 def _ranks(axis_name: AxisName, groups: Groups) -> int:

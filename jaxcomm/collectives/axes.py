@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ from jax import lax
 from jaxcomm import jax_compat
 from jaxcomm.log import say_once
 
-AxisName = Hashable | Sequence[Hashable]
+# The name of an axis, the number of a dimension of the array, or several of these.
+AxisName: TypeAlias = str | int | Sequence[str | int]
 
 
 def names(axis_name: AxisName) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 Leaves = list[Any]
+_Tree = TypeVar("_Tree")
 
 
-def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: active_plan.PlanLike = None) -> Any:
+def pmean_buckets(grads: _Tree, axis_name: AxisName, *, plan: active_plan.PlanLike = None) -> _Tree:
     """Averages gradients over the ranks of `axis_name` as `jaxcomm.pmean` does, with one call per bucket of the plan.
 
     A call waits for its own gradients only, so in a jitted step its sum may start while the backward pass still runs.
@@ -47,10 +48,11 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: active_plan.PlanLike
         means = _mean(axis_name, digest, f"bucket {number} of {len(buckets)}", [leaves[i] for i in bucket])
         for i, mean in zip(bucket, means, strict=True):
             leaves[i] = mean
-    return tree.unflatten(leaves)
+    result: _Tree = tree.unflatten(leaves)
+    return result
 
 
-def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: active_plan.PlanLike = None) -> Any:
+def pmean_in_backward(params: _Tree, axis_name: AxisName, *, plan: active_plan.PlanLike = None) -> _Tree:
     """Returns the parameters unchanged; their gradients are averaged over the ranks, bucket by bucket.
 
         def loss(params, batch):
@@ -76,7 +78,8 @@ def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: active_plan.Pla
         average = partial(_mean, axis_name, digest, f"bucket {number} of {len(buckets)}")
         for i, leaf in zip(bucket, _averaged([leaves[i] for i in bucket], axes.names(axis_name), average), strict=True):
             leaves[i] = leaf
-    return tree.unflatten(leaves)
+    result: _Tree = tree.unflatten(leaves)
+    return result
 
 
 def _averaged(members: Leaves, over: Sequence[Any], average: Callable[[Leaves], Leaves]) -> Leaves:

@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ TARGET = "jaxcomm_collective"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
+_Tree = TypeVar("_Tree")
 
 
 @functools.cache
@@ -199,7 +200,7 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
     return seconds.value
 
 
-def delay(x: Any, seconds: jax.Array | float) -> Any:
+def delay(x: _Tree, seconds: jax.Array | float) -> _Tree:
     """Returns `x` after a delay of `seconds`, to make a rank late on purpose.
 
     On CPUs a timer of the core delays the result. On other platforms a thread of the host sleeps.
@@ -218,7 +219,8 @@ def delay(x: Any, seconds: jax.Array | float) -> Any:
     tree: Any
     leaves, tree = jax.tree.flatten(x)
     wait: Any = jnp.asarray(seconds, jnp.float32)
-    return tree.unflatten(jax.lax.platform_dependent(leaves, wait, cpu=_delay_in_core, default=_delay_on_host))
+    result: _Tree = tree.unflatten(jax.lax.platform_dependent(leaves, wait, cpu=_delay_in_core, default=_delay_on_host))
+    return result
 
 
 def _delay_in_core(leaves: list[Any], seconds: jax.Array) -> list[Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +21,24 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan, load
 from jaxcomm.plan.groups import Groups
 
-Average = Callable[[Any, jax.Array | int], Any]
 Iterations = Sequence[Sequence[Sequence[int]]]
+_Tree = TypeVar("_Tree")
 
 ROWS: Final = 32  # minimum number of rows of a table: the longest period that the planner makes
+
+
+class ParameterAverage(Protocol):
+    """Averages the parameters of a step."""
+
+    def __call__(self, params: _Tree, step: jax.Array | int, /) -> _Tree: ...
 
 
 class Shuffled(Protocol):
     """Averages the parameters of a step; `table`, if given, replaces the plan's groups."""
 
-    def __call__(self, params: Any, step: jax.Array | int, table: jax.Array | None = None) -> Any: ...
+    def __call__(
+        self, params: _Tree, step: jax.Array | int, table: jax.Array | NDArray[np.int32] | None = None
+    ) -> _Tree: ...
 
 
 def divide_and_shuffle(
@@ -83,7 +91,7 @@ def divide_and_shuffle(
         )
     own, names = group_table(plan), axes.names(axis_name)
 
-    def average(params: Any, step: jax.Array | int, table: jax.Array | None = None) -> Any:
+    def average(params: _Tree, step: jax.Array | int, table: jax.Array | NDArray[np.int32] | None = None) -> _Tree:
         axes.check("train.divide_and_shuffle", axis_name)
         table = jnp.asarray(own if table is None else table)
         if own.shape[1] != (ranks := lax.axis_size(names)):
@@ -110,7 +118,8 @@ def divide_and_shuffle(
         for number, run in enumerate(runs, 1):
             bucket = f"bucket {number} of {len(runs)}" if len(runs) > 1 else ""
             leaves[run] = [mean_of(total, together) for total in group_sum(leaves[run], row, axis_name, bucket)]
-        return tree.unflatten(leaves)
+        result: _Tree = tree.unflatten(leaves)
+        return result
 
     return average
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,12 @@ from jax import lax
 
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.train.divide_and_shuffle import Average, mean_of
+from jaxcomm.train.divide_and_shuffle import ParameterAverage, mean_of
+
+_Tree = TypeVar("_Tree")
 
 
-def exponential_gossip(ranks: int, axis_name: AxisName) -> Average:
+def exponential_gossip(ranks: int, axis_name: AxisName) -> ParameterAverage:
     """Averages the parameters of each rank r and of rank r − 2^i (mod ranks), with i = step mod ⌈log2 ranks⌉.
 
     Rank r sends one message per step, to rank r + 2^i.
@@ -37,13 +39,14 @@ def exponential_gossip(ranks: int, axis_name: AxisName) -> Average:
 
     averages = [partial(exchange, hop=hop) for hop in hops]
 
-    def average(params: Any, step: jax.Array | int) -> Any:
+    def average(params: _Tree, step: jax.Array | int) -> _Tree:
         axes.check("train.exponential_gossip", axis_name)
         if (here := lax.axis_size(names)) != ranks:
             raise ValueError(
                 f"exponential_gossip: it is for {ranks} ranks, but axis {axis_name!r} has {here}.\n"
                 f"  Cure: exponential_gossip({here}, {axis_name!r})."
             )
-        return lax.switch(jnp.asarray(step) % len(averages), averages, params)
+        result: _Tree = lax.switch(jnp.asarray(step) % len(averages), averages, params)
+        return result
 
     return average

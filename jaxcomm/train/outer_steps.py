@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,15 @@ from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName, as_varying
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.errors import load_extra
-from jaxcomm.train.divide_and_shuffle import Average, mean_of
+from jaxcomm.train.divide_and_shuffle import ParameterAverage, mean_of
 
 if TYPE_CHECKING:
     import optax
 
+_Tree = TypeVar("_Tree")
 
-def local_sgd(every: int, axis_name: AxisName) -> Average:
+
+def local_sgd(every: int, axis_name: AxisName) -> ParameterAverage:
     """Averages over all ranks after every `every` steps, and not in between.
 
     Types are kept; a mean of integers is rounded down.
@@ -33,7 +35,11 @@ def local_sgd(every: int, axis_name: AxisName) -> Average:
     def whole(params: Any) -> Any:
         return jax.tree.map(as_varying, _mean(params, axis_name), params)
 
-    return lambda params, step: lax.cond(jnp.asarray(step) % every == every - 1, whole, lambda params: params, params)
+    def average(params: _Tree, step: jax.Array | int) -> _Tree:
+        result: _Tree = lax.cond(jnp.asarray(step) % every == every - 1, whole, lambda params: params, params)
+        return result
+
+    return average
 
 
 class OuterState(NamedTuple):
@@ -43,11 +49,17 @@ class OuterState(NamedTuple):
     optimizer: optax.OptState
 
 
+class OuterUpdate(Protocol):
+    """Returns the next parameters and the new state."""
+
+    def __call__(self, params: _Tree, state: OuterState, step: jax.Array | int, /) -> tuple[_Tree, OuterState]: ...
+
+
 class OuterSteps(NamedTuple):
     """`init(params)` returns the state. `update(params, state, step)` returns the next parameters and the new state."""
 
     init: Callable[[Any], OuterState]
-    update: Callable[[Any, OuterState, jax.Array | int], tuple[Any, OuterState]]
+    update: OuterUpdate
 
 
 def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: AxisName) -> OuterSteps:
@@ -85,8 +97,8 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
         agreed = apply_updates(state.agreed, updates)
         return jax.tree.map(as_varying, agreed, params), OuterState(agreed, inner)
 
-    def update(params: Any, state: OuterState, step: jax.Array | int) -> tuple[Any, OuterState]:
-        result: tuple[Any, OuterState] = lax.cond(
+    def update(params: _Tree, state: OuterState, step: jax.Array | int) -> tuple[_Tree, OuterState]:
+        result: tuple[_Tree, OuterState] = lax.cond(
             jnp.asarray(step) % every == every - 1, outer, lambda params, state: (params, state), params, state
         )
         return result

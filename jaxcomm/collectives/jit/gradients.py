@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, Concatenate, Literal, ParamSpec, SupportsIndex, TypedDict, TypeVar, Unpack, overload
 
 import jax
 from jax.sharding import PartitionSpec as P
@@ -19,6 +19,43 @@ from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.jit.arguments import split_arguments
 from jaxcomm.collectives.jit.split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters
 from jaxcomm.collectives.jit.ties import settled
+
+_Params = TypeVar("_Params")
+_Value = TypeVar("_Value")
+_Aux = TypeVar("_Aux")
+_Args = ParamSpec("_Args")
+_Mesh = jax.sharding.Mesh | jax.sharding.AbstractMesh | None
+
+
+class GradOptions(TypedDict, total=False):
+    """The arguments of `value_and_grad` and `grad` that do not change the result's type."""
+
+    holomorphic: bool
+    allow_int: bool
+    in_specs: Any
+    aux_specs: Any
+    mesh: _Mesh
+    plan: active_plan.PlanLike
+
+
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_Params, _Args], _Value],
+    axis_name: AxisName,
+    *,
+    has_aux: bool = False,
+    **options: Unpack[GradOptions],
+) -> Callable[Concatenate[_Params, _Args], tuple[_Value, _Params]]: ...
+
+
+@overload
+def value_and_grad(
+    fun: Callable[_Args, _Value],
+    axis_name: AxisName,
+    argnums: int | Sequence[int],
+    has_aux: bool = False,
+    **options: Unpack[GradOptions],
+) -> Callable[_Args, tuple[_Value, Any]]: ...
 
 
 def value_and_grad(
@@ -31,7 +68,7 @@ def value_and_grad(
     *,
     in_specs: Any = None,
     aux_specs: Any = None,
-    mesh: Any = None,
+    mesh: _Mesh = None,
     plan: active_plan.PlanLike = None,
 ) -> Callable[..., Any]:
     """`jax.value_and_grad`, computed by each rank of `axis_name` on its part of the batch and averaged by `pmean`.
@@ -120,6 +157,36 @@ def value_and_grad(
     return averaged
 
 
+@overload
+def grad(
+    fun: Callable[Concatenate[_Params, _Args], Any],
+    axis_name: AxisName,
+    *,
+    has_aux: Literal[False] = False,
+    **options: Unpack[GradOptions],
+) -> Callable[Concatenate[_Params, _Args], _Params]: ...
+
+
+@overload
+def grad(
+    fun: Callable[Concatenate[_Params, _Args], tuple[Any, _Aux]],
+    axis_name: AxisName,
+    *,
+    has_aux: Literal[True],
+    **options: Unpack[GradOptions],
+) -> Callable[Concatenate[_Params, _Args], tuple[_Params, _Aux]]: ...
+
+
+@overload
+def grad(
+    fun: Callable[_Args, Any],
+    axis_name: AxisName,
+    argnums: int | Sequence[int],
+    has_aux: bool = False,
+    **options: Unpack[GradOptions],
+) -> Callable[_Args, Any]: ...
+
+
 def grad(
     fun: Callable[..., Any],
     axis_name: AxisName,
@@ -130,12 +197,14 @@ def grad(
     *,
     in_specs: Any = None,
     aux_specs: Any = None,
-    mesh: Any = None,
+    mesh: _Mesh = None,
     plan: active_plan.PlanLike = None,
 ) -> Callable[..., Any]:
     """Like `value_and_grad` above, with the same arguments and errors, but for `jax.grad`."""
-    specs = {"in_specs": in_specs, "aux_specs": aux_specs, "mesh": mesh, "plan": plan}
-    both = value_and_grad(fun, axis_name, argnums, has_aux, holomorphic, allow_int, **specs)
+    options = GradOptions(
+        holomorphic=holomorphic, allow_int=allow_int, in_specs=in_specs, aux_specs=aux_specs, mesh=mesh, plan=plan
+    )
+    both = value_and_grad(fun, axis_name, argnums, has_aux, **options)
 
     @functools.wraps(fun, updated=())
     def gradient(*args: Any, **kwargs: Any) -> Any:
