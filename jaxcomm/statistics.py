@@ -1,7 +1,7 @@
 """`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
 
 The modules active_plan and auto_plan record here the plans that a run follows and the actions of plan="auto".
-`profile.run_file` describes the records. The modules of tables, traces and files are imported at their first use.
+`records` describes the records. The modules of tables, traces and files are imported at their first use.
 """
 
 from __future__ import annotations
@@ -13,43 +13,41 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jaxcomm import ffi
 from jaxcomm.ffi.shares import UNITS
-
-if TYPE_CHECKING:
-    from jaxcomm.profile.run_file import Outcome
+from jaxcomm.records import EventStats, GenerationStats, GoneStats, Outcome, PlanStats, RailStats, SiteStats
 
 _BEGAN: Final = time.monotonic()  # the run's start: this module is imported before any call
 _MOST_EVENTS: Final = 256  # older events are forgotten
 
-_plans: list[dict[str, Any]] = []
-_generations: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
-_events: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
+_plans: list[Any] = []
+_generations: deque[GenerationStats] = deque(maxlen=_MOST_EVENTS)
+_events: deque[Any] = deque(maxlen=_MOST_EVENTS)
 
 
-class Stats(list[dict[str, Any]]):
+class Stats(list[SiteStats]):
     """One record per call site. Prints as a table.
 
     Attributes:
       rails: one record for each rail to each other process; empty if only one rail connects any two processes.
-      gone: one record per other process that has left the job or failed.
+      gone: one record per other process that has left the current generation of the job or failed.
       plans: one record per plan that all threads follow.
-      events: one record per finding or action of plan="auto".
-      generations: one record per change of the job's members.
+      events: the last 256 findings and actions of plan="auto".
+      generations: the last 256 times that the live processes connected anew in `live_devices`.
       at_s: the time at which the records were read. All times in the records are seconds since the run began.
     """
 
     def __init__(
         self,
-        sites: Iterable[dict[str, Any]] = (),
-        rails: Iterable[dict[str, Any]] = (),
-        plans: Iterable[dict[str, Any]] = (),
-        events: Iterable[dict[str, Any]] = (),
+        sites: Iterable[SiteStats] = (),
+        rails: Iterable[RailStats] = (),
+        plans: Iterable[PlanStats] = (),
+        events: Iterable[EventStats] = (),
         at_s: float = 0.0,
-        gone: Iterable[dict[str, Any]] = (),
-        generations: Iterable[dict[str, Any]] = (),
+        gone: Iterable[GoneStats] = (),
+        generations: Iterable[GenerationStats] = (),
     ) -> None:
         super().__init__(sites)
         self.rails, self.plans, self.events, self.at_s = list(rails), list(plans), list(events), at_s
@@ -132,61 +130,12 @@ class Stats(list[dict[str, Any]]):
 def stats() -> Stats:
     """The statistics of each call site of this process since the start or the last `reset_stats`.
 
-    The result prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` export it. A site's record has
-    name, axes, plan, ranks, bytes, calls and failed. `wait_s` has for each rank the total seconds that the rank waited
-    for the last rank, and `late` has for each rank the number of calls in which it was the last rank. `transfer_s` is
-    the total seconds from the last arrival to the end. `early_bytes_share` is the share of the work that was done
-    before the last arrival. `lost_bytes` is the number of bytes that ranks of this process should have added but that
-    the network lost; the policy "network" of a `Drop` allows this. `early_calls` is the number of calls that selected
-    the schedule for calls without a late rank: a plan's `selector.early`, or in a trial the default schedule.
-    `lost_rail_calls` is the number of calls that ran a plan's schedule for a host that lacks a rail. For the last 256
-    calls, `arrivals` has each rank's seconds after the first rank's arrival, and `after_arrival_s` has the seconds from
-    the last arrival to the end.
-
-    A plan's call sites have a `trial` (see `jaxcomm.init`). `outcome` is "open", "kept" or "dropped", `decided_here`
-    says whether this process decided the trial, and `trials` is the number of ended trials. A new trial begins when
-    calls take much more or less time than in the last trial. The other fields are of the latest trial. `calls` has the
-    number of calls by the plan's schedule and by the default schedule. `plan_s` and `default_s` are these calls'
-    seconds from the last arrival to the end, and `error_s` is the standard error of the difference. `plan_cycle_s` and
-    `default_cycle_s` are the seconds from the last arrival to the next call's last arrival. All seconds are trimmed
-    means, which omit a fifth of the times at either end.
-
-    If a sum takes its groups as an operand (the plan "groups"), one call of all groups counts as one call. A rank waits
-    only for the last rank of its own group, and `after_arrival_s` is the slowest group's time. For each of the last
-    calls and each rank, `work_s` has the seconds since the rank's previous call ended; `work_s` is empty for all other
-    sites. If the ranks are in several processes, `arrivals` is None for ranks of groups without a rank of this process,
-    and `work_s` is None for ranks of other processes.
-
-    Each site has at most 256 `spans`, which cover the whole run and become longer as the run goes on. A span has
-    `at_s`, `length_s`, `calls`, and the means of these calls' `arrivals` and `after_arrival_s`.
-
-    If there are several rails, the result's attribute `rails` has a record for each rail to each other process. A
-    record has process, `host` (the first process on the other process's host), rail, `is_open`, `has_left` (whether the
-    rail ended because the other process left), `fences` (the number of times that the rail was taken out of service),
-    `bytes` (received by the other process over the rail), and `shares`: for each range of sizes, the smallest call in
-    bytes and the rail's current share, in units of 1/1024. A rail's `spans` have `bytes`, `bytes_per_s` (the measured
-    rate, or None), and `share` (the share of the largest calls, if it has changed). The rail's last 64 `changes` have
-    the times at which the rail was taken out of service or put back into service.
-
-    `gone` has a record for each other process that has left the job or failed: `process`, `at_s` (the time at which
-    this process noticed), `has_left`, and `why` in words. `has_left` is true if the process ended by itself or failed
-    in Python, and false if it was killed or its host does not respond.
-
-    `generations` has a record for each of the last 256 times that the live processes connected anew in `live_devices`:
-    `at_s`, the `processes` that are members now, the processes that `left` since the previous record (ended, or were
-    started again), the processes that `joined`, `took_s` (the seconds that this process took to connect), and `error`
-    (the reason why the processes could not be connected, or ""). `gone` covers only the current generation.
-
-    `plans` has a record for each plan that all threads follow because of `jaxcomm.init` or plan="auto": `axes` (empty
-    for all axes), `plan`, `since_s`, `ranks`, `roles`, `collectives` (for each range of sizes, the smallest all-reduce
-    in bytes and the schedule, or the two schedules from which calls select), `rails` (the threshold and the planned
-    shares), and, if the run made the plan, its `file`.
-
-    `events` has the last 256 findings and actions of plan="auto": `at_s`, the log's `text`, the `outcome`, the `late`
-    rank and its lateness (`late_by_s`), the `plan`, and the step's time before and after the switch (`before_s` and
-    `after_s`).
+    The result is a list with one record per call site (`SiteStats`). It prints as a table; `json()`, `save(path)`,
+    `scalars()` and `trace(path)` export it. Its attributes `rails`, `gone`, `generations`, `plans` and `events` have
+    further records. The types of all records are in `jaxcomm.records`.
     """
-    sites, rails = ffi.sites(spans=True), ffi.rails()
+    sites: list[Any] = ffi.sites(spans=True)
+    rails: list[Any] = ffi.rails()
     for record in (*sites, *rails):
         for name in {"spans", "changes"} & record.keys():
             record[name] = [_since_the_beginning(each) for each in record[name]]
@@ -245,7 +194,7 @@ def _seconds() -> float:
     return time.monotonic() - _BEGAN
 
 
-def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
+def _since_the_beginning(record: dict[str, Any]) -> Any:
     """Converts a record's times from the core's microseconds of the monotonic clock to seconds since the run began."""
     times = {"at_s": round(record.pop("at_us") / 1e6 - _BEGAN, 6)}
     if "length_us" in record:
@@ -253,11 +202,11 @@ def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
     return times | record
 
 
-def _rail_scalars(rail: dict[str, Any]) -> dict[str, float]:
+def _rail_scalars(rail: Mapping[str, Any]) -> dict[str, float]:
     return {"share": rail["shares"][-1][1] / UNITS} | {name: rail[name] for name in ("bytes", "fences", "is_open")}
 
 
-def _scalars(site: dict[str, Any]) -> dict[str, float]:
+def _scalars(site: Mapping[str, Any]) -> dict[str, float]:
     found = {name: site[name] for name in ("calls", "failed", "early_bytes_share")}
     if trial := site.get("trial"):
         found["trial_gain_s"] = trial["default_s"] - trial["plan_s"]

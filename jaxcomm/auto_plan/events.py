@@ -7,7 +7,7 @@ from typing import Any, Final
 from jaxcomm import statistics
 from jaxcomm.auto_plan.situation import Situation
 from jaxcomm.log import say
-from jaxcomm.profile.run_file import Outcome
+from jaxcomm.records import Outcome
 
 ENDED: Final = (
     "sums run without a plan from now on. jaxcomm.init(mesh, plan='auto') plans for the processes that are left."

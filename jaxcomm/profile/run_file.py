@@ -14,15 +14,13 @@ from jaxcomm.files import Count, Seconds, Text, Value
 from jaxcomm.profile.files import read_bytes
 from jaxcomm.profile.schema import MAX_RANKS
 from jaxcomm.profile.timed_schedules import ScheduleName
+from jaxcomm.records import Outcome
 
 FORMAT: Final = "jaxcomm-stats"
 VERSION: Final = 1
 
 # Seconds of a span.
 Length = Annotated[float, Field(gt=0, le=1e9, strict=True, allow_inf_nan=False)]
-
-# The outcomes of an event of plan="auto".
-Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed", "ended"]
 
 
 class SiteSpan(Value):

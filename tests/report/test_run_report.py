@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jaxcomm import plan, planner
+from jaxcomm import plan, planner, records
 from jaxcomm.cli import main
 from jaxcomm.plan.in_force import in_force
 from jaxcomm.profile import Link, Profile, Provenance, run_file
@@ -238,7 +238,7 @@ def test_the_summary_counts_what_plan_auto_tried() -> None:
 
 
 def test_every_outcome_of_plan_auto_has_words() -> None:
-    outcomes = [*typing.get_args(run_file.Outcome)]
+    outcomes = [*typing.get_args(records.Outcome)]
     run = saved([site()], events=[{"at_s": 1.0, "text": "", "outcome": outcome} for outcome in outcomes])
     rows = run_words.events_table(run).splitlines()[2:]
     assert len({row.partition(" s")[2].strip() for row in rows}) == len(outcomes)

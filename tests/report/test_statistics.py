@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import types
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import planner, profile, schedules, simulate
+from jaxcomm import planner, profile, records, schedules, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import run_file
@@ -51,6 +53,49 @@ def test_stats_print_as_a_table_and_stay_a_list() -> None:
     assert repr(stats) == str(stats)
     assert stats[0]["calls"] == 10 and [record["name"] for record in stats][:2] == ["psum", "gossip"]
     assert str(Stats([NEVER])) == str(Stats()) == "no call yet"
+
+
+# The model of each record in a saved run, and the type of the record in `jaxcomm.stats()`.
+RECORDS = {
+    run_file.RunSite: records.SiteStats,
+    run_file.SiteSpan: records.SpanStats,
+    run_file.SiteTrial: records.TrialStats,
+    run_file.RunRail: records.RailStats,
+    run_file.RailSpan: records.RailSpanStats,
+    run_file.RailChange: records.RailChangeStats,
+    run_file.GoneProcess: records.GoneStats,
+    run_file.Generation: records.GenerationStats,
+    run_file.RunPlan: records.PlanStats,
+    run_file.ScheduleFrom: records.ScheduleStats,
+    run_file.SelectedSchedules: records.SelectorStats,
+    run_file.PlannedRails: records.PlannedRailsStats,
+    run_file.PlannedShares: records.SharesStats,
+    run_file.RunEvent: records.EventStats,
+}
+
+
+def test_records_have_the_types_of_a_saved_run() -> None:
+    def in_records(hint: Any) -> Any:
+        """The type in a record of what a model's field holds."""
+        of = [in_records(each) for each in typing.get_args(hint)]
+        match typing.get_origin(hint) or hint:
+            case run_file.ScheduleName:
+                return dict[str, Any]
+            case origin if origin is tuple:
+                return list[of[0]]
+            case origin if origin in (list, dict):
+                return origin[*of]
+            case origin if origin in (typing.Union, types.UnionType):
+                return typing.Union[*of]
+        return RECORDS.get(hint, hint)
+
+    for model, record in RECORDS.items():
+        saved = {name: in_records(typing.get_type_hints(model)[name]) for name in model.model_fields}
+        there = typing.get_type_hints(record)
+        assert there.keys() == saved.keys(), record
+        for name, hint in there.items():  # a field may be None only in a file, because an older version wrote none
+            missing = [] if model.model_fields[name].is_required() else [typing.Union[hint, None]]  # noqa: UP007
+            assert saved[name] in (hint, *missing), (record, name)
 
 
 def test_rails_are_a_table_of_their_own() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
-from jaxcomm.profile.run_file import Outcome, RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
+from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
+from jaxcomm.records import Outcome
 from jaxcomm.report.run.sites import generation_lines, gone_lines, rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
