@@ -77,13 +77,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'jaxcomm' has no attribute {name!r}")
-    home = importlib.import_module(f"jaxcomm.{_HOMES[name] or name}")
-    value = getattr(home, name) if _HOMES[name] else home
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else type checkers would accept every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'jaxcomm' has no attribute {name!r}")
+        home = importlib.import_module(f"jaxcomm.{_HOMES[name] or name}")
+        value = getattr(home, name) if _HOMES[name] else home
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

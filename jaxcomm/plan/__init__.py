@@ -26,11 +26,13 @@ _HOMES = {
 __all__ = ["Plan", "Proof", "bind", "build", "encode", "json_schema", "load", "proofs", "save", "verify"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'jaxcomm.plan' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"jaxcomm.plan.{_HOMES[name]}"), name)
-    return value
+if not TYPE_CHECKING:  # else type checkers would accept every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'jaxcomm.plan' has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(f"jaxcomm.plan.{_HOMES[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:
