@@ -68,6 +68,11 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     Raises:
       JaxcommError: a state cannot be sent; or states have different structures, shapes or types; or a process has ended
         or did not call this function before the deadline.
+
+    Example:
+      >>> step, params = jaxcomm.elastic.catch_up(3, {"kernel": jnp.zeros(2)})  # all processes get the furthest step
+      >>> step
+      3
     """
     if not jax_compat.spans_processes():
         return progress, state

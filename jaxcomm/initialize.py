@@ -56,6 +56,11 @@ def init(
       PlanError: the plan cannot be read, or fits no axis of the mesh.
       JaxcommError: invalid rails, deadline, trial or plan, or the processes cannot be connected. The settings are then
         unchanged.
+
+    Example:
+      >>> jaxcomm.init(mesh, plan="plan.json", deadline_s=60.0)
+      >>> [plan["ranks"] for plan in jaxcomm.stats().plans]
+      [8]
     """
     named: Sequence[Any] = ()
     if rails is not None:

@@ -133,6 +133,13 @@ def stats() -> Stats:
     The result is a list with one record per call site (`SiteStats`). It prints as a table; `json()`, `save(path)`,
     `scalars()` and `trace(path)` export it. Its attributes `rails`, `gone`, `generations`, `plans` and `events` have
     further records. The types of all records are in `jaxcomm.records`.
+
+    Example:
+      >>> jaxcomm.reset_stats()
+      >>> total = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P())
+      >>> sums = jax.block_until_ready(total(jnp.arange(8.0)))
+      >>> [(site["name"], site["ranks"], site["bytes"]) for site in jaxcomm.stats() if site["calls"]]
+      [('psum', 8, 4)]
     """
     sites: list[Any] = ffi.sites(spans=True)
     rails: list[Any] = ffi.rails()

@@ -51,6 +51,12 @@ class use_plan:
     Raises:
       PlanError: the file cannot be read, or its plan does not compute the sum.
       JaxcommError: the argument is not a plan.
+
+    Example:
+      >>> total = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P())
+      >>> with jaxcomm.use_plan("plan.json"):
+      ...     print(jax.jit(total)(jnp.arange(8.0)))
+      [28.]
     """
 
     def __init__(self, plan: PlanLike) -> None:

@@ -40,6 +40,12 @@ def pmean_buckets(grads: _Tree, axis_name: AxisName, *, plan: active_plan.PlanLi
     Raises:
       PlanError: no plan, a plan without a step, or a plan for other gradients.
       NameError, JaxcommError: as `jaxcomm.psum`.
+
+    Example:
+      >>> grads = {"front": jnp.ones((64, 64)), "back": jnp.ones((64, 1))}
+      >>> mean = partial(jaxcomm.train.pmean_buckets, axis_name="data", plan="plan.json")
+      >>> jax.jit(jax.shard_map(mean, mesh=mesh, in_specs=P(), out_specs=P()))(grads)["front"].shape
+      (64, 64)
     """
     axes.check("train.pmean_buckets", axis_name)
     axes.say_if_alike("train.pmean_buckets", grads, axes.of_mesh(axis_name))
@@ -71,6 +77,15 @@ def pmean_in_backward(params: _Tree, axis_name: AxisName, *, plan: active_plan.P
 
     Raises:
       PlanError, NameError, JaxcommError: as `pmean_buckets`.
+
+    Example:
+      >>> def loss(params, x):
+      ...     params = jaxcomm.train.pmean_in_backward(params, "data", plan="plan.json")
+      ...     return jnp.mean(x @ params["front"] @ params["back"])
+      >>> params = {"front": jnp.ones((64, 64)), "back": jnp.ones((64, 1))}
+      >>> step = jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)
+      >>> jax.jit(step)(params, jnp.ones((8, 64)))["back"].shape
+      (64, 1)
     """
     axes.check("train.pmean_in_backward", axis_name)
     leaves, tree, buckets, digest = _planned("pmean_in_backward", params, axis_name, plan)

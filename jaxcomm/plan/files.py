@@ -33,6 +33,11 @@ def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, r
     Raises:
       PlanError: the file cannot be read, is not a plan, is damaged, has a later version, is for other ranks, or holds
         an invalid value or a template that does not give the sum. The error text names the file and the JSON path.
+
+    Example:
+      >>> plan = jaxcomm.plan.load("plan.json", ranks=8)
+      >>> plan.roles
+      {'straggler': 3}
     """
     where = os.fspath(path)
     plan = decode(files.read(where, MAX_BYTES, PlanError), where)
@@ -57,6 +62,12 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
 
     Raises:
       PlanError: the file cannot be written.
+
+    Example:
+      >>> plan = jaxcomm.plan.load("plan.json")
+      >>> jaxcomm.plan.save(plan, "copy.json")
+      >>> jaxcomm.plan.load("copy.json") == plan
+      True
     """
     files.write(path, encode(plan), PlanError)
 
@@ -71,6 +82,11 @@ def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
 
     Raises:
       PlanError: a role that the plan does not have, or a rank that does not exist.
+
+    Example:
+      >>> plan = jaxcomm.plan.load("late_rank.json")
+      >>> plan.roles["straggler"], jaxcomm.plan.bind(plan, {"straggler": 5}).roles["straggler"]
+      (3, 5)
     """
     for name in roles:
         if name not in plan.roles:
@@ -80,7 +96,12 @@ def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
 
 
 def encode(plan: Plan) -> str:
-    """The text of a plan's file, indented for readers; each list of numbers stays on one line."""
+    """The text of a plan's file, indented for readers; each list of numbers stays on one line.
+
+    Example:
+      >>> jaxcomm.plan.encode(jaxcomm.plan.load("plan.json")).startswith("{")
+      True
+    """
     text = json.dumps(plan.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     return re.sub(r"\[[-\d,\s]*\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 

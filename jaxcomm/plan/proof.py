@@ -31,6 +31,10 @@ def verify(subject: Plan | Schedule) -> Proof:
 
     Raises:
       PlanError: the mistake; for a plan, with the JSON path of the entry.
+
+    Example:
+      >>> jaxcomm.plan.verify(jaxcomm.schedules.ring(4)).ranks
+      4
     """
     if isinstance(subject, Schedule):
         return verify_schedule(subject)
@@ -54,6 +58,10 @@ def proofs(plan: Plan) -> list[Proof]:
 
     Raises:
       PlanError: see `verify`.
+
+    Example:
+      >>> {proof.ranks for proof in jaxcomm.plan.proofs(jaxcomm.plan.load("plan.json"))}
+      {8}
     """
     found: dict[Schedule, Proof] = {}
     for name, schedule in named_schedules(plan):

@@ -302,5 +302,10 @@ class Plan(Value):
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of plan.json, for editors and other programs."""
+    """The JSON Schema of plan.json, for editors and other programs.
+
+    Example:
+      >>> jaxcomm.plan.json_schema()["title"]
+      'Plan'
+    """
     return Plan.model_json_schema(mode="serialization")

@@ -48,6 +48,11 @@ def build(
 
     Raises:
       ValueError: a solved schedule names a rank, chunk or round that does not exist.
+
+    Example:
+      >>> plan = jaxcomm.plan.load("plan.json")
+      >>> jaxcomm.plan.build(plan.collectives[0].schedule, plan.ranks, plan.roles, plan.template).ranks
+      8
     """
     match spec:
         case Nccl():

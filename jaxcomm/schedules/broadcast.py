@@ -25,6 +25,10 @@ def broadcast(ranks: int, root: int) -> Schedule:
       ValueError: a rank out of range.
 
     Source: Devraj et al., "Accelerating AllReduce with a Persistent Straggler", section 4, the baseline "Broadcast".
+
+    Example:
+      >>> jaxcomm.schedules.broadcast(8, root=3).late
+      3
     """
     check_ranks(ranks)
     check_rank("root", root, ranks)

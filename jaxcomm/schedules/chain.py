@@ -42,6 +42,11 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
       ValueError: a rank out of range or named twice, no rank or every rank late, no chunk, or a template for another
         number of ranks.
       PlanError: the template needs OR-Tools, which is not installed.
+
+    Example:
+      >>> schedule = jaxcomm.schedules.chain(8, late=[6, 3], chunks=4)
+      >>> schedule.late, schedule.precondition.late  # rank 3 is the last to arrive
+      (3, 6)
     """
     check_late(ranks, late)
     check_chunks(chunks)

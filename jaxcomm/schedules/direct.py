@@ -17,6 +17,10 @@ def direct(ranks: int) -> Schedule:
 
     Raises:
       ValueError: fewer than two ranks.
+
+    Example:
+      >>> jaxcomm.schedules.direct(4).num_rounds
+      2
     """
     check_ranks(ranks)
     return Schedule("direct", ranks, ranks, 2, 2 * (ranks - 1), ranks - 1, _table, (ranks,))

@@ -29,6 +29,10 @@ def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
 
     Raises:
       ValueError: a rank out of range, or no chunk.
+
+    Example:
+      >>> jaxcomm.schedules.direct_join(8, late=3, chunks=7).num_rounds  # after the late rank's arrival
+      2
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)

@@ -20,6 +20,10 @@ def template(ranks: int) -> Template:
 
     Raises:
       PlanError: OR-Tools is needed and not installed, or no template was found.
+
+    Example:
+      >>> jaxcomm.schedules.template(4).ranks
+      4
     """
     if ranks & (ranks - 1) == 0 or ranks & (ranks + 1) == 0:
         return _closed_form(ranks)

@@ -33,6 +33,10 @@ def half(collective: Half, whole: Schedule) -> Schedule:
 
     Raises:
       ValueError: `whole` does not leave one sum on each rank.
+
+    Example:
+      >>> jaxcomm.schedules.half("reduce_scatter", jaxcomm.schedules.ring(4)).num_rounds
+      3
     """
     if whole.kind not in ("direct", "ring", "halving_doubling") or whole.num_chunks != whole.ranks:
         raise ValueError(
@@ -57,6 +61,11 @@ def hierarchical_half(collective: Half, links: HostLinks) -> Schedule:
 
     Raises:
       ValueError: fewer than two ranks.
+
+    Example:
+      >>> links = jaxcomm.schedules.HostLinks.of([0, 0, 1, 1], "host", slow=10.0)
+      >>> jaxcomm.schedules.hierarchical_half("all_gather", links).collective
+      'all_gather'
     """
     check_ranks(len(links.hosts))
     return _hierarchical_half(collective, links._replace(uplinks=(1.0,) * len(links.uplinks)))
@@ -68,6 +77,11 @@ def hierarchical_halves(links: HostLinks) -> Schedule:
     With many ranks in racks, each rank's chunk takes a different path through the racks, so few chunks fill all links.
     The all-gather of some chunks runs at the same time as the reduce-scatter of others. `links` and the errors are
     described at `hierarchical_half`.
+
+    Example:
+      >>> links = jaxcomm.schedules.HostLinks.of([0, 0, 1, 1], "host", slow=10.0)
+      >>> jaxcomm.schedules.hierarchical_halves(links).num_chunks
+      4
     """
     half = hierarchical_half("reduce_scatter", links)
     name, ranks, rounds, ports = "hierarchical_halves", half.ranks, 2 * half.num_rounds, half.ports

@@ -26,6 +26,10 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
       ValueError: fewer than two ranks, or an order that is not a permutation of the ranks.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", section 4.
+
+    Example:
+      >>> jaxcomm.schedules.halving_doubling(8).num_rounds
+      6
     """
     check_ranks(ranks)
     log = ranks.bit_length() - 1
@@ -48,6 +52,11 @@ def orders_by_host(hosts: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
     Args:
       hosts: the host of every rank.
+
+    Example:
+      >>> orders = jaxcomm.schedules.orders_by_host([0, 1, 0, 1])
+      >>> orders["by_host"], orders["dealt_out"]
+      ((0, 2, 1, 3), (0, 1, 2, 3))
     """
     ranks = range(len(hosts))
     by_host = sorted(ranks, key=lambda rank: (hosts[rank], rank))

@@ -45,6 +45,11 @@ def hierarchical(links: HostLinks, chunks: int, late: Sequence[int] = (), within
 
     Raises:
       ValueError: a rank out of range or named twice, every rank late, or a number of chunks that does not fit.
+
+    Example:
+      >>> links = jaxcomm.schedules.HostLinks.of([0, 0, 1, 1], "host", slow=10.0)
+      >>> jaxcomm.schedules.hierarchical(links, chunks=4).ranks
+      4
     """
     ranks = len(links.hosts)
     check_ranks(ranks)

@@ -32,6 +32,11 @@ def hybrid(ranks: int, straggler: int, chunks: int, covered: int, template: Temp
     Raises:
       ValueError: a rank out of range, or a number of covered chunks that does not fit.
       PlanError: the template needs OR-Tools, which is not installed.
+
+    Example:
+      >>> schedule = jaxcomm.schedules.hybrid(8, straggler=3, chunks=12, covered=4)
+      >>> schedule.num_rounds, schedule.late
+      (20, 3)
     """
     if not 1 <= covered <= chunks or (chunks - covered) % ranks:
         raise ValueError(f"covered is {covered} of {chunks} chunks; at least 1, and {ranks} must divide the rest")

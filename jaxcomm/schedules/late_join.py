@@ -30,6 +30,10 @@ def late_join(ranks: int, late: int, chunks: int) -> Schedule:
 
     Raises:
       ValueError: a rank out of range, or no chunk.
+
+    Example:
+      >>> jaxcomm.schedules.late_join(8, late=3, chunks=4).precondition.ranks
+      8
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)

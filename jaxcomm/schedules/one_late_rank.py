@@ -36,6 +36,11 @@ def straggler(ranks: int, straggler: int, chunks: int, template: Template | None
 
     Source: Devraj et al., "Accelerating AllReduce with a Persistent Straggler", section 3; the chunk count, and every n
     that is not a power of two, are ours.
+
+    Example:
+      >>> schedule = jaxcomm.schedules.straggler(8, straggler=3, chunks=4)
+      >>> schedule.num_rounds, schedule.late  # 4 − 1 + ⌈log2 8⌉ rounds
+      (6, 3)
     """
     check_ranks(ranks)
     check_rank("straggler", straggler, ranks)

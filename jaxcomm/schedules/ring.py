@@ -21,6 +21,11 @@ def ring(ranks: int) -> Schedule:
       ValueError: fewer than two ranks.
 
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
+
+    Example:
+      >>> schedule = jaxcomm.schedules.ring(4)
+      >>> schedule.num_rounds, schedule.volume, schedule.num_chunks
+      (6, 6, 4)
     """
     check_ranks(ranks)
     num_rounds = 2 * (ranks - 1)

@@ -34,6 +34,10 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
 
     Raises:
       ValueError: a rank out of range or named twice, no rank or every rank late, or no chunk.
+
+    Example:
+      >>> jaxcomm.schedules.stragglers(8, late=[3, 6], chunks=4).late_ranks
+      frozenset({3, 6})
     """
     check_late(ranks, late)
     check_chunks(chunks)

@@ -30,6 +30,10 @@ def listed(ranks: int, late: int, chunks: int, before: tuple[int, ...], after: t
 
     Raises:
       ValueError: no chunk, a number out of range, the late rank in `before`, or an incomplete transfer.
+
+    Example:
+      >>> jaxcomm.schedules.listed(2, late=1, chunks=1, before=(), after=(0, 0, 1, 0, 0, 0, 1, 0, 0, 0)).num_rounds
+      1
     """
     check_ranks(ranks)
     check_rank("late", late, ranks)

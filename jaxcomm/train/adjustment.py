@@ -100,6 +100,11 @@ def adjust_groups(
       JaxcommError: another process has not called this function within five minutes, or has ended.
 
     Source: Wang et al., "DS-Sync", section III-B3; the thresholds of a slow rank and of a worthwhile change are ours.
+
+    Example:
+      >>> adjustment = jaxcomm.train.adjust_groups("plan.json", sites=[])
+      >>> adjustment.changed, adjustment.table.shape
+      (False, (32, 8))
     """
     if steps < ENOUGH or worth < 0:
         raise ValueError(

@@ -48,6 +48,11 @@ def bounded_drop(
       NameError, PlanError, JaxcommError: as for `jaxcomm.psum`.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
+
+    Example:
+      >>> optimizer = optax.chain(jaxcomm.train.bounded_drop("data"), optax.sgd(0.1))
+      >>> optimizer.init({"kernel": jnp.zeros(4)})[0]
+      BoundedDropState(left_out=None)
     """
     transformations = load_extra("optax", "jaxcomm.train.bounded_drop")
     allowed = Drop() if drop is None else drop

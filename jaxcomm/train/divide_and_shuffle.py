@@ -83,6 +83,13 @@ def divide_and_shuffle(
       NameError, TypeError: during tracing, no such axis, or an element type that the core does not support.
 
     Source: Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle Synchronization", section III.
+
+    Example:
+      >>> pattern = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 1, 4, 5], [2, 3, 6, 7]]]
+      >>> average = jaxcomm.train.divide_and_shuffle(pattern, "data")
+      >>> run = jax.shard_map(average, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"))
+      >>> jax.jit(run)(jnp.arange(8.0), 0).tolist()
+      [1.5, 1.5, 1.5, 1.5, 5.5, 5.5, 5.5, 5.5]
     """
     if bucket_bytes is not None and (not isinstance(bucket_bytes, int) or bucket_bytes < 1):
         raise ValueError(
@@ -141,6 +148,12 @@ def group_table(plan: str | os.PathLike[str] | Plan | Iterations | Groups) -> ND
 
     Raises:
       PlanError, ValueError: as for `divide_and_shuffle`.
+
+    Example:
+      >>> jaxcomm.train.group_table([[[0, 1], [2, 3]], [[0, 2], [1, 3]]])[:3]
+      array([[ 0,  0,  1,  1],
+             [ 0,  1,  0,  1],
+             [-1, -1, -1, -1]], dtype=int32)
     """
     if isinstance(plan, Groups):
         iterations: Iterations = plan.iterations
@@ -186,6 +199,12 @@ def consensus_distance(params: Any, axis_name: AxisName) -> jax.Array:
     """Distance between the ranks' parameters: the root mean square, over ranks, of the distance to the ranks' mean.
 
     The distance is computed in float32, or in the parameters' type if that type is wider.
+
+    Example:
+      >>> distance = partial(jaxcomm.train.consensus_distance, axis_name="data")
+      >>> run = jax.shard_map(distance, mesh=mesh, in_specs=P("data"), out_specs=P())
+      >>> jax.jit(run)(jnp.array([-1.0, 1.0] * 4))
+      Array(1., dtype=float32)
     """
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
     apart = jax.tree.map(lambda leaf, middle: jnp.sum(jnp.square(jnp.abs(leaf - middle))), wide, pmean(wide, axis_name))

@@ -27,6 +27,12 @@ def exponential_gossip(ranks: int, axis_name: AxisName) -> ParameterAverage:
       NameError: during tracing, no such axis.
 
     Source: Assran et al., "Stochastic Gradient Push for Distributed Deep Learning".
+
+    Example:
+      >>> average = jaxcomm.train.exponential_gossip(8, "data")
+      >>> run = jax.shard_map(average, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"))
+      >>> jax.jit(run)(jnp.arange(8.0), 0).tolist()
+      [3.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5]
     """
     if not isinstance(ranks, int) or ranks < 2:
         raise ValueError(f"exponential_gossip: ranks is {ranks!r}; it must be at least 2")

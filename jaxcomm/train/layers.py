@@ -25,6 +25,12 @@ def layers(forward: Callable[..., Any], params: Any, *inputs: Any) -> list[Layer
 
     Returns:
       Layers with the names that `jax.tree_util.keystr` gives with `simple=True, separator="/"`.
+
+    Example:
+      >>> params = {"back": jnp.zeros((4, 1)), "front": jnp.zeros((2, 4))}
+      >>> found = jaxcomm.train.layers(lambda params, x: x @ params["front"] @ params["back"], params, jnp.zeros(2))
+      >>> [(layer.name, layer.bytes) for layer in found]
+      [('front', 32), ('back', 16)]
     """
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     jaxpr = jax.make_jaxpr(forward)(params, *inputs).jaxpr

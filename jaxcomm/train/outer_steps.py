@@ -29,6 +29,12 @@ def local_sgd(every: int, axis_name: AxisName) -> ParameterAverage:
     Types are kept; a mean of integers is rounded down.
 
     Source: Stich, "Local SGD Converges Fast and Communicates Little".
+
+    Example:
+      >>> average = jaxcomm.train.local_sgd(2, "data")
+      >>> run = jax.jit(jax.shard_map(average, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data")))
+      >>> run(jnp.arange(8.0), 0).tolist(), run(jnp.arange(8.0), 1)[0].item()
+      ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 3.5)
     """
     _check("local_sgd", every)
 
@@ -83,6 +89,11 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
       TypeError: `init` gets parameters that are not floating-point numbers.
 
     Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1.
+
+    Example:
+      >>> outer = jaxcomm.train.outer_steps(100, optax.sgd(0.7, momentum=0.9, nesterov=True), "data")
+      >>> outer.init({"kernel": jnp.zeros(2)}).agreed  # then `outer.update(params, state, step)` after each step
+      {'kernel': Array([0., 0.], dtype=float32)}
     """
     _check("outer_steps", every)
     apply_updates = load_extra("optax", "jaxcomm.train.outer_steps").apply_updates

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm import plan, planner, profile
-from jaxcomm.profile import Bucket, Layer, Link, Profile, Provenance, Rack, Tolerance
 from tests.newcomer import snippets_in_jobs as jobs
 from tests.newcomer.newcomer import ROOT, blocks, shell
+from tests.newcomer.planned import write_plan
 
 pytest.importorskip("optax", reason="the snippets train by Optax")
 pytest.importorskip("flax", reason="a snippet uses Flax's BatchNorm")
@@ -362,18 +361,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plan.json of eight ranks that has decided all of which the snippets speak, and its profile."""
     folder = tmp_path_factory.mktemp("made")
-    sizes = {"front": 64 * 64 * 4, "back": 64 * 4}
-    measured = Profile(
-        ranks=8,
-        link=Link(alpha_s=1e-6, beta_s_per_byte=1e-9, source="a test"),
-        arrivals=[[0.02 * (rank == 3) for rank in range(8)]] * 4,
-        buckets=[Bucket(name=name, bytes=size, ready_s=1e-3) for name, size in sizes.items()],
-        racks=[Rack(name=str(i), ranks=[*range(4 * i, 4 * i + 4)], uplink=4.0) for i in range(2)],
-        tolerance=Tolerance(layers=[Layer(name=name, bytes=size) for name, size in sizes.items()], bound=0.1),
-        provenance=Provenance(source="a test", tool="pytest"),
-    )
-    profile.save(measured, folder / "profile.json")
-    plan.save(planner.plan(measured, time_limit=0.05), folder / "plan.json")
+    write_plan(folder)
     return folder
 
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM, MISTAKES = (ROOT / f"tests/package/user_{name}.py" for name in ("program", "mistakes"))
 
-# mypy reads only the arrays of JAX, and no package that users of jaxcomm do not see: all would take three times as long.
+# mypy reads only the arrays of JAX, and no packages that users of jaxcomm do not see: these take most of its time.
 MYPY = """
 [mypy]
 strict = True

@@ -43,6 +43,11 @@ class Drop:
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
     appendix A; the agreement is ours.
+
+    Example:
+      >>> drop = jaxcomm.train.Drop(0.1, bounds={"bias": 0.0}, segment_bytes=64)
+      >>> drop.share("bias", jnp.ones(8)), drop.dropped("kernel", jnp.ones(1024))  # 6 segments of 64 bytes
+      (0.0, 6)
     """
 
     bound: float | None = 0.1

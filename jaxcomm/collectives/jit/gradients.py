@@ -112,6 +112,12 @@ def value_and_grad(
         nothing shows whether an argument belongs to the batch.
       TypeError: a parameter is missing or not an array of floats, a static argument has no hash, `fun` returns no pair
         although has_aux is set, or an auxiliary output has no mean.
+
+    Example:
+      >>> def loss(w, x):
+      ...     return jnp.mean((w - x) ** 2)
+      >>> jaxcomm.value_and_grad(loss, "data", mesh=mesh)(jnp.zeros(()), jnp.arange(8.0))
+      (Array(17.5, dtype=float32), Array(-7., dtype=float32))
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
     params = (argnums,) if isinstance(argnums, SupportsIndex) else tuple(argnums)
@@ -200,7 +206,12 @@ def grad(
     mesh: _Mesh = None,
     plan: active_plan.PlanLike = None,
 ) -> Callable[..., Any]:
-    """Like `value_and_grad` above, with the same arguments and errors, but for `jax.grad`."""
+    """Like `value_and_grad` above, with the same arguments and errors, but for `jax.grad`.
+
+    Example:
+      >>> jaxcomm.grad(lambda w, x: jnp.mean(w * x), "data", mesh=mesh)(jnp.ones(()), jnp.arange(8.0))
+      Array(3.5, dtype=float32)
+    """
     options = GradOptions(
         holomorphic=holomorphic, allow_int=allow_int, in_specs=in_specs, aux_specs=aux_specs, mesh=mesh, plan=plan
     )
