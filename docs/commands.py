@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 from jaxcomm import cli
 from jaxcomm.cli import dispatch
 
-COLUMNS = "100"
+COLUMNS = "88"
 
 
 class Commands(SphinxDirective):

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 WRITTEN = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "recipes/README.md"))]
+COLUMNS = 88  # that fit beside the contents
 PUBLIC = ["", "train", "schedules", "plan", "profile", "measure", "planner", "simulate", "plan.exporters"]
 
 each_text = pytest.mark.parametrize("text", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
@@ -125,8 +126,16 @@ def test_python_is_python(text: Path) -> None:
 
 
 @each_text
+@each_text
+def test_code_is_not_wider_than_a_page(text: Path) -> None:
+    found = re.findall(r"^ *```(.*)\n((?:.*\n)*?) *```$", text.read_text(), re.MULTILINE)
+    lines = [line for language, code in found if language != "text" for line in code.splitlines()]  # text is output
+    assert [line for line in lines if len(line) > COLUMNS] == []
+
+
 def test_commands_have_these_arguments(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = re.findall(r"^(?:\.venv/bin/)?jaxcomm (.+)$", "".join(blocks(text, "bash", "")), re.MULTILINE)
+    commands = "".join(blocks(text, "bash", "")).replace("\\\n", "")
+    lines = re.findall(r"^(?:\.venv/bin/)?jaxcomm (.+)$", commands, re.MULTILINE)
     for line in lines:
         words = shlex.split(line, comments=True)
         name = next(name for name in (" ".join(words[:2]), words[0]) if name in dispatch.COMMANDS)

@@ -22,8 +22,8 @@ def blocks(document: str, language: str = "") -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The lines of a text that call `jaxcomm`, as they stand there."""
-    return [line.strip() for line in text.splitlines() if line.strip().startswith("jaxcomm ")]
+    """The lines of a text that call `jaxcomm`, each with the lines that continue it."""
+    return [line.strip() for line in text.replace("\\\n", "").splitlines() if line.strip().startswith("jaxcomm ")]
 
 
 def shell(line: str, folder: Path, imported: Sequence[str] = ()) -> str:

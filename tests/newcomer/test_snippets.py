@@ -106,7 +106,7 @@ assert plans_seen() == {{planned.hash[:8]}}
 
 def in_the_loss(snippet: str) -> str:
     """A line for dropout, one for masks, and one for a Flax layer."""
-    dropout, masks, layer = snippet.splitlines()
+    dropout, masks, layer = (line for line in snippet.splitlines() if not line.startswith("#"))
     return f"""
 from flax import linen as nn
 
@@ -180,7 +180,7 @@ train_with(step)
 
 def shuffled(snippet: str) -> str:
     """An import, two lines for the host, two for the jitted step, and two for the host again."""
-    _, *lines = [line for line in snippet.splitlines() if line]
+    _, *lines = [line for line in snippet.splitlines() if line and not line.startswith("#")]
     first, inside, last = ("\n".join(lines[i : i + 2]) for i in (0, 2, 4))
     return f"""
 {first}
@@ -202,11 +202,11 @@ assert adjustment.reason
 
 
 def by_rack(snippet: str) -> str:
-    """A line before the optimizer, which subtracts here, and one after it; the racks' gradients are 0 and 1."""
-    before, after = snippet.splitlines()
+    """Lines before the optimizer, which subtracts here, and one after it; the racks' gradients are 0 and 1."""
+    *before, after = snippet.splitlines()
     return f"""
 def local_step(params, gradients, step):
-    {before}
+{textwrap.indent(chr(10).join(before), "    ")}
     updates = jax.tree.map(jnp.negative, gradients)
     {after}
     return params
