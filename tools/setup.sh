@@ -47,7 +47,7 @@ setup_python() {
   # paths stay valid.
   local jax wanted=${JAXCOMM_CUDA:-AUTO}
   jax=$(requirements | sed -n 's/^jax>=\([0-9.]*\),.*/\1/p')
-  install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' "jax==$jax" "jaxlib==$jax"
+  install 'hatch-fancy-pypi-readme>=25.1' 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' "jax==$jax" "jaxlib==$jax"
   # JAXCOMM_CUDA=ON would fail before `tools/setup.sh cuda` has run.
   JAXCOMM_CUDA=${wanted/ON/AUTO} install --no-build-isolation --editable '.[demo,recipes,dev,docs]' \
     "jax==$jax" "jaxlib==$jax"

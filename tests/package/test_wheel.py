@@ -28,7 +28,8 @@ def test_metadata(tmp_path: Path) -> None:
     assert (found["License-Expression"], found["License-File"]) == ("Apache-2.0", "LICENSE")
     assert found["Author"] == "The jaxcomm developers" and found["Keywords"]
     assert "Typing :: Typed" in found.get_all("Classifier")
-    assert found.get_payload().startswith("# jaxcomm\n")
+    page = found.get_payload()  # that PyPI shows, where a relative link leads nowhere
+    assert page.startswith("# jaxcomm\n") and "img" not in page and not re.search(r"\]\((?!https?:)", page)
     assert "jaxcomm = jaxcomm.cli:main" in (folder / "entry_points.txt").read_text().replace("=", " = ").replace(
         "  ", " "
     )
