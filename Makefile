@@ -123,7 +123,7 @@ format: .venv/.installed
 	@$(BIN)/clang-format -i $(FORMATTED)
 
 clean:
-	rm -rf .venv .venv-newest .venv-bare .venv-all build jaxcomm/*/*.so
+	rm -rf .venv .venv-newest .venv-bare .venv-all build docs/reference/api jaxcomm/*/*.so
 	-$(BAZEL) clean
 
 .venv/.installed: pyproject.toml tools/setup.sh jaxcomm/backend/jaxcomm.pth

@@ -24,13 +24,17 @@ copyright = author
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "commands",  # of this folder
 ]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
+    "docs/reference/api/*.rst",  # made by autosummary, a page for each public name
     "notebooks/*.ipynb",
     "notebooks/README.md",
     "recipes/README.md",
@@ -52,10 +56,17 @@ nb_execution_mode = "off"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures stay short; docstrings say what arguments are
 napoleon_numpy_docstring = False
+templates_path = [str(ROOT / "docs" / "templates")]
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"  # text is output
 
 html_theme = "sphinx_book_theme"
 html_title = f"jaxcomm {release}"
-html_theme_options = {"show_navbar_depth": 1, "use_download_button": False}
+html_theme_options = {
+    "collapse_navbar": True,
+    "navbar_persistent": [],  # the search field is beside the pages already
+    "show_navbar_depth": 1,
+    "use_download_button": False,
+}
 html_copy_source = False
 html_extra_path = ["index.html"]  # leads to docs/
 

@@ -47,7 +47,8 @@ def blocks(text: Path, *languages: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sphinx_book_theme", reason="the extra `docs` is not installed")
+    for package in ("sphinx_book_theme", "sphinx_copybutton"):
+        pytest.importorskip(package, reason="the extra `docs` is not installed")
     folder = tmp_path_factory.mktemp("html")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-c", "docs", ".", str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
@@ -126,13 +127,13 @@ def test_python_is_python(text: Path) -> None:
 
 
 @each_text
-@each_text
 def test_code_is_not_wider_than_a_page(text: Path) -> None:
     found = re.findall(r"^ *```(.*)\n((?:.*\n)*?) *```$", text.read_text(), re.MULTILINE)
     lines = [line for language, code in found if language != "text" for line in code.splitlines()]  # text is output
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 
+@each_text
 def test_commands_have_these_arguments(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = "".join(blocks(text, "bash", "")).replace("\\\n", "")
     lines = re.findall(r"^(?:\.venv/bin/)?jaxcomm (.+)$", commands, re.MULTILINE)
