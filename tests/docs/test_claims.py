@@ -16,7 +16,7 @@ NUMBER = r"[0-9][0-9.]*"
 FIGURE = rf"{NUMBER} ?(?:ms|µs|s|%|times)(?![\w/])"
 COMPARISON = rf"{NUMBER} (?:times (?:as|faster|slower)|% (?:less|more|faster|slower|shorter|longer|of))"
 GUIDES = sorted(f"docs/guides/{page.name}" for page in (ROOT / "docs" / "guides").glob("*.md"))
-PROSE = ["docs/index.md", "docs/tutorial.md", "docs/limits.md", *GUIDES]
+PROSE = [*(f"docs/{name}.md" for name in ("faq", "index", "install", "limits", "tutorial")), *GUIDES]
 
 # Numbers that say what is set, drawn or decided, and no measured figure.
 SET = {
