@@ -39,13 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _open_streams()
     try:
         from jaxcomm.cli import dispatch
+        from jaxcomm.cli.common import progress
         from jaxcomm.cli.common.output import Printable
 
         with contextlib.redirect_stdout(cast(TextIO, Printable(sys.stdout))):
             code = OK
             if call := dispatch.parse(words):
                 errors.as_json = call.as_json
-                code = call.run(call.arguments)
+                with progress.lines(not call.as_json):
+                    code = call.run(call.arguments)
         sys.stdout.flush()
         return code
     except CommandError as error:

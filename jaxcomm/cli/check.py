@@ -60,6 +60,7 @@ def run(args: Namespace) -> int:
         print(f"{known}\n", flush=True)
     with progress.Bar(len(names), "checking") as bar:
         for name in names:
+            bar.set_description(f"checking {name}")
             results[name] = kind.run(name, time.monotonic() - begun)
             results[name]["when"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             kind.keep({name: results[name]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import options, output
+from jaxcomm.cli.common import options, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.profile import run_file
 from jaxcomm.profile.files import read_bytes
@@ -42,7 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Prints the explanation, and writes the requested pictures and files."""
     try:
-        loaded = plan.load(args.plan)
+        with progress.clock(f"reading and proving {args.plan}"):
+            loaded = plan.load(args.plan)
     except PlanError as error:
         try:
             data = read_bytes(args.plan)

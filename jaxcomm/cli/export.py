@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import options, output
+from jaxcomm.cli.common import options, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import exporters
 from jaxcomm.report.tables import bytes_text
@@ -42,7 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Exports the byte ranges, writes one file each, and prints the files and the omitted ranges."""
-    loaded = plan.load(args.plan)
+    with progress.clock(f"reading and proving {args.plan}"):
+        loaded = plan.load(args.plan)
     form, out = exporters.FORMATS[args.to], Path(args.out)
     entries = range(len(loaded.collectives))
     if args.size:

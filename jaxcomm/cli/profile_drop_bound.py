@@ -72,7 +72,7 @@ def run(args: Namespace) -> int:
         return _dry_run(args, trainings)
     require_extras("jaxcomm profile drop-bound", "scipy", *(["matplotlib"] if args.svg else []))
     files.check_writable(args.out, trainings.path, args.svg)
-    with progress.Bar((1 + len(args.shares)) * args.repeats, "without drops") as bar:
+    with progress.Bar((1 + len(args.shares)) * args.repeats, "training") as bar:
         baseline, found = search(_runner(args, train, trainings, bar), args.shares, args.repeats, args.margin)
     study = Trials(
         train=args.train,

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from jaxcomm import plan
-from jaxcomm.cli.common import job, options, output
+from jaxcomm.cli.common import job, options, output, progress
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.distributed.connect import settings
 from jaxcomm.distributed.connect.interfaces import interfaces
@@ -42,8 +42,9 @@ def run(args: Namespace) -> int:
         job.use_devices(1)
         from jaxcomm.distributed.connect import members
 
-        membership = members.connected(planned=planned)
-        job.barrier()  # no process exits while other processes connect
+        with progress.clock("connecting the job's processes"):
+            membership = members.connected(planned=planned)
+            job.barrier()  # no process exits while other processes connect
         if not job.is_first():
             return OK
         ends, by_process, round_trips = list(membership.ends), dict(membership.shares), membership.round_trips

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import options, output
+from jaxcomm.cli.common import options, output, progress
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
@@ -43,15 +43,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Reads the run, writes the requested files, and prints the summary."""
-    found = run_file.load(args.run)
+    with progress.clock(f"reading {args.run}"):
+        found = run_file.load(args.run)
     files.check_writable(args.svg, args.html, args.trace, args.save_plan)
     made = _plan_in_force(found, args.run) if args.save_plan else None
-    if args.svg:
-        files.write(args.svg, run_picture.svg(found))
-    if args.html:
-        files.write(args.html, run_page.html(found))
-    if args.trace:
-        files.write(args.trace, run_trace.of_run(found))
+    with progress.clock("drawing"):
+        if args.svg:
+            files.write(args.svg, run_picture.svg(found))
+        if args.html:
+            files.write(args.html, run_page.html(found))
+        if args.trace:
+            files.write(args.trace, run_trace.of_run(found))
     if args.tensorboard:
         began = found.written.timestamp() - found.at_s if found.written else 0.0
         name = f"events.out.tfevents.{round(began)}.{Path(args.run).name}"  # a later save of the run replaces the file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import options, output
+from jaxcomm.cli.common import options, output, progress
 from jaxcomm.cli.exit_codes import OK
 
 EXAMPLE = """
@@ -20,7 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Removes the leftovers, and names the testbeds that are in use."""
-    removed, used = testbed.clean(), testbed.in_use()
+    with progress.clock("removing leftovers"):
+        removed, used = testbed.clean(), testbed.in_use()
     if args.json:
         output.print_json("testbed-clean", {"removed": removed, "in_use": used})
         return OK

@@ -9,11 +9,11 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import arguments, options, output
+from jaxcomm.cli.common import arguments, options, output, progress, signals
 from jaxcomm.cli.exit_codes import INTERRUPTED, OK, CommandError
 from jaxcomm.distributed.launch import commands as launch
 from jaxcomm.distributed.launch import supervise
@@ -27,8 +27,6 @@ EXAMPLE = """
     jaxcomm testbed run switch.toml --json -- python train.py        # also the queues and drops of the switch
     jaxcomm testbed run racks.toml --dry-run -- python train.py      # the commands of ip, tc and nft
 """
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,11 +45,13 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         return _dry_run(Layout(wanted, "00000000"), command, args)
     try:
-        with _interruptible(), testbed.up(wanted) as layout:
+        with signals.interruptible(), contextlib.ExitStack() as stack:
+            with progress.clock(f"making {args.file}"):
+                layout = stack.enter_context(testbed.up(wanted))
             try:
                 return _run(layout, command, args)
             finally:
-                _ignore_signals()  # a second signal must not interrupt the removal of the testbed
+                signals.ignore()  # a second signal must not interrupt the removal of the testbed
     except KeyboardInterrupt:
         raise CommandError("interrupted", INTERRUPTED) from None
 
@@ -193,29 +193,3 @@ def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
 
 def _document(layout: Layout) -> dict[str, Any]:
     return {"id": layout.id, **layout.testbed.model_dump()}
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Makes the first signal raise KeyboardInterrupt; later signals are ignored until the testbed is removed."""
-
-    def interrupt(*_: object) -> None:
-        _ignore_signals()
-        raise KeyboardInterrupt
-
-    before = {each: signal.getsignal(each) for each in _SIGNALS}
-    wakeup = signal.set_wakeup_fd(-1)  # otherwise `jaxcomm.cli.main` would end the process at once
-    for each, handler in before.items():
-        if handler != signal.SIG_IGN:  # background jobs ignore signals
-            signal.signal(each, interrupt)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        signal.set_wakeup_fd(wakeup)
-
-
-def _ignore_signals() -> None:
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_IGN)

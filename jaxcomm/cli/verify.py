@@ -86,7 +86,8 @@ def run(args: Namespace) -> int:
     kinds = [*_KINDS] if args.all_schedules else args.schedule
     if not args.files and not kinds:
         raise JaxcommError("nothing to verify.\n  Cure: name a plan file, or --schedule KIND, or --all-schedules")
-    files = {file: plan.load(file) for file in args.files}
+    with progress.clock(f"reading {', '.join(args.files)}"):
+        files = {file: plan.load(file) for file in args.files}
     subjects = [*_of_files(files), *_built_in(kinds, args.ranks, args.chunks)]
     rows = []
     with progress.Bar(len(subjects), "proving") as bar:

@@ -1,4 +1,8 @@
-"""Progress on standard error: bars for counted work, a clock for work of unknown length."""
+"""Progress on standard error: bars for counted work, a clock for work of unknown length.
+
+If standard error is not a terminal, work that takes more than two seconds prints a line when it has taken two seconds
+and a line with its time at its end. In a job only the first process prints, and with `--json` nothing is printed.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,29 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from jaxcomm.distributed.launch.job import is_first_process
+
 _WIDTH: Final = 30
 _APART_S: Final = 0.1  # minimum seconds between two updates of a bar
 _TICK_S: Final = 0.2
+_LONG_S: Final = 2.0  # work that takes longer prints lines
+
+_are_lines_shown = True
+
+
+@contextlib.contextmanager
+def lines(shown: bool) -> Iterator[None]:
+    """Sets whether work in this block prints lines if standard error is not a terminal."""
+    global _are_lines_shown
+    before, _are_lines_shown = _are_lines_shown, shown
+    try:
+        yield
+    finally:
+        _are_lines_shown = before
 
 
 class Bar:
-    """A progress line on the terminal, removed at the end. If standard error is not a terminal, nothing is shown.
+    """A progress line on the terminal, removed at the end; or, elsewhere, lines as the module describes.
 
     Attributes:
       n: the amount of work that is done.
@@ -30,16 +50,29 @@ class Bar:
           label: text before the bar.
         """
         self.n = 0.0
-        self._total, self._label = total, label
+        self._total, self._label, self._work = total, label, label
         self._start, self._shown_at = time.monotonic(), -1.0
         self._is_shown = sys.stderr.isatty()
+        self._line: threading.Timer | None = None
+        if not self._is_shown and _are_lines_shown and is_first_process():
+            stream = sys.stderr
+            self._line = threading.Timer(_LONG_S, lambda: print(f"{label} …", file=stream, flush=True))
+            self._line.daemon = True
 
     def __enter__(self) -> Self:
         self.refresh()
+        if self._line:
+            self._line.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._print("")
+        if self._line:
+            self._line.cancel()
+            self._line.join()
+            seconds = time.monotonic() - self._start
+            if seconds > _LONG_S and error is None:
+                print(f"{self._work}: {seconds:.1f} s", file=sys.stderr, flush=True)
 
     def update(self, more: float = 1) -> None:
         """Adds `more` to the work that is done."""
@@ -76,7 +109,7 @@ class Bar:
 
 @contextlib.contextmanager
 def clock(label: str) -> Iterator[None]:
-    """Shows the label and the elapsed time on a terminal while the block runs."""
+    """Shows the label and the elapsed time while the block runs."""
     done = threading.Event()
     with Bar(0, label) as shown:
 

@@ -8,6 +8,7 @@ from typing import Final
 from jaxcomm.errors import JaxcommError
 
 _COUNTS: Final = ("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")  # variables with the number of the job's processes
+_NUMBERS: Final = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # variables with the number of this process
 
 
 def is_job() -> bool:
@@ -19,6 +20,11 @@ def is_job() -> bool:
       JaxcommError: a variable for the number of processes holds no number.
     """
     return any(_count(name) > 1 for name in _COUNTS)
+
+
+def is_first_process() -> bool:
+    """Returns whether this process is the first of its job, or the only one."""
+    return all(os.environ.get(name, "0") == "0" for name in _NUMBERS)
 
 
 def _count(name: str) -> int:
